@@ -1,0 +1,1 @@
+//! The testbed: a real three-node Kubernetes on this machine.
