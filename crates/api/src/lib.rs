@@ -1,1 +1,16 @@
-//! placeholder
+//! The `ClusteredDatabase` resource (`clustereddatabase.io/v1alpha1`, short name `cdb`): its fields, the rules that
+//! they must obey, the phases, and what the operator and the agents tell each other through the API server.
+//!
+//! No Kubernetes client and no clock live here.
+
+pub mod names;
+pub mod phase;
+pub mod spec;
+pub mod status;
+
+pub use phase::Phase;
+pub use spec::{ClusteredDatabase, ClusteredDatabaseSpec};
+pub use status::ClusteredDatabaseStatus;
+
+/// The API group of every resource of this project.
+pub const GROUP: &str = "clustereddatabase.io";

@@ -1,1 +1,6 @@
-//! placeholder
+//! Every decision about a `ClusteredDatabase`, as pure functions: no clock, no randomness, no I/O.
+//!
+//! [`protocol`] holds what members tell each other and what stands in the Lease.
+
+pub mod protocol;
+pub mod timing;

@@ -1,0 +1,132 @@
+//! The names of everything that belongs to a database, derived from its own name. One place, so that the operator,
+//! the agents and the tools cannot disagree.
+
+/// The longest name a `ClusteredDatabase` may have: the StatefulSet's pods get a `controller-revision-hash` label of
+/// the set's name, a dash and ten characters, and a label value holds 63. Two are kept in reserve for pod ordinals of
+/// claim names (`data-<name>-8`).
+pub const MAX_NAME: usize = 40;
+
+/// Label with the database's name on every object that belongs to it.
+pub const LABEL_CLUSTER: &str = "clustereddatabase.io/cluster";
+/// Label with a pod's role (`primary` or `replica`); for `-ro` and for people, never for a decision.
+pub const LABEL_ROLE: &str = "clustereddatabase.io/role";
+/// Value of [`LABEL_ROLE`] on the primary's pod.
+pub const ROLE_PRIMARY: &str = "primary";
+/// Value of [`LABEL_ROLE`] on every other pod.
+pub const ROLE_REPLICA: &str = "replica";
+/// Annotation with the hash of the desired content that the operator last applied to an object.
+pub const ANNOTATION_APPLIED: &str = "clustereddatabase.io/applied-hash";
+/// Annotation on a pod template: the revision (hash of everything that needs a new pod).
+pub const ANNOTATION_REVISION: &str = "clustereddatabase.io/revision";
+/// The finalizer on a `ClusteredDatabase`.
+pub const FINALIZER: &str = "clustereddatabase.io/cleanup";
+
+/// Lease annotation: the holder's address, ports and incarnation (`protocol::HolderRecord` of crate `machine`, JSON).
+pub const LEASE_HOLDER: &str = "clustereddatabase.io/holder";
+/// Lease annotation: what the primary knows of every member (`BTreeMap<pod name, MemberReport>`, JSON).
+pub const LEASE_MEMBERS: &str = "clustereddatabase.io/members";
+/// Lease annotation: WAL positions of the members; apart from [`LEASE_MEMBERS`] because it changes all the time.
+pub const LEASE_POSITIONS: &str = "clustereddatabase.io/positions";
+/// Lease annotation: the PostgreSQL system identifier of this database's data.
+pub const LEASE_SYSTEM_ID: &str = "clustereddatabase.io/system-identifier";
+/// Lease annotation: the final position that a holder left on release (JSON).
+pub const LEASE_RELEASE: &str = "clustereddatabase.io/release";
+
+/// Container name of PostgreSQL in a member's pod.
+pub const CONTAINER: &str = "postgres";
+/// Claim template of the data volume.
+pub const DATA_VOLUME: &str = "data";
+/// Claim template of the WAL volume.
+pub const WAL_VOLUME: &str = "wal";
+/// Where the data volume is mounted.
+pub const DATA_PATH: &str = "/var/lib/postgresql/data";
+/// Where the WAL volume is mounted.
+pub const WAL_PATH: &str = "/var/lib/postgresql/wal";
+/// Where the agent's binary, the sockets and the generated files live (an emptyDir).
+pub const RUN_PATH: &str = "/cdb/run";
+/// Where the cluster's TLS Secret is mounted.
+pub const TLS_PATH: &str = "/cdb/tls";
+/// Where the application user's Secret is mounted.
+pub const APP_PATH: &str = "/cdb/app";
+/// Port of the agent's mutually authenticated peer API.
+pub const PEER_PORT: u16 = 8433;
+/// Port of the agent's probes and metrics (plain HTTP).
+pub const PROBE_PORT: u16 = 8080;
+
+/// The names of one database's objects.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Names {
+    cluster: String,
+}
+
+impl Names {
+    /// Names for the database called `cluster`.
+    pub fn new(cluster: impl Into<String>) -> Self {
+        Self { cluster: cluster.into() }
+    }
+    /// The database's own name; also that of its StatefulSet, ServiceAccount, Role, RoleBinding, Lease and budget.
+    pub fn cluster(&self) -> &str {
+        &self.cluster
+    }
+    /// The Lease that decides who is primary.
+    pub fn lease(&self) -> String {
+        self.cluster.clone()
+    }
+    /// The headless Service that gives pods their names.
+    pub fn headless(&self) -> String {
+        format!("{}-pods", self.cluster)
+    }
+    /// The Service of the primary; its EndpointSlice has the same name.
+    pub fn rw(&self) -> String {
+        format!("{}-rw", self.cluster)
+    }
+    /// The Service of the standbys.
+    pub fn ro(&self) -> String {
+        format!("{}-ro", self.cluster)
+    }
+    /// The Service of all members that may be read.
+    pub fn r(&self) -> String {
+        format!("{}-r", self.cluster)
+    }
+    /// Secret with the cluster's certificate authority and its key; only the operator reads it.
+    pub fn ca_secret(&self) -> String {
+        format!("{}-ca", self.cluster)
+    }
+    /// Secret with the agents' certificate (PostgreSQL's server certificate and the peer API's).
+    pub fn tls_secret(&self) -> String {
+        format!("{}-tls", self.cluster)
+    }
+    /// Secret with the application user's credentials.
+    pub fn app_secret(&self) -> String {
+        format!("{}-app", self.cluster)
+    }
+    /// The pod with this ordinal.
+    pub fn pod(&self, ordinal: u32) -> String {
+        format!("{}-{ordinal}", self.cluster)
+    }
+    /// The data claim of the pod with this ordinal.
+    pub fn data_claim(&self, ordinal: u32) -> String {
+        format!("{DATA_VOLUME}-{}-{ordinal}", self.cluster)
+    }
+    /// The WAL claim of the pod with this ordinal.
+    pub fn wal_claim(&self, ordinal: u32) -> String {
+        format!("{WAL_VOLUME}-{}-{ordinal}", self.cluster)
+    }
+    /// The ordinal in the name of one of this database's pods.
+    pub fn ordinal(&self, pod: &str) -> Option<u32> {
+        pod.strip_prefix(&self.cluster)?.strip_prefix('-')?.parse().ok()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ordinal_is_the_inverse_of_pod() {
+        let names = Names::new("a-1");
+        assert_eq!(names.ordinal(&names.pod(7)), Some(7));
+        assert_eq!(names.ordinal("a-17"), None);
+        assert_eq!(names.ordinal("b-1-7"), None);
+    }
+}

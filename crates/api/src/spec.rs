@@ -1,0 +1,274 @@
+//! What the user asks for.
+
+use std::collections::BTreeMap;
+
+use k8s_openapi::api::core::v1::{Affinity, ResourceRequirements, Toleration, TopologySpreadConstraint};
+use kube::CustomResource;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::ClusteredDatabaseStatus;
+
+/// A highly available PostgreSQL database.
+#[derive(CustomResource, Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[kube(
+    group = "clustereddatabase.io",
+    version = "v1alpha1",
+    kind = "ClusteredDatabase",
+    plural = "clustereddatabases",
+    shortname = "cdb",
+    namespaced,
+    derive = "PartialEq",
+    status = "ClusteredDatabaseStatus",
+    scale(
+        spec_replicas_path = ".spec.replicas",
+        status_replicas_path = ".status.replicas",
+        label_selector_path = ".status.selector"
+    )
+)]
+#[serde(rename_all = "camelCase")]
+pub struct ClusteredDatabaseSpec {
+    /// How many instances: one primary and the rest standbys (1 to 9).
+    #[serde(default = "default_replicas")]
+    pub replicas: i32,
+    /// Which PostgreSQL, and its settings.
+    #[serde(default)]
+    pub postgres: PostgresSpec,
+    /// The volumes.
+    pub storage: StorageSpec,
+    /// CPU and memory of each instance.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub resources: Option<ResourceRequirements>,
+    /// How soon a silent primary is given up.
+    #[serde(default)]
+    pub failover: FailoverSpec,
+    /// How the first data comes to be. Cannot be changed later.
+    #[serde(default)]
+    pub bootstrap: BootstrapSpec,
+    /// On which nodes the instances may run.
+    #[serde(default)]
+    pub scheduling: SchedulingSpec,
+    /// Annotations for the instances' ServiceAccount (for a cloud's workload identity).
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub service_account_annotations: BTreeMap<String, String>,
+    /// Labels and annotations for the instances' pods.
+    #[serde(default)]
+    pub pod_metadata: PodMetadata,
+    /// What becomes of volumes that are no longer needed.
+    #[serde(default)]
+    pub volume_policy: VolumePolicy,
+    /// Stop reconciling: the operator changes nothing until this is false again. The database goes on.
+    #[serde(default)]
+    pub paused: bool,
+}
+
+/// Which PostgreSQL, and its settings.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct PostgresSpec {
+    /// Container image with PostgreSQL's binaries of `majorVersion`; the operator's own default if absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub image: Option<String>,
+    /// PostgreSQL's major version (15 to 18). Cannot be changed later.
+    #[serde(default = "default_major_version")]
+    pub major_version: u16,
+    /// Server settings (`postgresql.conf`), by name. Settings that the operator manages are refused.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub parameters: BTreeMap<String, String>,
+    /// TCP port of the server and of its Services. Cannot be changed later.
+    #[serde(default = "default_port")]
+    pub port: u16,
+}
+
+/// The volumes of each instance.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct StorageSpec {
+    /// Size of the data volume, as a Kubernetes quantity (such as `10Gi`). Can grow, never shrink.
+    pub size: String,
+    /// StorageClass; the cluster's default class if absent. Cannot be changed later.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub storage_class_name: Option<String>,
+    /// A volume of its own for the write-ahead log.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub wal: Option<WalStorageSpec>,
+}
+
+/// A volume of its own for the write-ahead log.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct WalStorageSpec {
+    /// Size of the WAL volume, as a Kubernetes quantity. Can grow, never shrink.
+    pub size: String,
+    /// StorageClass; the cluster's default class if absent. Cannot be changed later.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub storage_class_name: Option<String>,
+}
+
+/// How soon a silent primary is given up.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct FailoverSpec {
+    /// A ready-made set of times.
+    #[serde(default)]
+    pub profile: FailoverProfile,
+    /// Times of one's own, instead of the profile's.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub timing: Option<FailoverTiming>,
+}
+
+/// A ready-made set of failover times.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub enum FailoverProfile {
+    /// Lease 10 s, renewed every 2 s, fenced after 6 s: rides out an API server stall of up to 6 s.
+    #[default]
+    Default,
+    /// Lease 5 s, renewed every 1 s, fenced after 2.5 s: for API servers that never stall.
+    Fast,
+}
+
+/// Failover times of one's own. `fenceMilliseconds + killMilliseconds` must be at most 95 % of the lease's duration
+/// (5 % is for clocks that run at different rates), and the renewal interval at most a third of the fence time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct FailoverTiming {
+    /// How long the lease of a silent primary stays valid, in seconds.
+    pub lease_seconds: u32,
+    /// How often the primary renews its lease, in milliseconds.
+    pub renew_milliseconds: u32,
+    /// After how long without a renewal the primary stops itself, in milliseconds.
+    pub fence_milliseconds: u32,
+    /// How long that stop may take, in milliseconds.
+    pub kill_milliseconds: u32,
+}
+
+/// How the first data comes to be.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct BootstrapSpec {
+    /// Make a new, empty database.
+    #[serde(default)]
+    pub initdb: InitdbSpec,
+}
+
+/// How a new, empty database is made.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct InitdbSpec {
+    /// Name of the application's database.
+    #[serde(default = "default_database")]
+    pub database: String,
+    /// Role that owns the application's database; it logs in with a password.
+    #[serde(default = "default_database")]
+    pub owner: String,
+    /// Name of a Secret (in the same namespace) whose key `password` is the owner's password; made up if absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub password_secret: Option<String>,
+    /// Keep checksums of data pages.
+    #[serde(default = "default_true")]
+    pub data_checksums: bool,
+    /// Locale of the databases (such as `C.UTF-8`); the encoding is always UTF-8.
+    #[serde(default = "default_locale")]
+    pub locale: String,
+    /// SQL statements run once in the application's database, as superuser, when it is made.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub post_init_sql: Vec<String>,
+}
+
+/// On which nodes the instances may run.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct SchedulingSpec {
+    /// Node and pod affinity, as in a pod.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub affinity: Option<Affinity>,
+    /// Tolerations, as in a pod.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub tolerations: Vec<Toleration>,
+    /// Labels that a node must have.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub node_selector: BTreeMap<String, String>,
+    /// How to spread the instances; a soft spread over hosts and zones if absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub topology_spread: Option<Vec<TopologySpreadConstraint>>,
+    /// PriorityClass of the pods.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub priority_class_name: Option<String>,
+}
+
+/// Labels and annotations for the instances' pods.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct PodMetadata {
+    /// Additional labels.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub labels: BTreeMap<String, String>,
+    /// Additional annotations.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub annotations: BTreeMap<String, String>,
+}
+
+/// What becomes of volumes that are no longer needed.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct VolumePolicy {
+    /// When the database is deleted.
+    #[serde(default)]
+    pub on_delete: VolumeFate,
+    /// When an instance is removed by lowering `replicas`.
+    #[serde(default)]
+    pub on_scale_down: VolumeFate,
+}
+
+/// What becomes of a volume claim.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub enum VolumeFate {
+    /// The claim, and the data on it, stay.
+    #[default]
+    Retain,
+    /// The claim is deleted.
+    Delete,
+}
+
+impl Default for PostgresSpec {
+    fn default() -> Self {
+        Self {
+            image: None,
+            major_version: default_major_version(),
+            parameters: BTreeMap::new(),
+            port: default_port(),
+        }
+    }
+}
+
+impl Default for InitdbSpec {
+    fn default() -> Self {
+        Self {
+            database: default_database(),
+            owner: default_database(),
+            password_secret: None,
+            data_checksums: true,
+            locale: default_locale(),
+            post_init_sql: Vec::new(),
+        }
+    }
+}
+
+fn default_replicas() -> i32 {
+    3
+}
+fn default_major_version() -> u16 {
+    17
+}
+fn default_port() -> u16 {
+    5432
+}
+fn default_database() -> String {
+    "app".to_owned()
+}
+fn default_locale() -> String {
+    "C.UTF-8".to_owned()
+}
+fn default_true() -> bool {
+    true
+}

@@ -1,0 +1,253 @@
+//! What the operator says about a database: to people, and to its agents.
+
+use std::collections::BTreeMap;
+
+use chrono::{DateTime, Utc};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::Phase;
+
+/// What is observed, decided and promised. Written by the operator alone.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct ClusteredDatabaseStatus {
+    /// Where the database stands; a hint for people, never an authority.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub phase: Option<Phase>,
+    /// What is being done within the phase, in a word.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub step: Option<String>,
+    /// What the next step waits for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub waiting: Option<WaitingStatus>,
+    /// Why the phase is `Failed`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub failure: Option<FailureStatus>,
+    /// The generation of the spec that this status speaks of.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub observed_generation: Option<i64>,
+    /// How many instances exist.
+    #[serde(default)]
+    pub replicas: i32,
+    /// How many instances are ready.
+    #[serde(default)]
+    pub ready_replicas: i32,
+    /// Ready and wanted instances, such as `3/3`.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub ready: String,
+    /// Label selector of the instances' pods, for the scale subresource.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub selector: String,
+    /// Pod of the instance that holds the lease and serves writes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub current_primary: Option<String>,
+    /// PostgreSQL timeline of the primary.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub timeline: Option<u32>,
+    /// How many times the lease has changed hands.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub epoch: Option<u64>,
+    /// Version of the running PostgreSQL, such as `17.6`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub version: Option<String>,
+    /// System identifier of the data; recorded once, never changed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub system_identifier: Option<String>,
+    /// What is promised right now about acknowledged writes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub durability: Option<DurabilityStatus>,
+    /// Conditions, each computed from what is observed alone.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["type"]))]
+    pub conditions: Vec<Condition>,
+    /// The instances, by pod name.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub members: BTreeMap<String, MemberStatus>,
+    /// The last 20 changes of phase, newest last.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub history: Vec<Transition>,
+    /// What the operator allows its agents to do now.
+    #[serde(default)]
+    pub intent: Intent,
+    /// What the operator must remember because it cannot be observed again.
+    #[serde(default)]
+    pub memo: Memo,
+}
+
+/// What the next step waits for.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct WaitingStatus {
+    /// The unmet condition, naming the object it is about.
+    #[serde(rename = "for")]
+    pub what: String,
+    /// Since when.
+    pub since: DateTime<Utc>,
+    /// Who or what can end the wait.
+    pub who_can_end_it: String,
+    /// When the operator does something else.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub deadline: Option<DateTime<Utc>>,
+}
+
+/// Why a database cannot go on.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct FailureStatus {
+    /// The kind of fault.
+    pub reason: FailureReason,
+    /// What is wrong and what to change.
+    pub message: String,
+}
+
+/// Faults that do not go away by waiting.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
+pub enum FailureReason {
+    /// The named StorageClass does not exist, or there is no default one.
+    StorageClassNotFound,
+    /// The spec breaks a rule that the API server could not check.
+    InvalidSpec,
+    /// The image cannot be pulled or started.
+    ImageCannotRun,
+    /// A resource quota refuses an object.
+    QuotaExceeded,
+    /// An object with a name that we need belongs to somebody else.
+    ForeignObject,
+    /// Making the first database failed (such as an error in `postInitSql`).
+    BootstrapFailed,
+}
+
+/// What is promised about acknowledged writes.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct DurabilityStatus {
+    /// The mode in force.
+    pub mode: DurabilityMode,
+    /// What can be lost when the primary is lost, in words.
+    pub loss_bound: String,
+    /// How long writes stop when the primary is lost, in words.
+    pub recovery_bound: String,
+}
+
+/// When a commit is acknowledged.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub enum DurabilityMode {
+    /// When it is on the primary's disk.
+    #[default]
+    Async,
+}
+
+/// One instance, as far as the operator knows it.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct MemberStatus {
+    /// UID of its pod.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pod_uid: Option<String>,
+    /// UID of its data claim.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub claim_uid: Option<String>,
+    /// Identity of the data on its volume; also its replication role and slot.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub member_id: Option<String>,
+    /// What it is now.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub role: Option<MemberRole>,
+    /// Whether it serves in its role.
+    #[serde(default)]
+    pub ready: bool,
+    /// Its replication certificate (PEM), signed by the cluster's authority for the key that its agent made.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub certificate: Option<String>,
+    /// Version of its agent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub agent_version: Option<String>,
+}
+
+/// What an instance is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
+pub enum MemberRole {
+    /// Holds the lease and accepts writes.
+    Primary,
+    /// Follows the primary.
+    Standby,
+}
+
+/// One change of phase.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Transition {
+    /// The phase before; absent for the first.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub from: Option<Phase>,
+    /// The phase after.
+    pub to: Phase,
+    /// Why.
+    pub because: String,
+    /// When.
+    pub at: DateTime<Utc>,
+}
+
+/// What the operator allows its agents to do. An agent acts on it only if the named UIDs are its own.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Intent {
+    /// Who may make the first database. Given to one data claim, and moved only if that claim is gone and no system
+    /// identifier was ever recorded.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub bootstrap: Option<BootstrapGrant>,
+    /// Which instance may restart PostgreSQL in place now, to take up changed parameters.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub restart: Option<RestartPermit>,
+    /// All instances stop cleanly (standbys last) and stay stopped: the database is being deleted.
+    #[serde(default)]
+    pub stop: bool,
+}
+
+/// Leave to make the first database.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct BootstrapGrant {
+    /// The pod whose agent runs initdb.
+    pub pod: String,
+    /// UID of the data claim that the database is made on.
+    pub claim_uid: String,
+}
+
+/// Leave to restart PostgreSQL in place.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct RestartPermit {
+    /// The pod.
+    pub pod: String,
+    /// UID of the pod.
+    pub pod_uid: String,
+    /// Hash of the settings for which it restarts (`MemberReport::settings` of crate `machine`).
+    pub settings: String,
+}
+
+/// What the operator must remember because it cannot be observed again.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Memo {
+    /// When the current phase began.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub phase_since: Option<DateTime<Utc>>,
+    /// The Lease was made; a missing Lease is from now on a fault and never made again silently.
+    #[serde(default)]
+    pub lease_made: bool,
+    /// Objects that were made once and must not be made again with other content (Secrets), by name, with their UID.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub made: BTreeMap<String, String>,
+    /// Steps of the deletion that are done.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub deletion_done: Vec<String>,
+    /// Tries of the step in hand, for backoff.
+    #[serde(default)]
+    pub attempts: u32,
+    /// When the step in hand was last tried.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub attempted_at: Option<DateTime<Utc>>,
+}

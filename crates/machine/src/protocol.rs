@@ -1,0 +1,273 @@
+//! What stands in the Lease, and what members tell each other.
+//!
+//! The Lease's record and annotations are one Kubernetes object, so that one compare-and-swap changes all of it.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::str::FromStr;
+
+use serde::{Deserialize, Serialize};
+
+/// Counts changes of the holder; the Lease's `leaseTransitions`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct Epoch(pub u64);
+
+/// A PostgreSQL timeline number.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct Timeline(pub u32);
+
+/// A WAL position, in bytes; written as PostgreSQL does (`16/B374D848`).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Lsn(pub u64);
+
+/// Not a WAL position.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{0:?} is no WAL position (such as 16/B374D848)")]
+pub struct InvalidLsn(String);
+
+impl fmt::Display for Lsn {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:X}/{:X}", self.0 >> 32, self.0 & 0xFFFF_FFFF)
+    }
+}
+
+impl FromStr for Lsn {
+    type Err = InvalidLsn;
+
+    fn from_str(text: &str) -> Result<Self, InvalidLsn> {
+        let parse = || {
+            let (high, low) = text.split_once('/')?;
+            let high = u32::from_str_radix(high, 16).ok()?;
+            let low = u32::from_str_radix(low, 16).ok()?;
+            Some(Lsn(u64::from(high) << 32 | u64::from(low)))
+        };
+        parse().ok_or_else(|| InvalidLsn(text.to_owned()))
+    }
+}
+
+impl Serialize for Lsn {
+    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
+}
+
+impl<'de> Deserialize<'de> for Lsn {
+    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        String::deserialize(deserializer)?.parse().map_err(serde::de::Error::custom)
+    }
+}
+
+/// Where a member's WAL ends.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct Position {
+    /// Timeline of the last WAL.
+    pub timeline: Timeline,
+    /// Its end.
+    pub lsn: Lsn,
+}
+
+/// Identity of the data on one volume (protocol.md rule 1): `cdb_<ordinal>_<claim>_<random>`, with eight hexadecimal
+/// digits of the claim's UID and eight random ones. Serves as replication role, slot, `application_name` and common
+/// name of the replication certificate: lower case, under 64 bytes, letters, digits and underscores only.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct MemberId(String);
+
+impl MemberId {
+    /// The identity of data made on the claim `claim_uid` of the pod with `ordinal`; `random` is fresh.
+    pub fn new(ordinal: u32, claim_uid: &str, random: u32) -> Self {
+        let claim: String = claim_uid.chars().filter(char::is_ascii_hexdigit).take(8).collect();
+        Self(format!("cdb_{ordinal}_{}_{random:08x}", claim.to_ascii_lowercase()))
+    }
+    /// Checks text from outside (a Lease, a peer, a file).
+    pub fn parse(text: &str) -> Option<Self> {
+        let fine = text.starts_with("cdb_")
+            && text.len() < 64
+            && text.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'_');
+        fine.then(|| Self(text.to_owned()))
+    }
+    /// As text.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Display for MemberId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+/// One run of one agent: a container of a pod, with the data that it found on its volume.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Incarnation {
+    /// The pod's name.
+    pub pod: String,
+    /// The pod's UID.
+    pub pod_uid: String,
+    /// Random name of this run of the agent: a new one is proof that the processes of the run before are gone, since
+    /// the agent is PID 1 of its container.
+    pub run: String,
+    /// The data.
+    pub member: MemberId,
+}
+
+impl Incarnation {
+    /// The Lease's `holderIdentity`.
+    pub fn identity(&self) -> String {
+        format!("{}/{}/{}/{}", self.pod, self.pod_uid, self.run, self.member)
+    }
+}
+
+/// The holder, as it describes itself in the Lease ([`api::names::LEASE_HOLDER`]).
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct HolderRecord {
+    /// Who.
+    #[serde(flatten)]
+    pub incarnation: Incarnation,
+    /// Address of its pod.
+    pub address: String,
+    /// Timeline that it writes, once it serves.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub timeline: Option<Timeline>,
+    /// It accepts writes and clones.
+    #[serde(default)]
+    pub serving: bool,
+}
+
+/// What a holder left behind when it released the lease ([`api::names::LEASE_RELEASE`]).
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Release {
+    /// Who released.
+    pub member: MemberId,
+    /// End of its WAL after a clean stop; absent after a stop that was not clean.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub position: Option<Position>,
+}
+
+/// The Lease as one value.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LeaseRecord {
+    /// `metadata.resourceVersion`: the version that a compare-and-swap expects.
+    pub version: String,
+    /// `metadata.uid`.
+    pub uid: String,
+    /// Who holds it; `None` after a release and before the first holder.
+    pub holder: Option<HolderRecord>,
+    /// Changes with every renewal (`renewTime`); never compared with a clock, only noticed to change.
+    pub renewal: Option<String>,
+    /// How many times it has changed hands.
+    pub epoch: Epoch,
+    /// System identifier of the data, from the first holder on.
+    pub system_id: Option<String>,
+    /// What the last holder left.
+    pub release: Option<Release>,
+    /// What the primary knows of the members, by pod name.
+    pub members: BTreeMap<String, MemberReport>,
+    /// Ends of WAL of the members, by pod name.
+    pub positions: BTreeMap<String, Position>,
+}
+
+/// What a member's agent says of itself, to the primary's agent; the primary copies it into the Lease.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct MemberReport {
+    /// UID of its pod.
+    pub pod_uid: String,
+    /// Its data.
+    pub member: MemberId,
+    /// Address of its pod.
+    pub address: String,
+    /// What it is doing.
+    pub state: MemberState,
+    /// Hash of the settings that are in force in its PostgreSQL ([`crate::protocol::MemberReport::pending_restart`] aside).
+    pub settings: String,
+    /// Some of these settings need a restart of PostgreSQL that has not happened yet.
+    #[serde(default)]
+    pub pending_restart: bool,
+    /// Why the wanted settings were not taken up (PostgreSQL's own words).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub settings_error: Option<String>,
+    /// Public key (SubjectPublicKeyInfo, DER, base64) to be signed as its replication certificate.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub public_key: Option<String>,
+    /// Version of PostgreSQL, such as `17.6`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub server_version: Option<String>,
+    /// Version of the agent.
+    pub agent_version: String,
+    /// A fault that keeps it from its work, in words.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub fault: Option<String>,
+}
+
+/// What a member is doing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub enum MemberState {
+    /// Nothing on its volume yet, or not decided.
+    Waiting,
+    /// Making the first database.
+    Initializing,
+    /// Copying the primary.
+    Cloning,
+    /// PostgreSQL is starting.
+    Starting,
+    /// Holds the lease and accepts writes.
+    Primary,
+    /// Streams from the primary.
+    Streaming,
+    /// Runs as standby, not (yet) streaming.
+    CatchingUp,
+    /// PostgreSQL is stopped on purpose.
+    Stopped,
+}
+
+/// A member's message to the primary (`POST /v1/report`), and the answer.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct ReportRequest {
+    /// The epoch in which the sender believes; refused when older than the receiver's.
+    pub epoch: Epoch,
+    /// The sender's pod name.
+    pub pod: String,
+    /// What it says of itself.
+    pub report: MemberReport,
+    /// End of its WAL.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub position: Option<Position>,
+}
+
+/// The primary's answer to a [`ReportRequest`].
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct ReportReply {
+    /// The primary's epoch.
+    pub epoch: Epoch,
+    /// Its replication role and slot exist: the member may clone and stream.
+    pub admitted: bool,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lsn_reads_what_it_writes() {
+        let lsn = Lsn(0x16_B374_D848);
+        assert_eq!(lsn.to_string(), "16/B374D848");
+        assert_eq!("16/B374D848".parse(), Ok(lsn));
+        assert!("16B374D848".parse::<Lsn>().is_err());
+        assert!("1/100000000".parse::<Lsn>().is_err());
+    }
+
+    #[test]
+    fn member_ids_are_valid_slot_names() {
+        let id = MemberId::new(2, "1A2B3c4d-5e6f-7081-92a3-b4c5d6e7f809", 0xBEEF);
+        assert_eq!(id.as_str(), "cdb_2_1a2b3c4d_0000beef");
+        assert_eq!(MemberId::parse(id.as_str()), Some(id));
+        assert_eq!(MemberId::parse("cdb_1\"; DROP ROLE postgres"), None);
+    }
+}
