@@ -1,1 +1,43 @@
-//! The testbed: a real three-node Kubernetes on this machine.
+//! The testbed: a real Kubernetes on this one Linux machine, from packages
+//! alone, for the demo and the end-to-end tests.
+//!
+//! [`Testbed::up`] starts it or finds it running; [`Testbed::attach`] only finds
+//! it; [`Testbed::down`] removes all of it. Several can run beside each other,
+//! told apart by [`Options::instance`].
+//!
+//! What is slow to make lives in `/var/cache/cdb-testbed` and outlives `down`;
+//! a running testbed lives in `/var/lib/cdb-testbed/INSTANCE` and
+//! `/run/cdb-testbed/INSTANCE`.
+
+pub mod cluster;
+pub mod plan;
+
+mod cgroup;
+mod command;
+mod containerd;
+mod control_plane;
+mod down;
+mod faults;
+mod images;
+mod kubebox;
+mod mounts;
+mod network;
+mod node;
+mod options;
+mod paths;
+mod pki;
+mod preflight;
+mod process;
+mod progress;
+mod state;
+mod status;
+mod template;
+mod testbed;
+mod up;
+
+pub use crate::images::{BASE_IMAGE, POSTGRES_IMAGE};
+pub use crate::options::{INSTANCE_VARIABLE, Options, Timing};
+pub use crate::status::Status;
+pub use crate::testbed::Testbed;
+pub use crate::up::Outcome;
+pub use rustix::process::Signal;

@@ -1,0 +1,304 @@
+//! Control groups: the mark by which the testbed knows its own processes.
+//!
+//! Everything that the testbed starts, and all that those processes start,
+//! lives below one group (`cdb-testbed-0`). So `down` finds shims, containers
+//! and their children without a guess, even when the record of what was
+//! started is lost.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail, ensure};
+use rustix::process::Signal;
+
+use crate::mounts::{self, Mount};
+use crate::process;
+
+/// The child group of the testbed's own daemons; nodes have one each beside it.
+const DAEMONS: &str = "daemons";
+
+/// How long killed processes may take to go. The kernel needs milliseconds, but
+/// the death of a large process on a busy disk was seen to take seconds.
+const KILL_LIMIT: Duration = Duration::from_secs(20);
+
+/// Controllers that a kubelet wants to find below its root, for version 2.
+const V2_CONTROLLERS: [&str; 5] = ["cpuset", "cpu", "io", "memory", "pids"];
+
+/// The control group hierarchies of this machine.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Hierarchies {
+    /// Mount points; with version 2 the one.
+    roots: Vec<PathBuf>,
+    /// The hierarchy whose membership marks a process as the testbed's.
+    marker: PathBuf,
+    /// Where processes are frozen; `None` with version 2, where every group can be.
+    freezer: Option<PathBuf>,
+}
+
+impl Hierarchies {
+    /// Finds the hierarchies.
+    ///
+    /// # Errors
+    /// When there are none that a kubelet can use.
+    pub fn detect() -> Result<Self> {
+        Self::from_mounts(&mounts::all()?)
+    }
+
+    fn from_mounts(mounts: &[Mount]) -> Result<Self> {
+        let v1: Vec<&Mount> = mounts.iter().filter(|m| m.kind == "cgroup").collect();
+        let with = |controller: &str| {
+            v1.iter().find(|m| m.super_options.split(',').any(|o| o == controller)).map(|m| m.point.clone())
+        };
+        if let (Some(marker), Some(_)) = (with("pids"), with("memory")) {
+            let roots = v1.iter().map(|m| m.point.clone()).collect();
+            return Ok(Self { roots, marker, freezer: with("freezer") });
+        }
+        if let Some(root) = mounts.iter().find(|m| m.kind == "cgroup2" && v1.is_empty()) {
+            return Ok(Self { roots: vec![root.point.clone()], marker: root.point.clone(), freezer: None });
+        }
+        bail!(
+            "no control groups that a kubelet can use are mounted at /sys/fs/cgroup: \
+             mount version 2 there, or version 1 with at least pids and memory"
+        )
+    }
+
+    fn is_v2(&self) -> bool {
+        self.freezer.is_none() && self.roots.len() == 1
+    }
+
+    /// Makes the group `name` with a child for the daemons and one per node.
+    ///
+    /// # Errors
+    /// When the kernel does not permit it.
+    pub fn create(&self, name: &str, nodes: &[String]) -> Result<()> {
+        for root in &self.roots {
+            let top = root.join(name);
+            make(&top)?;
+            if self.is_v2() {
+                enable_controllers(root)?;
+                enable_controllers(&top)?;
+            }
+            fill_cpuset(root, &top)?;
+            for child in nodes.iter().map(String::as_str).chain([DAEMONS]) {
+                make(&top.join(child))?;
+                fill_cpuset(&top, &top.join(child))?;
+            }
+        }
+        Ok(())
+    }
+
+    /// The file through which a daemon joins the group `name`.
+    #[must_use]
+    pub fn daemons_file(&self, name: &str) -> PathBuf {
+        self.marker.join(name).join(DAEMONS).join("cgroup.procs")
+    }
+
+    /// All processes in the group `name` and below.
+    #[must_use]
+    pub fn processes(&self, name: &str) -> Vec<i32> {
+        let mut found = Vec::new();
+        for group in tree(&self.marker.join(name)) {
+            let text = fs::read_to_string(group.join("cgroup.procs")).unwrap_or_default();
+            found.extend(text.lines().filter_map(|line| line.parse::<i32>().ok()).filter(|pid| *pid > 1));
+        }
+        found
+    }
+
+    /// Kills all processes in the group `name` and below, frozen ones too.
+    ///
+    /// # Errors
+    /// When some do not go within 20 s.
+    pub async fn kill(&self, name: &str) -> Result<()> {
+        let deadline = Instant::now() + KILL_LIMIT;
+        loop {
+            let left = self.processes(name);
+            if left.is_empty() {
+                return Ok(());
+            }
+            ensure!(
+                Instant::now() < deadline,
+                "processes {left:?} of the testbed do not end; look at /proc/PID/stack for what they wait on"
+            );
+            self.thaw_all(name);
+            for pid in left {
+                process::send(pid, Signal::KILL)?;
+            }
+            tokio::time::sleep(Duration::from_millis(30)).await;
+        }
+    }
+
+    /// Removes the group `name` and all below in every hierarchy.
+    ///
+    /// # Errors
+    /// When a group stays busy.
+    pub async fn remove(&self, name: &str) -> Result<()> {
+        for root in &self.roots {
+            for group in tree(&root.join(name)).into_iter().rev() {
+                remove_group(&group).await?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Freezes or thaws the group at `path` of the freezer (or only) hierarchy.
+    ///
+    /// # Errors
+    /// When there is no such group or it does not get there within 10 s.
+    pub async fn set_frozen(&self, path: &str, frozen: bool) -> Result<()> {
+        let root = self.freezer.as_ref().unwrap_or(&self.marker);
+        let group = root.join(path.trim_start_matches('/'));
+        write_frozen(&group, frozen).with_context(|| format!("freeze or thaw {}", group.display()))?;
+        let deadline = Instant::now() + Duration::from_secs(10);
+        while is_frozen(&group) != frozen {
+            ensure!(Instant::now() < deadline, "{} does not reach its new state", group.display());
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+        Ok(())
+    }
+
+    /// The group of process `pid` in the freezer (or only) hierarchy.
+    ///
+    /// # Errors
+    /// When the process is gone.
+    pub fn group_of(&self, pid: i32) -> Result<String> {
+        let text = fs::read_to_string(format!("/proc/{pid}/cgroup")).with_context(|| format!("look up process {pid}"))?;
+        let controller = if self.is_v2() { "" } else { "freezer" };
+        parse_group(&text, controller).with_context(|| format!("find the control group of process {pid}"))
+    }
+
+    fn thaw_all(&self, name: &str) {
+        let root = self.freezer.as_ref().unwrap_or(&self.marker);
+        for group in tree(&root.join(name)) {
+            if is_frozen(&group) {
+                // A group that goes away meanwhile needs no thawing.
+                let _ = write_frozen(&group, false);
+            }
+        }
+    }
+}
+
+fn write_frozen(group: &Path, frozen: bool) -> std::io::Result<()> {
+    let v1 = group.join("freezer.state");
+    if v1.exists() {
+        return fs::write(v1, if frozen { "FROZEN" } else { "THAWED" });
+    }
+    fs::write(group.join("cgroup.freeze"), if frozen { "1" } else { "0" })
+}
+
+fn is_frozen(group: &Path) -> bool {
+    if let Ok(state) = fs::read_to_string(group.join("freezer.state")) {
+        return state.trim() == "FROZEN";
+    }
+    fs::read_to_string(group.join("cgroup.events")).is_ok_and(|events| events.lines().any(|line| line == "frozen 1"))
+}
+
+/// The path in a /proc/PID/cgroup line of `controller`; "" stands for version 2.
+fn parse_group(text: &str, controller: &str) -> Option<String> {
+    text.lines().find_map(|line| {
+        let mut fields = line.splitn(3, ':').skip(1);
+        let controllers = fields.next()?;
+        controllers.split(',').any(|c| c == controller).then(|| fields.next().map(str::to_owned))?
+    })
+}
+
+fn make(group: &Path) -> Result<()> {
+    fs::create_dir_all(group).with_context(|| format!("make the control group {}", group.display()))
+}
+
+/// A version 1 cpuset takes no process before its CPUs are named.
+fn fill_cpuset(parent: &Path, child: &Path) -> Result<()> {
+    for file in ["cpuset.cpus", "cpuset.mems"] {
+        let to = child.join(file);
+        if !to.exists() || !parent.join(file).exists() || parent.join("cgroup.controllers").exists() {
+            continue;
+        }
+        let value = fs::read_to_string(parent.join(file)).with_context(|| format!("read {file} of {}", parent.display()))?;
+        fs::write(&to, value.trim()).with_context(|| format!("write {}", to.display()))?;
+    }
+    Ok(())
+}
+
+fn enable_controllers(group: &Path) -> Result<()> {
+    let available = fs::read_to_string(group.join("cgroup.controllers")).unwrap_or_default();
+    for controller in V2_CONTROLLERS.into_iter().filter(|c| available.split_whitespace().any(|a| a == *c)) {
+        fs::write(group.join("cgroup.subtree_control"), format!("+{controller}"))
+            .with_context(|| format!("enable the {controller} controller in {}", group.display()))?;
+    }
+    Ok(())
+}
+
+/// A group and all below it, parents first.
+fn tree(top: &Path) -> Vec<PathBuf> {
+    let mut found = Vec::new();
+    if top.is_dir() {
+        found.push(top.to_owned());
+    }
+    let mut next = 0;
+    while let Some(group) = found.get(next).cloned() {
+        next += 1;
+        let Ok(entries) = fs::read_dir(&group) else { continue };
+        found.extend(entries.flatten().filter(|e| e.file_type().is_ok_and(|t| t.is_dir())).map(|e| e.path()));
+    }
+    found
+}
+
+async fn remove_group(group: &Path) -> Result<()> {
+    let deadline = Instant::now() + Duration::from_secs(10);
+    loop {
+        match fs::remove_dir(group) {
+            Ok(()) => return Ok(()),
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(()),
+            // The kernel lets go of a group a little after its last process.
+            Err(error) if Instant::now() > deadline => {
+                return Err(error).with_context(|| format!("remove the control group {}", group.display()));
+            }
+            Err(_) => tokio::time::sleep(Duration::from_millis(20)).await,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn mount(kind: &str, point: &str, super_options: &str) -> Mount {
+        Mount { point: point.into(), kind: kind.into(), super_options: super_options.into() }
+    }
+
+    #[test]
+    fn version_one_is_found_in_the_hybrid_layout_too() {
+        let mounts = [
+            mount("cgroup", "/sys/fs/cgroup/memory", "rw,memory"),
+            mount("cgroup", "/sys/fs/cgroup/freezer", "rw,freezer"),
+            mount("cgroup", "/sys/fs/cgroup/pids", "rw,pids"),
+            mount("cgroup2", "/sys/fs/cgroup/unified", "rw"),
+        ];
+        let found = Hierarchies::from_mounts(&mounts).unwrap();
+        assert_eq!(found.marker, PathBuf::from("/sys/fs/cgroup/pids"));
+        assert_eq!(found.freezer, Some("/sys/fs/cgroup/freezer".into()));
+        assert!(!found.is_v2() && found.roots.len() == 3);
+    }
+
+    #[test]
+    fn version_two_is_found() {
+        let found = Hierarchies::from_mounts(&[mount("cgroup2", "/sys/fs/cgroup", "rw,nsdelegate")]).unwrap();
+        assert!(found.is_v2());
+        assert_eq!(found.daemons_file("x"), PathBuf::from("/sys/fs/cgroup/x/daemons/cgroup.procs"));
+    }
+
+    #[test]
+    fn without_control_groups_the_error_says_what_to_do() {
+        let error = Hierarchies::from_mounts(&[mount("tmpfs", "/sys/fs/cgroup", "rw")]).unwrap_err();
+        assert!(error.to_string().contains("mount version 2"));
+    }
+
+    #[test]
+    fn the_group_of_a_process_is_read_for_both_versions() {
+        let v1 = "8:pids:/a\n6:freezer:/cdb-testbed-0/n1/kubepods/podx/c\n1:cpu,cpuacct:/b\n0::/\n";
+        assert_eq!(parse_group(v1, "freezer").unwrap(), "/cdb-testbed-0/n1/kubepods/podx/c");
+        assert_eq!(parse_group(v1, "cpuacct").unwrap(), "/b");
+        assert_eq!(parse_group("0::/x/y\n", "").unwrap(), "/x/y");
+        assert_eq!(parse_group("0::/x\n", "freezer"), None);
+    }
+}

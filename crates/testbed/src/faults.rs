@@ -1,0 +1,225 @@
+//! Faults: each takes effect before it returns, and each has its way back.
+
+use std::path::Path;
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail, ensure};
+use rustix::process::Signal;
+
+use crate::cgroup::Hierarchies;
+use crate::command::Tool;
+use crate::plan::API_PORT;
+use crate::state::{Lock, State};
+use crate::testbed::Testbed;
+use crate::{containerd, network, process};
+
+/// The packet filter table that keeps a node from the API server.
+const API_TABLE: &str = "testbed_cut_api";
+
+/// The API server's process.
+const API_SERVER: &str = "kube-apiserver";
+
+/// The component of a pod's path in its control group's name.
+const POD_PREFIX: &str = "pod";
+
+impl Testbed {
+    /// Cuts `node` off from everything, silently: packets go nowhere.
+    ///
+    /// # Errors
+    /// When there is no such node.
+    pub async fn cut(&self, node: &str) -> Result<()> {
+        network::set_cable(&self.plan, &self.paths, self.plan.node_number(node)?, false).await
+    }
+
+    /// Undoes [`Testbed::cut`].
+    ///
+    /// # Errors
+    /// When there is no such node.
+    pub async fn heal(&self, node: &str) -> Result<()> {
+        network::set_cable(&self.plan, &self.paths, self.plan.node_number(node)?, true).await
+    }
+
+    /// Keeps `node` and all pods on it from the API server: their packets to it,
+    /// and its to them, are dropped, on open connections too. All else flows.
+    ///
+    /// # Errors
+    /// When there is no such node.
+    pub async fn cut_api(&self, node: &str) -> Result<()> {
+        self.plan.node_number(node)?;
+        let rules = api_rules(&self.plan.host().to_string());
+        Tool::inside(&self.paths.netns(node), "nft").words("-f -").input(rules).run().await?;
+        Ok(())
+    }
+
+    /// Undoes [`Testbed::cut_api`].
+    ///
+    /// # Errors
+    /// When there is no such node.
+    pub async fn heal_api(&self, node: &str) -> Result<()> {
+        self.plan.node_number(node)?;
+        // Declared first, so that it can be deleted also when it is not there.
+        let rules = format!("table inet {API_TABLE} {{}}\ndelete table inet {API_TABLE}\n");
+        Tool::inside(&self.paths.netns(node), "nft").words("-f -").input(rules).run().await?;
+        Ok(())
+    }
+
+    /// The process number on this machine of a running container's first
+    /// process, whichever node it runs on. Works without the API server.
+    ///
+    /// # Errors
+    /// When no node runs it.
+    pub async fn container_pid(&self, namespace: &str, pod: &str, container: &str) -> Result<i32> {
+        self.find_pid(namespace, pod, Some(container)).await
+    }
+
+    /// Sends `signal` to a process; one that is gone is no error.
+    ///
+    /// # Errors
+    /// When `pid` is no process number.
+    pub fn signal(&self, pid: i32, signal: Signal) -> Result<()> {
+        process::send(pid, signal)
+    }
+
+    /// Freezes all containers of a pod, as when a virtual machine is paused.
+    ///
+    /// # Errors
+    /// When no node runs it.
+    pub async fn freeze(&self, namespace: &str, pod: &str) -> Result<()> {
+        self.set_frozen(namespace, pod, true).await
+    }
+
+    /// Undoes [`Testbed::freeze`].
+    ///
+    /// # Errors
+    /// When no node runs it.
+    pub async fn thaw(&self, namespace: &str, pod: &str) -> Result<()> {
+        self.set_frozen(namespace, pod, false).await
+    }
+
+    /// Stops the API server in mid-flight: connections stay open and nothing
+    /// answers.
+    ///
+    /// # Errors
+    /// When it is not running.
+    pub fn stop_api(&self) -> Result<()> {
+        self.signal_process(API_SERVER, Signal::STOP)
+    }
+
+    /// Undoes [`Testbed::stop_api`].
+    ///
+    /// # Errors
+    /// When it is not running.
+    pub fn cont_api(&self) -> Result<()> {
+        self.signal_process(API_SERVER, Signal::CONT)
+    }
+
+    /// Sends `signal` to one of the testbed's own processes, such as
+    /// `kubelet-n1`, `containerd-n1`, `kube-proxy-n1`, `kube-scheduler` or `etcd`.
+    ///
+    /// # Errors
+    /// When there is none of that name, or it is not running.
+    pub fn signal_process(&self, name: &str, signal: Signal) -> Result<()> {
+        let state = self.state()?;
+        let process = state.process(name)?;
+        ensure!(process.is_alive(), "{name} is not running");
+        process.signal(signal)
+    }
+
+    /// Starts one of the testbed's own processes again after it was killed.
+    ///
+    /// # Errors
+    /// When it still runs, or does not start.
+    pub async fn restart_process(&self, name: &str) -> Result<()> {
+        let _lock = Lock::instance(&self.paths).await?;
+        let mut state = self.state()?;
+        let old = state.process(name)?.clone();
+        ensure!(!old.is_alive(), "{name} is still running");
+        let procs = Hierarchies::detect()?.daemons_file(&self.plan.cgroup());
+        let new = old.daemon.start(&procs).await?;
+        state.processes.retain(|p| p.daemon.name != name);
+        state.processes.push(new);
+        state.save(&self.paths)
+    }
+
+    /// Hangs the disk of a volume of class `loop`: whoever writes to it waits.
+    ///
+    /// # Errors
+    /// When the volume is not mounted.
+    pub async fn hang_volume(&self, volume: &str) -> Result<()> {
+        self.freeze_volume(volume, "-f").await
+    }
+
+    /// Undoes [`Testbed::hang_volume`].
+    ///
+    /// # Errors
+    /// When the volume does not hang.
+    pub async fn unhang_volume(&self, volume: &str) -> Result<()> {
+        self.freeze_volume(volume, "-u").await
+    }
+
+    async fn freeze_volume(&self, volume: &str, flag: &str) -> Result<()> {
+        let dir = self.volume_dir(volume);
+        let mounted = crate::mounts::all()?.iter().any(|m| m.point == dir);
+        ensure!(mounted, "{volume} has no file system of its own: only volumes of class `loop` have");
+        // Freezing writes out what is cached first.
+        Tool::new("fsfreeze").arg(flag).arg(&dir).limit(Duration::from_secs(60)).run().await?;
+        Ok(())
+    }
+
+    async fn set_frozen(&self, namespace: &str, pod: &str, frozen: bool) -> Result<()> {
+        let pid = self.find_pid(namespace, pod, None).await?;
+        let groups = Hierarchies::detect()?;
+        let group = groups.group_of(pid)?;
+        let group = pod_group(&group).with_context(|| format!("{group} is not a pod's control group"))?;
+        groups.set_frozen(&group, frozen).await
+    }
+
+    async fn find_pid(&self, namespace: &str, pod: &str, container: Option<&str>) -> Result<i32> {
+        for node in self.node_names() {
+            let socket = self.paths.containerd_socket(&node);
+            let pids = containerd::container_pids(&socket, namespace, pod, container).await?;
+            if let Some(pid) = pids.first() {
+                return Ok(*pid);
+            }
+        }
+        bail!("no node runs {} of pod {namespace}/{pod}", container.unwrap_or("the sandbox"))
+    }
+
+    fn state(&self) -> Result<State> {
+        State::load(&self.paths)?.context("the testbed is gone")
+    }
+}
+
+/// Priority 10 comes after kube-proxy's address translation in every hook, so
+/// that requests to the service address are seen with the true one.
+fn api_rules(host: &str) -> String {
+    let to = format!("ip daddr {host} tcp dport {API_PORT} drop");
+    let from = format!("ip saddr {host} tcp sport {API_PORT} drop");
+    format!(
+        "table inet {API_TABLE} {{
+  chain output {{ type filter hook output priority 10; {to}; }}
+  chain input {{ type filter hook input priority 10; {from}; }}
+  chain forward {{ type filter hook forward priority 10; {to}; {from}; }}
+}}
+"
+    )
+}
+
+/// The pod's group, given the group of one of its containers.
+fn pod_group(container: &str) -> Option<String> {
+    let parent = Path::new(container).parent()?;
+    let name = parent.file_name()?.to_str()?;
+    name.starts_with(POD_PREFIX).then(|| parent.display().to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_pods_group_is_the_containers_parent() {
+        let pod = "/cdb-testbed-0/n1/kubepods/besteffort/pod8f9e-11";
+        assert_eq!(pod_group(&format!("{pod}/abc")).as_deref(), Some(pod));
+        assert_eq!(pod_group("/user.slice/x"), None);
+    }
+}

@@ -1,0 +1,164 @@
+//! Container images without a registry: a base from Debian's packages, the
+//! rest from Containerfiles.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+
+use crate::command::Tool;
+use crate::kubebox::Programs;
+use crate::mounts;
+use crate::paths;
+use crate::progress::{say, step};
+
+/// The image that every Containerfile here starts from, under the name that
+/// those who build with Docker know it by.
+pub const BASE_IMAGE: &str = "docker.io/library/debian:trixie-slim";
+/// The PostgreSQL image that the nodes have.
+pub const POSTGRES_IMAGE: &str = "localhost/cdb/postgres:17";
+/// What holds a pod's namespaces.
+pub const PAUSE_IMAGE: &str = "localhost/cdb/pause:1";
+
+/// Debian's release of [`BASE_IMAGE`].
+const RELEASE: &str = "trixie";
+
+/// How long a build may take: packages are downloaded.
+const BUILD_LIMIT: Duration = Duration::from_secs(30 * 60);
+
+/// `buildah` with a store of the testbed's own, so that nothing of it shows in
+/// the store of whoever uses buildah on this machine.
+fn buildah() -> Tool {
+    Tool::new("buildah")
+        .arg("--root")
+        .arg(store())
+        .arg("--runroot")
+        .arg(run_store())
+        .words("--storage-driver overlay")
+        .env("BUILDAH_ISOLATION", "chroot")
+        .limit(BUILD_LIMIT)
+}
+
+fn store() -> PathBuf {
+    paths::cache_root().join("images")
+}
+
+fn run_store() -> PathBuf {
+    paths::run_root().join("buildah")
+}
+
+/// Builds an image from a Containerfile; the same file that works with Docker.
+/// Images that it starts from must be there: nothing is fetched.
+///
+/// # Errors
+/// When the build fails.
+pub async fn build(containerfile: &Path, context: &Path, image: &str) -> Result<()> {
+    let tool = buildah()
+        .words("bud --isolation chroot --network host --pull-never --layers=false -t")
+        .arg(image)
+        .arg("-f")
+        .arg(containerfile)
+        .arg(context);
+    let built = step(&format!("building the image {image}"), tool.run()).await;
+    tidy().await?;
+    built.with_context(|| format!("build {image} from {}", containerfile.display()))?;
+    Ok(())
+}
+
+/// Writes an image of the testbed's store, else of buildah's own, to `archive`.
+///
+/// # Errors
+/// When neither store has it.
+pub async fn export(image: &str, archive: &Path) -> Result<()> {
+    let ours = exists(image).await;
+    let tool = if ours { buildah() } else { Tool::new("buildah").limit(BUILD_LIMIT) };
+    let target = format!("oci-archive:{}:{image}", archive.display());
+    let push = tool.words("push --disable-compression").arg(image).arg(target).run().await;
+    tidy().await?;
+    push.with_context(|| format!("export {image}; build it first, with `buildah bud -t {image}` for example"))?;
+    Ok(())
+}
+
+/// Makes the base and PostgreSQL images, if they are not there, and pause.
+///
+/// # Errors
+/// When a build fails.
+pub async fn build_all(programs: &Programs) -> Result<()> {
+    if !exists(BASE_IMAGE).await {
+        step("making the Debian base image", build_base()).await?;
+    }
+    let containerfile = postgres_containerfile();
+    let context = containerfile.parent().context("find the image's directory")?;
+    build(&containerfile, context, POSTGRES_IMAGE).await?;
+    let built = build_pause(programs).await;
+    tidy().await?;
+    built
+}
+
+/// The Containerfile of [`POSTGRES_IMAGE`].
+#[must_use]
+pub fn postgres_containerfile() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../images/postgres/Containerfile")
+}
+
+async fn exists(image: &str) -> bool {
+    store().is_dir() && buildah().words("inspect --type image").arg(image).run().await.is_ok()
+}
+
+async fn build_base() -> Result<()> {
+    let root = paths::cache_root().join("debian.new");
+    remove_tree(&root)?;
+    let tool = Tool::new("debootstrap").words("--variant=minbase").arg(RELEASE).arg(&root).limit(BUILD_LIMIT);
+    tool.run().await.context("install a Debian base with debootstrap")?;
+    // What the official slim image leaves out, too.
+    for dir in ["var/cache/apt/archives", "var/lib/apt/lists", "usr/share/doc", "usr/share/man", "usr/share/locale"] {
+        remove_tree(&root.join(dir))?;
+        fs::create_dir_all(root.join(dir)).with_context(|| format!("empty {dir}"))?;
+    }
+    let made = commit_scratch(&root, "/", BASE_IMAGE, &["--cmd", "bash"]).await;
+    tidy().await?;
+    remove_tree(&root)?;
+    made
+}
+
+async fn build_pause(programs: &Programs) -> Result<()> {
+    commit_scratch(&programs.pause, "/pause", PAUSE_IMAGE, &["--entrypoint", "[\"/pause\"]"]).await
+}
+
+/// Makes an image of `content` alone.
+async fn commit_scratch(content: &Path, at: &str, image: &str, config: &[&str]) -> Result<()> {
+    let container = buildah().words("from scratch").run().await?.trim().to_owned();
+    buildah().words("add --quiet").arg(&container).arg(content).arg(at).run().await?;
+    let configure = config.iter().fold(buildah().arg("config"), |tool, arg| tool.arg(arg));
+    configure.arg(&container).run().await?;
+    buildah().words("commit --quiet --rm").arg(&container).arg(image).run().await?;
+    Ok(())
+}
+
+/// Removes the mount that buildah leaves behind on its store.
+async fn tidy() -> Result<()> {
+    mounts::unmount_below(&store()).await?;
+    mounts::unmount_below(&run_store()).await?;
+    remove_tree(&run_store())
+}
+
+fn remove_tree(dir: &Path) -> Result<()> {
+    match fs::remove_dir_all(dir) {
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+            Err(error).with_context(|| format!("remove {}", dir.display()))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Removes the testbed's store; the next `up` makes it again.
+///
+/// # Errors
+/// When something is in the way.
+pub async fn forget() -> Result<()> {
+    say("forgetting the image store");
+    tidy().await?;
+    ensure!(mounts::all()?.iter().all(|m| !m.point.starts_with(store())), "the image store is in use");
+    remove_tree(&store())
+}

@@ -1,0 +1,111 @@
+//! Builds the Go programs: the components in one binary, and pause.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+use sha2::{Digest, Sha256};
+
+use crate::command::{self, Tool};
+use crate::paths;
+use crate::progress::step;
+
+/// The version that the components report; it is that of the module in go.mod.
+const VERSION: &str = "v1.34.4";
+
+/// How long a cold build may take; on two free cores it takes about 5 minutes.
+const BUILD_LIMIT: Duration = Duration::from_secs(40 * 60);
+
+/// The Go programs.
+#[derive(Clone, Debug)]
+pub struct Programs {
+    /// All components.
+    pub kubebox: PathBuf,
+    /// What holds a pod's namespaces.
+    pub pause: PathBuf,
+}
+
+impl Programs {
+    /// Where the programs of this source are, made or not.
+    ///
+    /// # Errors
+    /// When the source cannot be read.
+    pub fn locate() -> Result<Self> {
+        let source = source_dir();
+        let mut files = go_files(&source)?;
+        files.extend(go_files(&source.join("pause"))?);
+        let hash = hash_files(&files, VERSION)?;
+        let dir = paths::cache_root().join("bin");
+        Ok(Self { kubebox: dir.join(format!("kubebox-{hash}")), pause: dir.join(format!("pause-{hash}")) })
+    }
+
+    /// Tells whether they are made.
+    #[must_use]
+    pub fn exist(&self) -> bool {
+        self.kubebox.is_file() && self.pause.is_file()
+    }
+
+    /// Makes them.
+    ///
+    /// # Errors
+    /// When Go is missing or the build fails.
+    pub async fn build(&self) -> Result<()> {
+        ensure!(
+            command::exists("go"),
+            "Go is missing: install Go 1.25 or later (Debian 13's `golang-go` fetches that by itself) and try again"
+        );
+        if let Some(dir) = self.kubebox.parent() {
+            fs::create_dir_all(dir).with_context(|| format!("make {}", dir.display()))?;
+        }
+        let base = "k8s.io/component-base/version";
+        let flags = format!("-s -w -X {base}.gitVersion={VERSION} -X {base}.gitMajor=1 -X {base}.gitMinor=34");
+        let what = "building the Kubernetes components (Go; about 5 minutes the first time)";
+        step(what, compile(".", &self.kubebox, Some(&flags))).await?;
+        compile("./pause", &self.pause, None).await
+    }
+}
+
+async fn compile(package: &str, to: &Path, flags: Option<&str>) -> Result<()> {
+    let unfinished = to.with_extension("new");
+    let mut tool = Tool::new("go").words("build -o").arg(&unfinished).dir(&source_dir()).limit(BUILD_LIMIT);
+    tool = match flags {
+        Some(flags) => tool.arg("-ldflags").arg(flags),
+        // Static: its image holds nothing else.
+        None => tool.arg("-ldflags").arg("-s -w").env("CGO_ENABLED", "0"),
+    };
+    tool.arg(package).run().await.context("build the testbed's Go programs")?;
+    fs::rename(&unfinished, to).with_context(|| format!("write {}", to.display()))
+}
+
+fn source_dir() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("kubebox")
+}
+
+fn go_files(dir: &Path) -> Result<Vec<PathBuf>> {
+    let mut found = Vec::new();
+    for entry in fs::read_dir(dir).with_context(|| format!("list {}", dir.display()))? {
+        let path = entry.with_context(|| format!("list {}", dir.display()))?.path();
+        if path.extension().is_some_and(|e| e == "go" || e == "mod" || e == "sum") {
+            found.push(path);
+        }
+    }
+    found.sort();
+    Ok(found)
+}
+
+/// A short name for the content of `files`.
+///
+/// # Errors
+/// When one cannot be read.
+pub fn hash_files(files: &[PathBuf], salt: &str) -> Result<String> {
+    let mut hasher = Sha256::new();
+    hasher.update(salt);
+    for file in files {
+        let content = fs::read(file).with_context(|| format!("read {}", file.display()))?;
+        // With its length, so that no two lists of files look the same.
+        hasher.update(content.len().to_le_bytes());
+        hasher.update(content);
+    }
+    Ok(hasher.finalize().iter().take(8).map(|byte| format!("{byte:02x}")).collect())
+}

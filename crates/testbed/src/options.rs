@@ -1,0 +1,77 @@
+//! What can be chosen about a testbed.
+
+use std::path::PathBuf;
+
+use anyhow::{Context, Result};
+use serde::{Deserialize, Serialize};
+
+/// Environment variable that chooses the instance when nothing else does.
+pub const INSTANCE_VARIABLE: &str = "CDB_TESTBED_INSTANCE";
+
+/// What can be chosen about a testbed; [`Options::from_env`] is the usual one.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Options {
+    /// Which of the testbeds on this machine: 0 to [`crate::plan::MAX_INSTANCE`].
+    pub instance: u8,
+    /// Number of nodes.
+    pub nodes: u8,
+    /// Kubernetes' timing.
+    pub timing: Timing,
+    /// The checkout that holds the testbed.
+    pub checkout: PathBuf,
+}
+
+/// Kubernetes' timing in seconds; `None` leaves Kubernetes' own default, so
+/// that what is measured on the testbed compares with a cluster as shipped.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Timing {
+    /// Silence after which a node counts as unreachable (Kubernetes: 50).
+    pub node_monitor_grace: Option<u32>,
+    /// How often the controller manager looks at nodes (Kubernetes: 5).
+    pub node_monitor_period: Option<u32>,
+    /// How often a kubelet computes its status (Kubernetes: 10).
+    pub node_status_update: Option<u32>,
+    /// How long a node's lease is valid (Kubernetes: 40).
+    pub node_lease: Option<u32>,
+    /// How long pods stay on an unreachable node (Kubernetes: 300).
+    pub unreachable_toleration: Option<u32>,
+}
+
+impl Options {
+    /// Three nodes with Kubernetes' own timing, held by this checkout, as the
+    /// instance that the environment names, else 0.
+    ///
+    /// # Errors
+    /// When the environment names something that is no number.
+    pub fn from_env() -> Result<Self> {
+        let instance = match std::env::var(INSTANCE_VARIABLE) {
+            Ok(text) => text.parse().with_context(|| format!("read {INSTANCE_VARIABLE}={text}"))?,
+            Err(_) => 0,
+        };
+        Ok(Self { instance, nodes: 3, timing: Timing::default(), checkout: checkout() })
+    }
+
+    /// The same with another instance.
+    #[must_use]
+    pub fn with_instance(self, instance: u8) -> Self {
+        Self { instance, ..self }
+    }
+
+    /// The same with other timing.
+    #[must_use]
+    pub fn with_timing(self, timing: Timing) -> Self {
+        Self { timing, ..self }
+    }
+
+    /// The same with another number of nodes.
+    #[must_use]
+    pub fn with_nodes(self, nodes: u8) -> Self {
+        Self { nodes, ..self }
+    }
+}
+
+/// The checkout that this program was built from.
+fn checkout() -> PathBuf {
+    let crate_dir = PathBuf::from(env!("CARGO_MANIFEST_DIR"));
+    crate_dir.ancestors().nth(2).map_or(crate_dir.clone(), PathBuf::from)
+}

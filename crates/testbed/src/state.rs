@@ -1,0 +1,228 @@
+//! Who holds the testbed and what was started: the record and the lock.
+
+use std::fs::{self, File, OpenOptions, TryLockError};
+use std::io::Write;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use anyhow::{Context, Result, bail};
+use serde::{Deserialize, Serialize};
+
+use crate::options::Options;
+use crate::paths::{self, Paths};
+use crate::process::{self, Process};
+use crate::progress::say;
+
+/// How long a command waits for another one: a cold `up` builds for minutes.
+const LOCK_LIMIT: Duration = Duration::from_secs(30 * 60);
+
+/// The record of one testbed.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct State {
+    /// What was asked for; `options.checkout` holds the testbed.
+    pub options: Options,
+    /// The boot of the machine in which it was started.
+    pub boot_id: String,
+    /// When it was started, in seconds since 1970.
+    pub since: u64,
+    /// False while `up` is under way, and after it was killed.
+    pub complete: bool,
+    /// The processes, in the order in which they were started.
+    pub processes: Vec<Process>,
+}
+
+impl State {
+    /// A new record, with nothing started.
+    #[must_use]
+    pub fn new(options: Options) -> Self {
+        let since = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| d.as_secs());
+        Self { options, boot_id: process::boot_id(), since, complete: false, processes: Vec::new() }
+    }
+
+    /// Reads the record, if there is one.
+    ///
+    /// # Errors
+    /// When there is one that cannot be read.
+    pub fn load(paths: &Paths) -> Result<Option<Self>> {
+        let path = paths.record();
+        let text = match fs::read_to_string(&path) {
+            Ok(text) => text,
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
+            Err(error) => return Err(error).with_context(|| format!("read {}", path.display())),
+        };
+        // Written by another version of the testbed: as good as none, since
+        // `down` finds what there is by name and control group.
+        Ok(serde_json::from_str(&text).ok())
+    }
+
+    /// Writes the record, whole or not at all.
+    ///
+    /// # Errors
+    /// When the disk does not take it.
+    pub fn save(&self, paths: &Paths) -> Result<()> {
+        let path = paths.record();
+        let unfinished = path.with_extension("new");
+        let text = serde_json::to_string_pretty(self).context("write the testbed's record")?;
+        fs::write(&unfinished, text).with_context(|| format!("write {}", unfinished.display()))?;
+        fs::rename(&unfinished, &path).with_context(|| format!("write {}", path.display()))
+    }
+
+    /// The processes that are no longer there.
+    #[must_use]
+    pub fn dead(&self) -> Vec<&str> {
+        let same_boot = self.boot_id == process::boot_id();
+        let dead = self.processes.iter().filter(|p| !same_boot || !p.is_alive());
+        dead.map(|p| p.daemon.name.as_str()).collect()
+    }
+
+    /// Tells whether anything of it runs.
+    #[must_use]
+    pub fn is_alive(&self) -> bool {
+        self.dead().len() < self.processes.len()
+    }
+
+    /// Tells whether the testbed is another checkout's, which still exists.
+    #[must_use]
+    pub fn belongs_to_other(&self, checkout: &Path) -> bool {
+        self.options.checkout != checkout && self.options.checkout.exists()
+    }
+
+    /// The process called `name`.
+    ///
+    /// # Errors
+    /// When there is none.
+    pub fn process(&self, name: &str) -> Result<&Process> {
+        let found = self.processes.iter().find(|p| p.daemon.name == name);
+        found.with_context(|| {
+            let names: Vec<&str> = self.processes.iter().map(|p| p.daemon.name.as_str()).collect();
+            format!("the testbed has no process {name:?}, only {}", names.join(", "))
+        })
+    }
+}
+
+/// Held while a command changes a testbed; freed when dropped, and by the
+/// kernel when this program dies.
+#[derive(Debug)]
+pub struct Lock {
+    path: PathBuf,
+    _file: File,
+}
+
+impl Lock {
+    /// Waits for the lock of one testbed instance.
+    ///
+    /// # Errors
+    /// When it is not to be had.
+    pub async fn instance(paths: &Paths) -> Result<Self> {
+        Self::acquire(paths.lock()).await
+    }
+
+    /// Waits for the lock of the cache, which all instances share.
+    ///
+    /// # Errors
+    /// When it is not to be had.
+    pub async fn cache() -> Result<Self> {
+        Self::acquire(paths::cache_root().join("lock")).await
+    }
+
+    async fn acquire(path: PathBuf) -> Result<Self> {
+        if let Some(dir) = path.parent() {
+            fs::create_dir_all(dir).with_context(|| format!("make {}", dir.display()))?;
+        }
+        let deadline = Instant::now() + LOCK_LIMIT;
+        let mut told = false;
+        loop {
+            if let Some(file) = try_lock(&path)? {
+                return Ok(Self { path, _file: file });
+            }
+            if !told {
+                let holder = fs::read_to_string(&path).unwrap_or_default();
+                say(&format!("waiting for another testbed command (process {}) …", holder.trim()));
+                told = true;
+            }
+            if Instant::now() > deadline {
+                bail!("another testbed command holds {} for more than 30 minutes; end it and try again", path.display());
+            }
+            tokio::time::sleep(Duration::from_millis(200)).await;
+        }
+    }
+
+    /// Frees the lock and removes its file.
+    pub fn remove(self) {
+        // Others that have the file open see that it is no longer the one in
+        // the directory and start again.
+        let _ = fs::remove_file(&self.path);
+        if let Some(dir) = self.path.parent() {
+            let _ = fs::remove_dir(dir);
+        }
+    }
+}
+
+/// The locked file, or `None` when somebody else has it.
+fn try_lock(path: &Path) -> Result<Option<File>> {
+    let open = OpenOptions::new().create(true).truncate(false).write(true).open(path);
+    let mut file = open.with_context(|| format!("open {}", path.display()))?;
+    match file.try_lock() {
+        Ok(()) => {}
+        Err(TryLockError::WouldBlock) => return Ok(None),
+        Err(TryLockError::Error(error)) => return Err(error).with_context(|| format!("lock {}", path.display())),
+    }
+    let ours = file.metadata().map(|m| m.ino()).ok();
+    if ours.is_none() || fs::metadata(path).map(|m| m.ino()).ok() != ours {
+        return Ok(None);
+    }
+    // For the message of who waits; the lock itself is what counts.
+    let _ = file.set_len(0).and_then(|()| write!(file, "{}", std::process::id()));
+    Ok(Some(file))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::process::Daemon;
+
+    fn state(boot_id: &str) -> State {
+        let pid = i32::try_from(std::process::id()).unwrap();
+        let daemon = Daemon { name: "etcd".into(), argv: vec![], netns: None, log: PathBuf::new() };
+        let mut state = State::new(Options::from_env().unwrap());
+        state.boot_id = boot_id.to_owned();
+        state.processes = vec![Process { daemon, pid, started: process::start_time(pid).unwrap() }];
+        state
+    }
+
+    #[test]
+    fn a_record_of_this_boot_knows_its_living() {
+        let state = state(&process::boot_id());
+        assert!(state.is_alive() && state.dead().is_empty());
+        assert!(state.process("etcd").is_ok() && state.process("x").is_err());
+    }
+
+    #[test]
+    fn nothing_outlives_a_reboot() {
+        let state = state("another boot");
+        assert!(!state.is_alive());
+        assert_eq!(state.dead(), ["etcd"]);
+    }
+
+    #[test]
+    fn a_checkout_that_was_deleted_holds_nothing() {
+        let mut state = state("");
+        let mine = state.options.checkout.clone();
+        assert!(!state.belongs_to_other(&mine));
+        assert!(state.belongs_to_other(Path::new("/elsewhere")));
+        state.options.checkout = "/nonexistent/checkout".into();
+        assert!(!state.belongs_to_other(&mine));
+    }
+
+    #[test]
+    fn a_locked_file_is_not_locked_twice() {
+        let path = std::env::temp_dir().join(format!("cdb-testbed-lock-{}", std::process::id()));
+        let held = try_lock(&path).unwrap();
+        assert!(held.is_some());
+        assert!(try_lock(&path).unwrap().is_none());
+        fs::remove_file(&path).unwrap();
+        assert!(try_lock(&path).unwrap().is_some(), "a removed file's lock is worth nothing");
+        fs::remove_file(&path).unwrap();
+    }
+}

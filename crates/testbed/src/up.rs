@@ -1,0 +1,208 @@
+//! Starts a testbed.
+
+use std::fs;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail, ensure};
+use futures::future::try_join_all;
+
+use crate::cgroup::Hierarchies;
+use crate::control_plane::ControlPlane;
+use crate::kubebox::Programs;
+use crate::node::Node;
+use crate::options::Options;
+use crate::paths::{self, Paths};
+use crate::process::Daemon;
+use crate::progress::{say, step};
+use crate::state::{Lock, State};
+use crate::template::Template;
+use crate::testbed::Testbed;
+use crate::{cluster, down, images, network, pki, preflight};
+
+/// How long a running API server may take to answer before it counts as stopped;
+/// generous, because the machine may be busy compiling.
+const ANSWER_LIMIT: Duration = Duration::from_secs(15);
+
+/// What [`Testbed::up`] did.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Outcome {
+    /// It was running already.
+    AlreadyUp,
+    /// It was started, in this time from the first process to all nodes Ready.
+    Started(Duration),
+}
+
+impl Testbed {
+    /// Starts the testbed, or finds it running. Everything that is missing is
+    /// installed or made first. What a killed `up` or a reboot left is removed.
+    ///
+    /// # Errors
+    /// When the machine cannot run it, when somebody else holds it, or when a
+    /// part does not start; the error says what to do.
+    pub async fn up(options: Options) -> Result<(Self, Outcome)> {
+        preflight::check_machine()?;
+        let testbed = Self::new(&options)?;
+        let _lock = Lock::instance(&testbed.paths).await?;
+        if let Some(state) = State::load(&testbed.paths)? {
+            if keep(&state, &options)? {
+                ensure!(
+                    testbed.api_is_ready(ANSWER_LIMIT).await,
+                    "the testbed runs but its API server does not answer; if no test stopped it, \
+                     start afresh with `cargo xtask testbed down` and `up`"
+                );
+                return Ok((testbed, Outcome::AlreadyUp));
+            }
+        }
+        let (programs, template) = prepare().await?;
+        down::clean(&testbed.paths, options.instance).await.context("remove what an earlier testbed left")?;
+        let start = Instant::now();
+        let what = format!("starting {} nodes", options.nodes);
+        step(&what, Start::new(&testbed, options, programs, template)?.run()).await?;
+        Ok((testbed, Outcome::Started(start.elapsed())))
+    }
+}
+
+/// Tells whether what `state` records is to be kept and used.
+fn keep(state: &State, options: &Options) -> Result<bool> {
+    if !state.is_alive() {
+        return Ok(false);
+    }
+    if state.belongs_to_other(&options.checkout) {
+        bail!(
+            "the testbed is held by the checkout {}: end it there with `cargo xtask testbed down`, \
+             or start another one beside it with `--instance 1`",
+            state.options.checkout.display()
+        );
+    }
+    let dead = state.dead();
+    if !state.complete {
+        say("an earlier `up` did not finish; starting afresh");
+        return Ok(false);
+    }
+    if !dead.is_empty() {
+        say(&format!("the testbed is not whole (ended: {}); starting afresh", dead.join(", ")));
+        return Ok(false);
+    }
+    ensure!(
+        (options.nodes, &options.timing) == (state.options.nodes, &state.options.timing),
+        "the testbed runs with {} nodes and other settings than asked for: \
+         end it with `cargo xtask testbed down`, or start another one beside it with `--instance 1`",
+        state.options.nodes
+    );
+    Ok(true)
+}
+
+/// Makes what is slow to make and outlives the testbed.
+async fn prepare() -> Result<(Programs, Template)> {
+    preflight::install_packages().await?;
+    let programs = Programs::locate()?;
+    let template = Template::locate(&programs)?;
+    preflight::check_space(!programs.exist() || !template.exists())?;
+    if programs.exist() && template.exists() {
+        return Ok((programs, template));
+    }
+    let _cache = Lock::cache().await?;
+    if !programs.exist() {
+        programs.build().await?;
+    }
+    if !template.exists() {
+        images::build_all(&programs).await?;
+        template.build().await?;
+    }
+    Ok((programs, template))
+}
+
+/// A testbed that is being started.
+struct Start<'a> {
+    testbed: &'a Testbed,
+    programs: Programs,
+    template: Template,
+    groups: Hierarchies,
+    state: State,
+}
+
+impl<'a> Start<'a> {
+    fn new(testbed: &'a Testbed, options: Options, programs: Programs, template: Template) -> Result<Self> {
+        let groups = Hierarchies::detect()?;
+        Ok(Self { testbed, programs, template, groups, state: State::new(options) })
+    }
+
+    async fn run(mut self) -> Result<()> {
+        self.lay_out().await?;
+        let timing = self.state.options.timing.clone();
+        let programs = self.programs.clone();
+        let plane = ControlPlane {
+            kubebox: &programs.kubebox,
+            plan: &self.testbed.plan,
+            paths: &self.testbed.paths,
+            timing: &timing,
+        };
+        let node = |number| Node {
+            kubebox: &programs.kubebox,
+            plan: &self.testbed.plan,
+            paths: &self.testbed.paths,
+            timing: &timing,
+            number,
+        };
+        let nodes: Vec<Node<'_>> = self.testbed.plan.node_numbers().map(node).collect();
+        plane.write_files()?;
+        self.start([plane.etcd(), plane.api_server()]).await?;
+        self.start_containerds(&nodes).await?;
+        let client = self.testbed.client().await?;
+        cluster::wait_api(&client, || self.check()).await?;
+        self.start([plane.controller_manager(), plane.scheduler()]).await?;
+        try_join_all(nodes.iter().map(async |n| n.containerd_layout().wait().await)).await?;
+        self.start(nodes.iter().map(Node::kubelet)).await?;
+        cluster::create_objects(&client).await?;
+        self.start(nodes.iter().map(Node::proxy)).await?;
+        self.start([plane.dns(), plane.provisioner()]).await?;
+        cluster::wait_nodes(&client, &self.testbed.node_names(), || self.check()).await?;
+        self.state.complete = true;
+        self.state.save(&self.testbed.paths)
+    }
+
+    /// Directories, record, keys, groups and network: all that needs no process.
+    async fn lay_out(&self) -> Result<()> {
+        let (plan, paths) = (&self.testbed.plan, &self.testbed.paths);
+        make_dirs(paths)?;
+        // First of all the record: whoever comes after a kill finds it.
+        self.state.save(paths)?;
+        network::check_free(plan).await?;
+        preflight::check_loopback_ports(plan)?;
+        pki::write(plan, paths)?;
+        self.groups.create(&plan.cgroup(), &plan.node_names())?;
+        network::create(plan, paths).await?;
+        preflight::check_bridge_ports(plan)
+    }
+
+    async fn start_containerds(&mut self, nodes: &[Node<'_>]) -> Result<()> {
+        for node in nodes {
+            node.write_files()?;
+            self.template.lend(&node.containerd_layout().root)?;
+            self.start([node.containerd()]).await?;
+        }
+        Ok(())
+    }
+
+    async fn start(&mut self, daemons: impl IntoIterator<Item = Daemon>) -> Result<()> {
+        let procs = self.groups.daemons_file(&self.testbed.plan.cgroup());
+        for daemon in daemons {
+            self.state.processes.push(daemon.start(&procs).await?);
+        }
+        self.state.save(&self.testbed.paths)
+    }
+
+    /// Fails when a process that was started is gone.
+    fn check(&self) -> Result<()> {
+        let dead = self.state.dead();
+        ensure!(dead.is_empty(), "{} ended; see {}", dead.join(", "), self.testbed.log_dir().display());
+        Ok(())
+    }
+}
+
+fn make_dirs(paths: &Paths) -> Result<()> {
+    for dir in [paths.state(), paths.run(), paths.logs(), paths.volumes(), paths::cache_root().to_owned()] {
+        fs::create_dir_all(&dir).with_context(|| format!("make {}", dir.display()))?;
+    }
+    Ok(())
+}
