@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"syscall"
 	"time"
@@ -19,9 +20,18 @@ type volumeKind string
 const (
 	// directoryKind is a plain directory: fast, but of no size of its own.
 	directoryKind volumeKind = "directory"
-	// loopKind is an ext4 file system of the claim's true size in a sparse file.
+	// loopKind is a file system of the claim's true size in a sparse file: ext4,
+	// or xfs on a machine whose root may not grow a mounted ext4.
 	loopKind volumeKind = "loop"
 )
+
+// capSysResource is the number of the capability that the kernel asks for
+// before it grows a mounted ext4 (EXT4_IOC_RESIZE_FS). Growing an xfs takes
+// only the right to mount.
+const capSysResource = 24
+
+// xfsMagic is XFS_SUPER_MAGIC of the kernel's linux/magic.h.
+const xfsMagic = 0x58465342
 
 // toolTimeout bounds one call of mkfs, mount, losetup or resize2fs. They take
 // well under a second; a minute means a hung disk, and then to fail is better.
@@ -83,11 +93,31 @@ func makeFileSystem(image string, size int64) error {
 	if err := file.Truncate(size); err != nil {
 		return err
 	}
-	// No reserved blocks: the claim's size is the database's to fill.
-	if err := tool("mkfs.ext4", "-q", "-F", "-m", "0", unfinished); err != nil {
+	// ext4 without reserved blocks: the claim's size is the database's to fill.
+	mkfs := []string{"mkfs.ext4", "-q", "-F", "-m", "0", unfinished}
+	if !canGrowExt4() {
+		// "Unsupported" is what its makers call less than 300 MB.
+		mkfs = []string{"mkfs.xfs", "-q", "-f", "--unsupported", unfinished}
+	}
+	if err := tool(mkfs[0], mkfs[1:]...); err != nil {
 		return err
 	}
 	return os.Rename(unfinished, image)
+}
+
+// canGrowExt4 tells whether this process may grow a mounted ext4.
+func canGrowExt4() bool {
+	status, err := os.ReadFile("/proc/self/status")
+	if err != nil {
+		return false
+	}
+	for line := range strings.Lines(string(status)) {
+		if mask, found := strings.CutPrefix(line, "CapEff:"); found {
+			bits, err := strconv.ParseUint(strings.TrimSpace(mask), 16, 64)
+			return err == nil && bits&(1<<capSysResource) != 0
+		}
+	}
+	return false
 }
 
 // grow makes a volume at least size bytes large; a directory has no size.
@@ -111,6 +141,13 @@ func (s store) grow(name string, size int64) error {
 	}
 	if err := tool("losetup", "-c", device); err != nil {
 		return err
+	}
+	var mounted syscall.Statfs_t
+	if err := syscall.Statfs(s.path(name), &mounted); err != nil {
+		return &fs.PathError{Op: "statfs", Path: s.path(name), Err: err}
+	}
+	if mounted.Type == xfsMagic {
+		return tool("xfs_growfs", s.path(name))
 	}
 	return tool("resize2fs", device)
 }

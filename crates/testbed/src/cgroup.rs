@@ -48,14 +48,24 @@ impl Hierarchies {
     fn from_mounts(mounts: &[Mount]) -> Result<Self> {
         let v1: Vec<&Mount> = mounts.iter().filter(|m| m.kind == "cgroup").collect();
         let with = |controller: &str| {
-            v1.iter().find(|m| m.super_options.split(',').any(|o| o == controller)).map(|m| m.point.clone())
+            v1.iter()
+                .find(|m| m.super_options.split(',').any(|o| o == controller))
+                .map(|m| m.point.clone())
         };
         if let (Some(marker), Some(_)) = (with("pids"), with("memory")) {
             let roots = v1.iter().map(|m| m.point.clone()).collect();
-            return Ok(Self { roots, marker, freezer: with("freezer") });
+            return Ok(Self {
+                roots,
+                marker,
+                freezer: with("freezer"),
+            });
         }
         if let Some(root) = mounts.iter().find(|m| m.kind == "cgroup2" && v1.is_empty()) {
-            return Ok(Self { roots: vec![root.point.clone()], marker: root.point.clone(), freezer: None });
+            return Ok(Self {
+                roots: vec![root.point.clone()],
+                marker: root.point.clone(),
+                freezer: None,
+            });
         }
         bail!(
             "no control groups that a kubelet can use are mounted at /sys/fs/cgroup: \
@@ -100,7 +110,11 @@ impl Hierarchies {
         let mut found = Vec::new();
         for group in tree(&self.marker.join(name)) {
             let text = fs::read_to_string(group.join("cgroup.procs")).unwrap_or_default();
-            found.extend(text.lines().filter_map(|line| line.parse::<i32>().ok()).filter(|pid| *pid > 1));
+            found.extend(
+                text.lines()
+                    .filter_map(|line| line.parse::<i32>().ok())
+                    .filter(|pid| *pid > 1),
+            );
         }
         found
     }
@@ -151,7 +165,11 @@ impl Hierarchies {
         write_frozen(&group, frozen).with_context(|| format!("freeze or thaw {}", group.display()))?;
         let deadline = Instant::now() + Duration::from_secs(10);
         while is_frozen(&group) != frozen {
-            ensure!(Instant::now() < deadline, "{} does not reach its new state", group.display());
+            ensure!(
+                Instant::now() < deadline,
+                "{} does not reach its new state",
+                group.display()
+            );
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
         Ok(())
@@ -162,7 +180,8 @@ impl Hierarchies {
     /// # Errors
     /// When the process is gone.
     pub fn group_of(&self, pid: i32) -> Result<String> {
-        let text = fs::read_to_string(format!("/proc/{pid}/cgroup")).with_context(|| format!("look up process {pid}"))?;
+        let text =
+            fs::read_to_string(format!("/proc/{pid}/cgroup")).with_context(|| format!("look up process {pid}"))?;
         let controller = if self.is_v2() { "" } else { "freezer" };
         parse_group(&text, controller).with_context(|| format!("find the control group of process {pid}"))
     }
@@ -198,7 +217,10 @@ fn parse_group(text: &str, controller: &str) -> Option<String> {
     text.lines().find_map(|line| {
         let mut fields = line.splitn(3, ':').skip(1);
         let controllers = fields.next()?;
-        controllers.split(',').any(|c| c == controller).then(|| fields.next().map(str::to_owned))?
+        controllers
+            .split(',')
+            .any(|c| c == controller)
+            .then(|| fields.next().map(str::to_owned))?
     })
 }
 
@@ -213,7 +235,8 @@ fn fill_cpuset(parent: &Path, child: &Path) -> Result<()> {
         if !to.exists() || !parent.join(file).exists() || parent.join("cgroup.controllers").exists() {
             continue;
         }
-        let value = fs::read_to_string(parent.join(file)).with_context(|| format!("read {file} of {}", parent.display()))?;
+        let value =
+            fs::read_to_string(parent.join(file)).with_context(|| format!("read {file} of {}", parent.display()))?;
         fs::write(&to, value.trim()).with_context(|| format!("write {}", to.display()))?;
     }
     Ok(())
@@ -221,7 +244,10 @@ fn fill_cpuset(parent: &Path, child: &Path) -> Result<()> {
 
 fn enable_controllers(group: &Path) -> Result<()> {
     let available = fs::read_to_string(group.join("cgroup.controllers")).unwrap_or_default();
-    for controller in V2_CONTROLLERS.into_iter().filter(|c| available.split_whitespace().any(|a| a == *c)) {
+    for controller in V2_CONTROLLERS
+        .into_iter()
+        .filter(|c| available.split_whitespace().any(|a| a == *c))
+    {
         fs::write(group.join("cgroup.subtree_control"), format!("+{controller}"))
             .with_context(|| format!("enable the {controller} controller in {}", group.display()))?;
     }
@@ -238,7 +264,12 @@ fn tree(top: &Path) -> Vec<PathBuf> {
     while let Some(group) = found.get(next).cloned() {
         next += 1;
         let Ok(entries) = fs::read_dir(&group) else { continue };
-        found.extend(entries.flatten().filter(|e| e.file_type().is_ok_and(|t| t.is_dir())).map(|e| e.path()));
+        found.extend(
+            entries
+                .flatten()
+                .filter(|e| e.file_type().is_ok_and(|t| t.is_dir()))
+                .map(|e| e.path()),
+        );
     }
     found
 }
@@ -263,7 +294,11 @@ mod tests {
     use super::*;
 
     fn mount(kind: &str, point: &str, super_options: &str) -> Mount {
-        Mount { point: point.into(), kind: kind.into(), super_options: super_options.into() }
+        Mount {
+            point: point.into(),
+            kind: kind.into(),
+            super_options: super_options.into(),
+        }
     }
 
     #[test]
@@ -284,7 +319,10 @@ mod tests {
     fn version_two_is_found() {
         let found = Hierarchies::from_mounts(&[mount("cgroup2", "/sys/fs/cgroup", "rw,nsdelegate")]).unwrap();
         assert!(found.is_v2());
-        assert_eq!(found.daemons_file("x"), PathBuf::from("/sys/fs/cgroup/x/daemons/cgroup.procs"));
+        assert_eq!(
+            found.daemons_file("x"),
+            PathBuf::from("/sys/fs/cgroup/x/daemons/cgroup.procs")
+        );
     }
 
     #[test]

@@ -1,11 +1,12 @@
 //! What the testbed asks of the Kubernetes API.
 
 use std::collections::BTreeMap;
+use std::net::Ipv4Addr;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
-use k8s_openapi::api::core::v1::Node;
+use k8s_openapi::api::core::v1::{Node, ServiceAccount};
 use k8s_openapi::api::rbac::v1::{ClusterRoleBinding, RoleRef, Subject};
 use k8s_openapi::api::storage::v1::StorageClass;
 use kube::api::{Api, ListParams, ObjectMeta, PostParams};
@@ -45,8 +46,12 @@ pub async fn client(path: &Path) -> Result<Client> {
 
 /// Tells whether the API server says that it is ready, within `limit`.
 pub async fn is_ready(client: &Client, limit: Duration) -> bool {
-    let Ok(request) = http::Request::get("/readyz").body(Vec::new()) else { return false };
-    tokio::time::timeout(limit, client.request_text(request)).await.is_ok_and(|answer| answer.is_ok())
+    let Ok(request) = http::Request::get("/readyz").body(Vec::new()) else {
+        return false;
+    };
+    tokio::time::timeout(limit, client.request_text(request))
+        .await
+        .is_ok_and(|answer| answer.is_ok())
 }
 
 /// Waits until the API server is ready.
@@ -57,7 +62,11 @@ pub async fn wait_api(client: &Client, check: impl Fn() -> Result<()>) -> Result
     let deadline = Instant::now() + API_LIMIT;
     while !is_ready(client, Duration::from_secs(2)).await {
         check()?;
-        ensure!(Instant::now() < deadline, "the API server is not ready after {} s", API_LIMIT.as_secs());
+        ensure!(
+            Instant::now() < deadline,
+            "the API server is not ready after {} s",
+            API_LIMIT.as_secs()
+        );
         tokio::time::sleep(POLL).await;
     }
     Ok(())
@@ -71,15 +80,62 @@ pub async fn wait_nodes(client: &Client, nodes: &[String], check: impl Fn() -> R
     let deadline = Instant::now() + NODES_LIMIT;
     loop {
         let readiness = node_readiness(client).await.unwrap_or_default();
-        let missing: Vec<&str> =
-            nodes.iter().filter(|n| readiness.get(*n) != Some(&true)).map(String::as_str).collect();
+        let missing: Vec<&str> = nodes
+            .iter()
+            .filter(|n| readiness.get(*n) != Some(&true))
+            .map(String::as_str)
+            .collect();
         if missing.is_empty() {
             return Ok(());
         }
         check()?;
-        ensure!(Instant::now() < deadline, "not Ready after {} s: {}", NODES_LIMIT.as_secs(), missing.join(", "));
+        ensure!(
+            Instant::now() < deadline,
+            "not Ready after {} s: {}",
+            NODES_LIMIT.as_secs(),
+            missing.join(", ")
+        );
         tokio::time::sleep(POLL).await;
     }
+}
+
+/// Waits until a pod can be made in the namespace `default`: the controller
+/// manager has then made that namespace's service account, as it will others'.
+///
+/// # Errors
+/// When there is none within 90 s; `check` may say earlier what is wrong.
+pub async fn wait_controllers(client: &Client, check: impl Fn() -> Result<()>) -> Result<()> {
+    let accounts: Api<ServiceAccount> = Api::default_namespaced(client.clone());
+    let deadline = Instant::now() + NODES_LIMIT;
+    while !accounts.get_opt("default").await.is_ok_and(|found| found.is_some()) {
+        check()?;
+        ensure!(
+            Instant::now() < deadline,
+            "the controller manager does nothing after {} s",
+            NODES_LIMIT.as_secs()
+        );
+        tokio::time::sleep(POLL).await;
+    }
+    Ok(())
+}
+
+/// Waits until the name server at `host` answers; it listens once it knows the
+/// cluster's services.
+///
+/// # Errors
+/// When it does not within 90 s; `check` may say earlier what is wrong.
+pub async fn wait_dns(host: Ipv4Addr, check: impl Fn() -> Result<()>) -> Result<()> {
+    let deadline = Instant::now() + NODES_LIMIT;
+    while tokio::net::TcpStream::connect((host, 53)).await.is_err() {
+        check()?;
+        ensure!(
+            Instant::now() < deadline,
+            "the name server does not listen after {} s",
+            NODES_LIMIT.as_secs()
+        );
+        tokio::time::sleep(POLL).await;
+    }
+    Ok(())
 }
 
 /// Whether each node is Ready.
@@ -95,7 +151,11 @@ pub async fn node_readiness(client: &Client) -> Result<BTreeMap<String, bool>> {
         let conditions = node.status.as_ref().and_then(|s| s.conditions.as_ref());
         conditions.is_some_and(|all| all.iter().any(|c| c.type_ == "Ready" && c.status == "True"))
     };
-    Ok(listed.items.iter().map(|n| (n.metadata.name.clone().unwrap_or_default(), ready(n))).collect())
+    Ok(listed
+        .items
+        .iter()
+        .map(|n| (n.metadata.name.clone().unwrap_or_default(), ready(n)))
+        .collect())
 }
 
 /// Makes the objects that every testbed has.
@@ -104,7 +164,10 @@ pub async fn node_readiness(client: &Client) -> Result<BTreeMap<String, bool>> {
 /// When the API server refuses one.
 pub async fn create_objects(client: &Client) -> Result<()> {
     let classes: Api<StorageClass> = Api::all(client.clone());
-    for class in [storage_class(STANDARD_CLASS, "directory", true), storage_class(LOOP_CLASS, "loop", false)] {
+    for class in [
+        storage_class(STANDARD_CLASS, "directory", true),
+        storage_class(LOOP_CLASS, "loop", false),
+    ] {
         create(&classes, &class).await?;
     }
     create(&Api::all(client.clone()), &proxy_binding()).await
@@ -124,7 +187,10 @@ where
 /// A class whose volumes every node reaches, like a disk on a network: so they
 /// are made at once, not when a pod is placed.
 fn storage_class(name: &str, kind: &str, default: bool) -> StorageClass {
-    let default = ("storageclass.kubernetes.io/is-default-class".to_owned(), default.to_string());
+    let default = (
+        "storageclass.kubernetes.io/is-default-class".to_owned(),
+        default.to_string(),
+    );
     StorageClass {
         metadata: ObjectMeta {
             name: Some(name.to_owned()),
@@ -144,7 +210,10 @@ fn storage_class(name: &str, kind: &str, default: bool) -> StorageClass {
 fn proxy_binding() -> ClusterRoleBinding {
     let group = "rbac.authorization.k8s.io".to_owned();
     ClusterRoleBinding {
-        metadata: ObjectMeta { name: Some("testbed:kube-proxy".to_owned()), ..ObjectMeta::default() },
+        metadata: ObjectMeta {
+            name: Some("testbed:kube-proxy".to_owned()),
+            ..ObjectMeta::default()
+        },
         role_ref: RoleRef {
             api_group: group.clone(),
             kind: "ClusterRole".to_owned(),

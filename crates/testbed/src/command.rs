@@ -27,7 +27,9 @@ pub fn search_path() -> String {
 /// Tells whether `program` is on the search path.
 #[must_use]
 pub fn exists(program: &str) -> bool {
-    search_path().split(':').any(|dir| Path::new(dir).join(program).is_file())
+    search_path()
+        .split(':')
+        .any(|dir| Path::new(dir).join(program).is_file())
 }
 
 /// One program to run.
@@ -43,14 +45,24 @@ impl Tool {
     pub fn new(program: impl AsRef<OsStr>) -> Self {
         let shown = program.as_ref().to_string_lossy().into_owned();
         let mut command = tokio::process::Command::new(program);
-        command.env("PATH", search_path()).stdin(Stdio::null()).kill_on_drop(true);
-        Self { command, shown, input: None, limit: QUICK }
+        command
+            .env("PATH", search_path())
+            .stdin(Stdio::null())
+            .kill_on_drop(true);
+        Self {
+            command,
+            shown,
+            input: None,
+            limit: QUICK,
+        }
     }
 
     /// `program` inside the network namespace at `netns`. Not `ip netns exec`:
     /// that remounts /sys, which hides the control groups.
     pub fn inside(netns: &Path, program: &str) -> Self {
-        Self::new("nsenter").arg(format!("--net={}", netns.display())).arg(program)
+        Self::new("nsenter")
+            .arg(format!("--net={}", netns.display()))
+            .arg(program)
     }
 
     /// Adds an argument.
@@ -108,7 +120,9 @@ impl Tool {
         }
         let mut child = self.command.spawn().with_context(|| format!("start `{shown}`"))?;
         if let (Some(text), Some(mut pipe)) = (self.input.take(), child.stdin.take()) {
-            pipe.write_all(text.as_bytes()).await.with_context(|| format!("write to `{shown}`"))?;
+            pipe.write_all(text.as_bytes())
+                .await
+                .with_context(|| format!("write to `{shown}`"))?;
         }
         let Ok(output) = tokio::time::timeout(self.limit, child.wait_with_output()).await else {
             bail!("`{shown}` took longer than {} s and was ended", self.limit.as_secs());
@@ -116,7 +130,11 @@ impl Tool {
         let output = output.with_context(|| format!("wait for `{shown}`"))?;
         if !output.status.success() {
             let text = [output.stderr.as_slice(), output.stdout.as_slice()].concat();
-            bail!("`{shown}` failed ({}): {}", output.status, last_lines(&String::from_utf8_lossy(&text)));
+            bail!(
+                "`{shown}` failed ({}): {}",
+                output.status,
+                last_lines(&String::from_utf8_lossy(&text))
+            );
         }
         Ok(String::from_utf8_lossy(&output.stdout).into_owned())
     }
@@ -144,14 +162,24 @@ mod tests {
 
     #[tokio::test]
     async fn a_failure_says_what_was_printed() {
-        let error = Tool::new("sh").arg("-c").arg("echo out; echo no >&2; exit 3").run().await.unwrap_err();
+        let error = Tool::new("sh")
+            .arg("-c")
+            .arg("echo out; echo no >&2; exit 3")
+            .run()
+            .await
+            .unwrap_err();
         let text = format!("{error:#}");
         assert!(text.contains("exit status: 3") && text.contains("no\nout"), "{text}");
     }
 
     #[tokio::test]
     async fn a_slow_program_is_ended() {
-        let error = Tool::new("sleep").arg("60").limit(Duration::from_millis(50)).run().await.unwrap_err();
+        let error = Tool::new("sleep")
+            .arg("60")
+            .limit(Duration::from_millis(50))
+            .run()
+            .await
+            .unwrap_err();
         assert!(format!("{error:#}").contains("took longer"));
     }
 

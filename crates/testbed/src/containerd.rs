@@ -57,7 +57,9 @@ address = "{socket}"
 path = "{root}/opt"
 "#
         );
-        self.cni.as_ref().map_or(head.clone(), |cni| head + &cri_config(&self.run, cni))
+        self.cni
+            .as_ref()
+            .map_or(head.clone(), |cni| head + &cri_config(&self.run, cni))
     }
 
     /// Waits until containerd listens.
@@ -67,7 +69,11 @@ path = "{root}/opt"
     pub async fn wait(&self) -> Result<()> {
         let deadline = Instant::now() + START_LIMIT;
         while !fs::metadata(&self.socket).is_ok_and(|m| m.file_type().is_socket()) {
-            ensure!(Instant::now() < deadline, "containerd does not listen at {}", self.socket.display());
+            ensure!(
+                Instant::now() < deadline,
+                "containerd does not listen at {}",
+                self.socket.display()
+            );
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
         Ok(())
@@ -78,8 +84,13 @@ path = "{root}/opt"
     /// # Errors
     /// When containerd refuses it.
     pub async fn import(&self, archive: &Path) -> Result<()> {
-        let tool = ctr(&self.socket).words("images import").arg(archive).limit(IMPORT_LIMIT);
-        tool.run().await.with_context(|| format!("import {}", archive.display()))?;
+        let tool = ctr(&self.socket)
+            .words("images import")
+            .arg(archive)
+            .limit(IMPORT_LIMIT);
+        tool.run()
+            .await
+            .with_context(|| format!("import {}", archive.display()))?;
         Ok(())
     }
 }
@@ -117,7 +128,12 @@ fn ctr(socket: &Path) -> Tool {
 /// # Errors
 /// When there is no such image.
 pub async fn tag(socket: &Path, image: &str, name: &str) -> Result<()> {
-    ctr(socket).words("images tag --force").arg(image).arg(name).run().await?;
+    ctr(socket)
+        .words("images tag --force")
+        .arg(image)
+        .arg(name)
+        .run()
+        .await?;
     Ok(())
 }
 
@@ -128,12 +144,19 @@ pub async fn tag(socket: &Path, image: &str, name: &str) -> Result<()> {
 /// When containerd does not answer.
 pub async fn container_pids(socket: &Path, namespace: &str, pod: &str, container: Option<&str>) -> Result<Vec<i32>> {
     let label = |name: &str, value: &str| format!("labels.\"{name}\"=={value}");
-    let mut filter = vec![label("io.kubernetes.pod.namespace", namespace), label("io.kubernetes.pod.name", pod)];
+    let mut filter = vec![
+        label("io.kubernetes.pod.namespace", namespace),
+        label("io.kubernetes.pod.name", pod),
+    ];
     filter.push(match container {
         Some(name) => label("io.kubernetes.container.name", name),
         None => label("io.cri-containerd.kind", "sandbox"),
     });
-    let ids = ctr(socket).words("containers ls -q").arg(filter.join(",")).run().await?;
+    let ids = ctr(socket)
+        .words("containers ls -q")
+        .arg(filter.join(","))
+        .run()
+        .await?;
     let tasks = ctr(socket).words("tasks ls").run().await?;
     Ok(ids.lines().filter_map(|id| running_pid(&tasks, id.trim())).collect())
 }
@@ -152,9 +175,15 @@ fn running_pid(table: &str, id: &str) -> Option<i32> {
 #[must_use]
 pub fn shim_sockets(run: &Path) -> Vec<PathBuf> {
     let tasks = run.join("io.containerd.runtime.v2.task").join(NAMESPACE);
-    let Ok(bundles) = fs::read_dir(tasks) else { return Vec::new() };
-    let addresses = bundles.flatten().filter_map(|bundle| fs::read_to_string(bundle.path().join("address")).ok());
-    addresses.filter_map(|text| text.trim().strip_prefix("unix://").map(PathBuf::from)).collect()
+    let Ok(bundles) = fs::read_dir(tasks) else {
+        return Vec::new();
+    };
+    let addresses = bundles
+        .flatten()
+        .filter_map(|bundle| fs::read_to_string(bundle.path().join("address")).ok());
+    addresses
+        .filter_map(|text| text.trim().strip_prefix("unix://").map(PathBuf::from))
+        .collect()
 }
 
 #[cfg(test)]

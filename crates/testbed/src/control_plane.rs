@@ -113,6 +113,11 @@ impl ControlPlane<'_> {
         flags.set("cert-dir", self.paths.state().join("controller-manager").display());
         flags.set("flex-volume-plugin-dir", self.paths.state().join("plugins").display());
         flags.set("use-service-account-credentials", true);
+        // It makes some forty service accounts when it starts; at Kubernetes'
+        // default of 20 requests a second that alone takes 5 s. Afterwards each
+        // controller has a client and a limit of its own, seldom reached.
+        flags.set("kube-api-qps", 200);
+        flags.set("kube-api-burst", 400);
         // There is one; an election would only cost time and writes.
         flags.set("leader-elect", false);
         if let Some(seconds) = self.timing.node_monitor_grace {
@@ -168,7 +173,12 @@ impl ControlPlane<'_> {
     fn daemon_of(&self, name: &str, arguments: Vec<String>) -> Daemon {
         let mut argv = vec![self.kubebox.display().to_string()];
         argv.extend(arguments);
-        Daemon { name: name.to_owned(), argv, netns: None, log: self.paths.logs().join(format!("{name}.log")) }
+        Daemon {
+            name: name.to_owned(),
+            argv,
+            netns: None,
+            log: self.paths.logs().join(format!("{name}.log")),
+        }
     }
 
     fn audit_policy(&self) -> std::path::PathBuf {
@@ -224,7 +234,12 @@ mod tests {
 
     fn argv(timing: &Timing) -> Vec<String> {
         let (plan, paths) = (Plan::new(1, 3).unwrap(), Paths::new(1));
-        let plane = ControlPlane { kubebox: Path::new("/kubebox"), plan: &plan, paths: &paths, timing };
+        let plane = ControlPlane {
+            kubebox: Path::new("/kubebox"),
+            plan: &plan,
+            paths: &paths,
+            timing,
+        };
         plane.controller_manager().argv
     }
 
@@ -235,7 +250,10 @@ mod tests {
 
     #[test]
     fn timing_becomes_flags() {
-        let timing = Timing { node_monitor_grace: Some(8), ..Timing::default() };
+        let timing = Timing {
+            node_monitor_grace: Some(8),
+            ..Timing::default()
+        };
         assert!(argv(&timing).contains(&"--node-monitor-grace-period=8s".to_owned()));
     }
 }

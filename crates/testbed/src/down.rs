@@ -33,8 +33,14 @@ impl Testbed {
         preflight::check_machine()?;
         let paths = Paths::new(options.instance);
         let lock = Lock::instance(&paths).await?;
-        let state = State::load(&paths)?;
-        if let Some(state) = state.as_ref().filter(|s| s.is_alive() && s.belongs_to_other(&options.checkout) && !force) {
+        let state = match State::load(&paths) {
+            Err(_) if force => None,
+            loaded => loaded?,
+        };
+        if let Some(state) = state
+            .as_ref()
+            .filter(|s| s.is_alive() && s.belongs_to_other(&options.checkout) && !force)
+        {
             bail!(
                 "the testbed is held by the checkout {}: end it there, or here with `--force`",
                 state.options.checkout.display()
@@ -77,8 +83,17 @@ pub async fn clean(paths: &Paths, instance: u8) -> Result<()> {
 
 /// Kills what the record names, in case that it left the control group.
 fn end_recorded(paths: &Paths) -> Result<()> {
-    let Some(state) = State::load(paths)?.filter(|s| s.boot_id == process::boot_id()) else { return Ok(()) };
-    state.processes.iter().try_for_each(|process| process.signal(Signal::KILL))
+    // A record of another version was refused, or overridden, before.
+    let Ok(Some(state)) = State::load(paths) else {
+        return Ok(());
+    };
+    if state.boot_id != process::boot_id() {
+        return Ok(());
+    }
+    state
+        .processes
+        .iter()
+        .try_for_each(|process| process.signal(Signal::KILL))
 }
 
 fn remove_shim_sockets(plan: &Plan, paths: &Paths) {
@@ -109,9 +124,7 @@ fn remove_strays(plan: &Plan, paths: &Paths) {
 
 /// Removes `dir` and its parent if nobody has anything in them.
 fn remove_empty(dir: &Path) {
-    if fs::remove_dir(dir).is_ok() {
-        if let Some(parent) = dir.parent() {
-            let _ = fs::remove_dir(parent);
-        }
+    if let (Ok(()), Some(parent)) = (fs::remove_dir(dir), dir.parent()) {
+        let _ = fs::remove_dir(parent);
     }
 }

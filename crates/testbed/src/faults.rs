@@ -47,7 +47,11 @@ impl Testbed {
     pub async fn cut_api(&self, node: &str) -> Result<()> {
         self.plan.node_number(node)?;
         let rules = api_rules(&self.plan.host().to_string());
-        Tool::inside(&self.paths.netns(node), "nft").words("-f -").input(rules).run().await?;
+        Tool::inside(&self.paths.netns(node), "nft")
+            .words("-f -")
+            .input(rules)
+            .run()
+            .await?;
         Ok(())
     }
 
@@ -59,7 +63,11 @@ impl Testbed {
         self.plan.node_number(node)?;
         // Declared first, so that it can be deleted also when it is not there.
         let rules = format!("table inet {API_TABLE} {{}}\ndelete table inet {API_TABLE}\n");
-        Tool::inside(&self.paths.netns(node), "nft").words("-f -").input(rules).run().await?;
+        Tool::inside(&self.paths.netns(node), "nft")
+            .words("-f -")
+            .input(rules)
+            .run()
+            .await?;
         Ok(())
     }
 
@@ -160,9 +168,17 @@ impl Testbed {
     async fn freeze_volume(&self, volume: &str, flag: &str) -> Result<()> {
         let dir = self.volume_dir(volume);
         let mounted = crate::mounts::all()?.iter().any(|m| m.point == dir);
-        ensure!(mounted, "{volume} has no file system of its own: only volumes of class `loop` have");
+        ensure!(
+            mounted,
+            "{volume} has no file system of its own: only volumes of class `loop` have"
+        );
         // Freezing writes out what is cached first.
-        Tool::new("fsfreeze").arg(flag).arg(&dir).limit(Duration::from_secs(60)).run().await?;
+        Tool::new("fsfreeze")
+            .arg(flag)
+            .arg(&dir)
+            .limit(Duration::from_secs(60))
+            .run()
+            .await?;
         Ok(())
     }
 
@@ -182,7 +198,10 @@ impl Testbed {
                 return Ok(*pid);
             }
         }
-        bail!("no node runs {} of pod {namespace}/{pod}", container.unwrap_or("the sandbox"))
+        bail!(
+            "no node runs {} of pod {namespace}/{pod}",
+            container.unwrap_or("the sandbox")
+        )
     }
 
     fn state(&self) -> Result<State> {

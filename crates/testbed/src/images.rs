@@ -72,9 +72,18 @@ pub async fn build(containerfile: &Path, context: &Path, image: &str) -> Result<
 /// When neither store has it.
 pub async fn export(image: &str, archive: &Path) -> Result<()> {
     let ours = exists(image).await;
-    let tool = if ours { buildah() } else { Tool::new("buildah").limit(BUILD_LIMIT) };
+    let tool = if ours {
+        buildah()
+    } else {
+        Tool::new("buildah").limit(BUILD_LIMIT)
+    };
     let target = format!("oci-archive:{}:{image}", archive.display());
-    let push = tool.words("push --disable-compression").arg(image).arg(target).run().await;
+    let push = tool
+        .words("push --disable-compression")
+        .arg(image)
+        .arg(target)
+        .run()
+        .await;
     tidy().await?;
     push.with_context(|| format!("export {image}; build it first, with `buildah bud -t {image}` for example"))?;
     Ok(())
@@ -109,10 +118,20 @@ async fn exists(image: &str) -> bool {
 async fn build_base() -> Result<()> {
     let root = paths::cache_root().join("debian.new");
     remove_tree(&root)?;
-    let tool = Tool::new("debootstrap").words("--variant=minbase").arg(RELEASE).arg(&root).limit(BUILD_LIMIT);
+    let tool = Tool::new("debootstrap")
+        .words("--variant=minbase")
+        .arg(RELEASE)
+        .arg(&root)
+        .limit(BUILD_LIMIT);
     tool.run().await.context("install a Debian base with debootstrap")?;
     // What the official slim image leaves out, too.
-    for dir in ["var/cache/apt/archives", "var/lib/apt/lists", "usr/share/doc", "usr/share/man", "usr/share/locale"] {
+    for dir in [
+        "var/cache/apt/archives",
+        "var/lib/apt/lists",
+        "usr/share/doc",
+        "usr/share/man",
+        "usr/share/locale",
+    ] {
         remove_tree(&root.join(dir))?;
         fs::create_dir_all(root.join(dir)).with_context(|| format!("empty {dir}"))?;
     }
@@ -123,16 +142,33 @@ async fn build_base() -> Result<()> {
 }
 
 async fn build_pause(programs: &Programs) -> Result<()> {
-    commit_scratch(&programs.pause, "/pause", PAUSE_IMAGE, &["--entrypoint", "[\"/pause\"]"]).await
+    commit_scratch(
+        &programs.pause,
+        "/pause",
+        PAUSE_IMAGE,
+        &["--entrypoint", "[\"/pause\"]"],
+    )
+    .await
 }
 
 /// Makes an image of `content` alone.
 async fn commit_scratch(content: &Path, at: &str, image: &str, config: &[&str]) -> Result<()> {
     let container = buildah().words("from scratch").run().await?.trim().to_owned();
-    buildah().words("add --quiet").arg(&container).arg(content).arg(at).run().await?;
+    buildah()
+        .words("add --quiet")
+        .arg(&container)
+        .arg(content)
+        .arg(at)
+        .run()
+        .await?;
     let configure = config.iter().fold(buildah().arg("config"), |tool, arg| tool.arg(arg));
     configure.arg(&container).run().await?;
-    buildah().words("commit --quiet --rm").arg(&container).arg(image).run().await?;
+    buildah()
+        .words("commit --quiet --rm")
+        .arg(&container)
+        .arg(image)
+        .run()
+        .await?;
     Ok(())
 }
 
@@ -159,6 +195,9 @@ fn remove_tree(dir: &Path) -> Result<()> {
 pub async fn forget() -> Result<()> {
     say("forgetting the image store");
     tidy().await?;
-    ensure!(mounts::all()?.iter().all(|m| !m.point.starts_with(store())), "the image store is in use");
+    ensure!(
+        mounts::all()?.iter().all(|m| !m.point.starts_with(store())),
+        "the image store is in use"
+    );
     remove_tree(&store())
 }

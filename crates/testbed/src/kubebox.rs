@@ -33,11 +33,26 @@ impl Programs {
     /// When the source cannot be read.
     pub fn locate() -> Result<Self> {
         let source = source_dir();
-        let mut files = go_files(&source)?;
-        files.extend(go_files(&source.join("pause"))?);
-        let hash = hash_files(&files, VERSION)?;
-        let dir = paths::cache_root().join("bin");
-        Ok(Self { kubebox: dir.join(format!("kubebox-{hash}")), pause: dir.join(format!("pause-{hash}")) })
+        let kubebox = hash_files(&go_files(&source)?, VERSION)?;
+        // Apart, because images depend on it and on nothing else here.
+        let pause = hash_files(&go_files(&source.join("pause"))?, "")?;
+        let dir = bin_dir();
+        Ok(Self {
+            kubebox: dir.join(format!("kubebox-{kubebox}")),
+            pause: dir.join(format!("pause-{pause}")),
+        })
+    }
+
+    /// The programs that there are, of all sources, unfinished ones too.
+    ///
+    /// # Errors
+    /// When the cache cannot be read.
+    pub fn all() -> Result<Vec<PathBuf>> {
+        match fs::read_dir(bin_dir()) {
+            Ok(entries) => Ok(entries.flatten().map(|e| e.path()).collect()),
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(Vec::new()),
+            Err(error) => Err(error).with_context(|| format!("list {}", bin_dir().display())),
+        }
     }
 
     /// Tells whether they are made.
@@ -68,14 +83,25 @@ impl Programs {
 
 async fn compile(package: &str, to: &Path, flags: Option<&str>) -> Result<()> {
     let unfinished = to.with_extension("new");
-    let mut tool = Tool::new("go").words("build -o").arg(&unfinished).dir(&source_dir()).limit(BUILD_LIMIT);
+    let mut tool = Tool::new("go")
+        .words("build -o")
+        .arg(&unfinished)
+        .dir(&source_dir())
+        .limit(BUILD_LIMIT);
     tool = match flags {
         Some(flags) => tool.arg("-ldflags").arg(flags),
         // Static: its image holds nothing else.
         None => tool.arg("-ldflags").arg("-s -w").env("CGO_ENABLED", "0"),
     };
-    tool.arg(package).run().await.context("build the testbed's Go programs")?;
+    tool.arg(package)
+        .run()
+        .await
+        .context("build the testbed's Go programs")?;
     fs::rename(&unfinished, to).with_context(|| format!("write {}", to.display()))
+}
+
+fn bin_dir() -> PathBuf {
+    paths::cache_root().join("bin")
 }
 
 fn source_dir() -> PathBuf {
@@ -107,5 +133,10 @@ pub fn hash_files(files: &[PathBuf], salt: &str) -> Result<String> {
         hasher.update(content.len().to_le_bytes());
         hasher.update(content);
     }
-    Ok(hasher.finalize().iter().take(8).map(|byte| format!("{byte:02x}")).collect())
+    Ok(hasher
+        .finalize()
+        .iter()
+        .take(8)
+        .map(|byte| format!("{byte:02x}"))
+        .collect())
 }

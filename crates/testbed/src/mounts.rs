@@ -35,7 +35,7 @@ pub fn all() -> Result<Vec<Mount>> {
 pub async fn unmount_below(dir: &Path) -> Result<()> {
     let below: Vec<Mount> = all()?.into_iter().filter(|m| m.point.starts_with(dir)).collect();
     // A file system that a test froze would hold whoever unmounts it.
-    for mount in below.iter().filter(|m| m.kind == "ext4") {
+    for mount in below.iter().filter(|m| matches!(m.kind.as_str(), "ext4" | "xfs")) {
         let _ = Tool::new("fsfreeze").arg("-u").arg(&mount.point).run().await;
     }
     for mount in below.iter().rev() {
@@ -55,9 +55,15 @@ pub async fn unmount_below(dir: &Path) -> Result<()> {
 /// When /sys cannot be read or a device is refused.
 pub async fn detach_loops_below(dir: &Path) -> Result<()> {
     for entry in fs::read_dir("/sys/block").context("list block devices")?.flatten() {
-        let Ok(file) = fs::read_to_string(entry.path().join("loop/backing_file")) else { continue };
+        let Ok(file) = fs::read_to_string(entry.path().join("loop/backing_file")) else {
+            continue;
+        };
         if Path::new(file.trim()).starts_with(dir) {
-            Tool::new("losetup").arg("-d").arg(Path::new("/dev").join(entry.file_name())).run().await?;
+            Tool::new("losetup")
+                .arg("-d")
+                .arg(Path::new("/dev").join(entry.file_name()))
+                .run()
+                .await?;
         }
     }
     Ok(())
@@ -67,7 +73,11 @@ fn parse(line: &str) -> Option<Mount> {
     let (left, right) = line.split_once(" - ")?;
     let point = unescape(left.split(' ').nth(4)?);
     let mut right = right.split(' ');
-    Some(Mount { point: point.into(), kind: right.next()?.to_owned(), super_options: right.nth(1)?.to_owned() })
+    Some(Mount {
+        point: point.into(),
+        kind: right.next()?.to_owned(),
+        super_options: right.nth(1)?.to_owned(),
+    })
 }
 
 /// Undoes the octal escapes in which the kernel writes blanks.
@@ -86,7 +96,10 @@ mod tests {
         let line = r"36 35 98:0 /mnt1 /mnt\040two rw,noatime master:1 shared:2 - ext3 /dev/root rw,errors=continue";
         let mount = parse(line).unwrap();
         assert_eq!(mount.point, PathBuf::from("/mnt two"));
-        assert_eq!((mount.kind.as_str(), mount.super_options.as_str()), ("ext3", "rw,errors=continue"));
+        assert_eq!(
+            (mount.kind.as_str(), mount.super_options.as_str()),
+            ("ext3", "rw,errors=continue")
+        );
     }
 
     #[test]

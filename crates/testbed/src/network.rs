@@ -19,15 +19,35 @@ pub async fn create(plan: &Plan, paths: &Paths) -> Result<()> {
     for n in plan.node_numbers() {
         create_netns(&paths.netns(&node_name(n))).await?;
     }
-    Tool::new("ip").words("-batch -").input(host_side(plan, paths)).run().await.context("set up the bridge")?;
+    Tool::new("ip")
+        .words("-batch -")
+        .input(host_side(plan, paths))
+        .run()
+        .await
+        .context("set up the bridge")?;
     for n in plan.node_numbers() {
         let netns = paths.netns(&node_name(n));
         let batch = node_side(plan, n);
-        Tool::inside(&netns, "ip").words("-batch -").input(batch).run().await.context("set up a node's network")?;
+        Tool::inside(&netns, "ip")
+            .words("-batch -")
+            .input(batch)
+            .run()
+            .await
+            .context("set up a node's network")?;
         let forward = "echo 1 > /proc/sys/net/ipv4/ip_forward";
-        Tool::inside(&netns, "sh").arg("-c").arg(forward).run().await.context("let a node forward")?;
+        Tool::inside(&netns, "sh")
+            .arg("-c")
+            .arg(forward)
+            .run()
+            .await
+            .context("let a node forward")?;
     }
-    Tool::new("ip").words("-batch -").input(host_routes(plan)).run().await.context("set up the routes to the pods")?;
+    Tool::new("ip")
+        .words("-batch -")
+        .input(host_routes(plan))
+        .run()
+        .await
+        .context("set up the routes to the pods")?;
     Ok(())
 }
 
@@ -61,7 +81,11 @@ pub async fn remove(plan: &Plan) -> Result<()> {
     let mut links = Vec::new();
     for entry in fs::read_dir("/sys/class/net").context("list network links")?.flatten() {
         let name = entry.file_name().to_string_lossy().into_owned();
-        if name == plan.bridge() || name.strip_prefix(&plan.cable(0)[..plan.cable(0).len() - 1]).is_some_and(is_number) {
+        if name == plan.bridge()
+            || name
+                .strip_prefix(&plan.cable(0)[..plan.cable(0).len() - 1])
+                .is_some_and(is_number)
+        {
             links.push(name);
         }
     }
@@ -82,10 +106,19 @@ pub async fn remove(plan: &Plan) -> Result<()> {
 /// When the link is not there.
 pub async fn set_cable(plan: &Plan, paths: &Paths, n: u8, up: bool) -> Result<()> {
     let state = if up { "up" } else { "down" };
-    Tool::new("ip").words("link set").arg(plan.cable(n)).arg(state).run().await?;
+    Tool::new("ip")
+        .words("link set")
+        .arg(plan.cable(n))
+        .arg(state)
+        .run()
+        .await?;
     if up {
         let netns = paths.netns(&node_name(n));
-        Tool::inside(&netns, "ip").words("-batch -").input(node_routes(plan, n)).run().await?;
+        Tool::inside(&netns, "ip")
+            .words("-batch -")
+            .input(node_routes(plan, n))
+            .run()
+            .await?;
         Tool::new("ip").words("-batch -").input(host_routes(plan)).run().await?;
     }
     Ok(())
@@ -94,7 +127,11 @@ pub async fn set_cable(plan: &Plan, paths: &Paths, n: u8, up: bool) -> Result<()
 async fn create_netns(path: &Path) -> Result<()> {
     File::create(path).with_context(|| format!("make {}", path.display()))?;
     // Not `ip netns add`: that leaves a mount on /run/netns for good.
-    Tool::new("unshare").arg(format!("--net={}", path.display())).arg("true").run().await?;
+    Tool::new("unshare")
+        .arg(format!("--net={}", path.display()))
+        .arg("true")
+        .run()
+        .await?;
     Ok(())
 }
 
@@ -105,7 +142,11 @@ fn host_side(plan: &Plan, paths: &Paths) -> String {
     );
     for n in plan.node_numbers() {
         let (cable, netns) = (plan.cable(n), paths.netns(&node_name(n)));
-        let _ = writeln!(batch, "link add {cable} type veth peer name eth0 netns {}", netns.display());
+        let _ = writeln!(
+            batch,
+            "link add {cable} type veth peer name eth0 netns {}",
+            netns.display()
+        );
         let _ = writeln!(batch, "link set {cable} master {bridge} up");
     }
     batch
@@ -113,7 +154,10 @@ fn host_side(plan: &Plan, paths: &Paths) -> String {
 
 fn node_side(plan: &Plan, n: u8) -> String {
     let address = plan.node(n);
-    format!("link set lo up\naddress add {address}/24 dev eth0\nlink set eth0 up\n{}", node_routes(plan, n))
+    format!(
+        "link set lo up\naddress add {address}/24 dev eth0\nlink set eth0 up\n{}",
+        node_routes(plan, n)
+    )
 }
 
 fn node_routes(plan: &Plan, n: u8) -> String {
@@ -138,11 +182,17 @@ fn is_number(text: &str) -> bool {
 /// Tells whether a line of `ip route` covers addresses of the plan through a
 /// link that is not the plan's. The default route covers everything and is none.
 fn route_is_foreign(line: &str, plan: &Plan) -> bool {
-    let mut words = line.split_whitespace().skip_while(|w| matches!(*w, "local" | "broadcast" | "unreachable"));
-    let Some((address, _)) = words.next().map(|w| w.split_once('/').unwrap_or((w, "32"))) else { return false };
+    let mut words = line
+        .split_whitespace()
+        .skip_while(|w| matches!(*w, "local" | "broadcast" | "unreachable"));
+    let Some((address, _)) = words.next().map(|w| w.split_once('/').unwrap_or((w, "32"))) else {
+        return false;
+    };
     let device = line.split_whitespace().skip_while(|w| *w != "dev").nth(1);
     let prefixes = [format!("198.19.{}.", plan.host().octets()[2])];
-    let pods = plan.node_numbers().map(|n| plan.pods(n).trim_end_matches("0/24").to_owned());
+    let pods = plan
+        .node_numbers()
+        .map(|n| plan.pods(n).trim_end_matches("0/24").to_owned());
     device != Some(plan.bridge().as_str()) && prefixes.into_iter().chain(pods).any(|p| address.starts_with(&p))
 }
 
@@ -153,7 +203,10 @@ mod tests {
     #[test]
     fn a_route_of_somebody_else_is_seen() {
         let plan = Plan::new(0, 3).unwrap();
-        assert!(route_is_foreign("198.19.240.0/24 dev tun0 proto kernel scope link", &plan));
+        assert!(route_is_foreign(
+            "198.19.240.0/24 dev tun0 proto kernel scope link",
+            &plan
+        ));
         assert!(route_is_foreign("local 198.19.240.1 dev eth1 table local", &plan));
         assert!(route_is_foreign("198.18.12.0/24 via 10.0.0.1 dev eth0", &plan));
     }

@@ -57,7 +57,10 @@ impl Node<'_> {
         }
         write(&self.dir().join("cni/10-bridge.conflist"), &self.cni().to_string())?;
         write(&self.dir().join("containerd.toml"), &layout.config())?;
-        write(&self.dir().join("resolv.conf"), &format!("nameserver {}\n", self.plan.host()))?;
+        write(
+            &self.dir().join("resolv.conf"),
+            &format!("nameserver {}\n", self.plan.host()),
+        )?;
         write(&self.dir().join("kubelet.yaml"), &self.kubelet_config().to_string())
     }
 
@@ -65,7 +68,10 @@ impl Node<'_> {
     #[must_use]
     pub fn containerd(&self) -> Daemon {
         let config = self.dir().join("containerd.toml");
-        self.daemon("containerd", vec!["containerd".into(), "-c".into(), config.display().to_string()])
+        self.daemon(
+            "containerd",
+            vec!["containerd".into(), "-c".into(), config.display().to_string()],
+        )
     }
 
     /// The kubelet; to be started when containerd listens.
@@ -113,7 +119,12 @@ impl Node<'_> {
     fn daemon(&self, component: &str, argv: Vec<String>) -> Daemon {
         let name = format!("{component}-{}", self.name());
         let log = self.paths.logs().join(format!("{name}.log"));
-        Daemon { name, argv, netns: Some(self.paths.netns(&self.name())), log }
+        Daemon {
+            name,
+            argv,
+            netns: Some(self.paths.netns(&self.name())),
+            log,
+        }
     }
 
     fn cni(&self) -> Value {
@@ -198,10 +209,19 @@ mod tests {
     #[test]
     fn by_default_the_kubelet_keeps_kubernetes_timing() {
         let (plan, paths, timing) = (Plan::new(0, 3).unwrap(), Paths::new(0), Timing::default());
-        let node = Node { kubebox: Path::new("/k"), plan: &plan, paths: &paths, timing: &timing, number: 2 };
+        let node = Node {
+            kubebox: Path::new("/k"),
+            plan: &plan,
+            paths: &paths,
+            timing: &timing,
+            number: 2,
+        };
         let config = node.kubelet_config();
         assert!(config.get("nodeStatusUpdateFrequency").is_none() && config.get("nodeLeaseDurationSeconds").is_none());
         assert_eq!(config["cgroupRoot"], "/cdb-testbed-0/n2");
-        assert_eq!(node.cni()["plugins"][0]["ipam"]["ranges"][0][0]["subnet"], "198.18.12.0/24");
+        assert_eq!(
+            node.cni()["plugins"][0]["ipam"]["ranges"][0][0]["subnet"],
+            "198.18.12.0/24"
+        );
     }
 }

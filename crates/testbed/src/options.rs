@@ -45,10 +45,17 @@ impl Options {
     /// When the environment names something that is no number.
     pub fn from_env() -> Result<Self> {
         let instance = match std::env::var(INSTANCE_VARIABLE) {
-            Ok(text) => text.parse().with_context(|| format!("read {INSTANCE_VARIABLE}={text}"))?,
+            Ok(text) => text
+                .parse()
+                .with_context(|| format!("read {INSTANCE_VARIABLE}={text}"))?,
             Err(_) => 0,
         };
-        Ok(Self { instance, nodes: 3, timing: Timing::default(), checkout: checkout() })
+        Ok(Self {
+            instance,
+            nodes: 3,
+            timing: Timing::default(),
+            checkout: checkout(),
+        })
     }
 
     /// The same with another instance.

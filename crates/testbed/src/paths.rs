@@ -24,6 +24,12 @@ impl Paths {
         Self { instance }
     }
 
+    /// The instance number.
+    #[must_use]
+    pub fn instance(&self) -> u8 {
+        self.instance
+    }
+
     /// Everything that is large and goes with `down`.
     #[must_use]
     pub fn state(&self) -> PathBuf {

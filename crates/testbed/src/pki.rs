@@ -28,7 +28,12 @@ struct Subject {
 
 impl Subject {
     fn user(file: &str, user: &str, group: Option<&'static str>) -> Self {
-        Self { file: file.into(), user: user.into(), group, names: Vec::new() }
+        Self {
+            file: file.into(),
+            user: user.into(),
+            group,
+            names: Vec::new(),
+        }
     }
 }
 
@@ -60,7 +65,11 @@ pub fn write(plan: &Plan, paths: &Paths) -> Result<()> {
     let mut api = Subject::user("apiserver", "kube-apiserver", None);
     api.names = api_names(plan);
     issue(&authority, &dir, &api)?;
-    issue(&authority, &dir, &Subject::user("kubelet-client", "testbed:apiserver", Some(ADMINISTRATORS)))?;
+    issue(
+        &authority,
+        &dir,
+        &Subject::user("kubelet-client", "testbed:apiserver", Some(ADMINISTRATORS)),
+    )?;
     let mut users = users();
     for n in plan.node_numbers() {
         let name = node_name(n);
@@ -80,7 +89,12 @@ pub fn write(plan: &Plan, paths: &Paths) -> Result<()> {
 }
 
 fn api_names(plan: &Plan) -> Vec<String> {
-    let names = ["kubernetes", "kubernetes.default", "kubernetes.default.svc", "kubernetes.default.svc.cluster.local"];
+    let names = [
+        "kubernetes",
+        "kubernetes.default",
+        "kubernetes.default.svc",
+        "kubernetes.default.svc.cluster.local",
+    ];
     let mut names: Vec<String> = names.map(str::to_owned).to_vec();
     names.extend(["localhost".to_owned(), "127.0.0.1".to_owned()]);
     names.extend([plan.host().to_string(), plan.api_service().to_string()]);
@@ -91,7 +105,11 @@ fn authority(dir: &Path) -> Result<Issuer<'static, KeyPair>> {
     let key = KeyPair::generate().context("make a key")?;
     let mut params = params("testbed-ca", None, Vec::new())?;
     params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
-    params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign, KeyUsagePurpose::DigitalSignature];
+    params.key_usages = vec![
+        KeyUsagePurpose::KeyCertSign,
+        KeyUsagePurpose::CrlSign,
+        KeyUsagePurpose::DigitalSignature,
+    ];
     params.extended_key_usages.clear();
     let certificate = params.self_signed(&key).context("sign the authority's certificate")?;
     write_secret(&dir.join("ca.crt"), &certificate.pem())?;
@@ -102,7 +120,9 @@ fn authority(dir: &Path) -> Result<Issuer<'static, KeyPair>> {
 fn issue(authority: &Issuer<'static, KeyPair>, dir: &Path, subject: &Subject) -> Result<()> {
     let key = KeyPair::generate().context("make a key")?;
     let params = params(&subject.user, subject.group, subject.names.clone())?;
-    let signed = params.signed_by(&key, authority).with_context(|| format!("sign the certificate of {}", subject.user))?;
+    let signed = params
+        .signed_by(&key, authority)
+        .with_context(|| format!("sign the certificate of {}", subject.user))?;
     write_secret(&dir.join(format!("{}.crt", subject.file)), &signed.pem())?;
     write_secret(&dir.join(format!("{}.key", subject.file)), &key.serialize_pem())
 }
@@ -140,6 +160,12 @@ current-context: testbed
 
 /// Writes a file that only root may read.
 fn write_secret(path: &Path, text: &str) -> Result<()> {
-    let file = fs::OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(path);
-    file.and_then(|mut file| file.write_all(text.as_bytes())).with_context(|| format!("write {}", path.display()))
+    let file = fs::OpenOptions::new()
+        .write(true)
+        .create(true)
+        .truncate(true)
+        .mode(0o600)
+        .open(path);
+    file.and_then(|mut file| file.write_all(text.as_bytes()))
+        .with_context(|| format!("write {}", path.display()))
 }

@@ -40,8 +40,14 @@ impl Plan {
     /// # Errors
     /// When a number is out of range.
     pub fn new(instance: u8, nodes: u8) -> Result<Self> {
-        ensure!(instance <= MAX_INSTANCE, "instance {instance} is out of range: 0 to {MAX_INSTANCE}");
-        ensure!((1..=MAX_NODES).contains(&nodes), "{nodes} nodes are out of range: 1 to {MAX_NODES}");
+        ensure!(
+            instance <= MAX_INSTANCE,
+            "instance {instance} is out of range: 0 to {MAX_INSTANCE}"
+        );
+        ensure!(
+            (1..=MAX_NODES).contains(&nodes),
+            "{nodes} nodes are out of range: 1 to {MAX_NODES}"
+        );
         Ok(Self { instance, nodes })
     }
 
@@ -69,7 +75,10 @@ impl Plan {
     pub fn node_number(&self, name: &str) -> Result<u8> {
         let found = self.node_numbers().find(|n| node_name(*n) == name);
         found.ok_or_else(|| {
-            anyhow::anyhow!("there is no node {name:?}; the testbed has {}", self.node_names().join(", "))
+            anyhow::anyhow!(
+                "there is no node {name:?}; the testbed has {}",
+                self.node_names().join(", ")
+            )
         })
     }
 
@@ -145,7 +154,7 @@ impl Plan {
     /// Name of the control group that holds everything of this instance.
     #[must_use]
     pub fn cgroup(&self) -> String {
-        format!("cdb-testbed-{}", self.instance)
+        cgroup_name(self.instance)
     }
 
     /// Name of the pod network in CNI's files.
@@ -153,6 +162,12 @@ impl Plan {
     pub fn cni_network(&self) -> String {
         format!("cdb-testbed-{}", self.instance)
     }
+}
+
+/// Name of the control group that holds everything of `instance`.
+#[must_use]
+pub fn cgroup_name(instance: u8) -> String {
+    format!("cdb-testbed-{instance}")
 }
 
 /// Name of node `n`.
@@ -197,7 +212,7 @@ mod tests {
     fn pods_of_a_node_lie_in_the_range_of_the_instance() {
         for instance in 0..=MAX_INSTANCE {
             let plan = Plan::new(instance, MAX_NODES).unwrap();
-            let third = |range: &str| range.split('.').nth(2).unwrap().parse::<u8>().unwrap();
+            let third = |range: &str| range.split('.').nth(2).unwrap().parse::<u16>().unwrap();
             let start = third(&plan.all_pods());
             for n in plan.node_numbers() {
                 assert!((start..start + 32).contains(&third(&plan.pods(n))));

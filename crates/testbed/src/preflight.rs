@@ -12,7 +12,7 @@ use crate::plan::{API_PORT, DNS_READY_PORT, Plan};
 use crate::progress::{say, step};
 
 /// Debian packages that the testbed runs, and for each a program of it.
-const PACKAGES: [(&str, &str); 14] = [
+const PACKAGES: [(&str, &str); 15] = [
     ("buildah", "buildah"),
     ("conntrack", "conntrack"),
     ("containerd", "containerd"),
@@ -27,6 +27,7 @@ const PACKAGES: [(&str, &str); 14] = [
     ("runc", "runc"),
     ("socat", "socat"),
     ("util-linux", "nsenter"),
+    ("xfsprogs", "mkfs.xfs"),
 ];
 
 /// The CNI plug-ins are no programs on the search path.
@@ -65,7 +66,8 @@ pub fn check_space(cold: bool) -> Result<()> {
     let needed = if cold { COLD_SPACE } else { WARM_SPACE };
     for dir in [paths::cache_root(), paths::state_root()] {
         let existing = dir.ancestors().find(|d| d.is_dir()).unwrap_or(Path::new("/"));
-        let stat = rustix::fs::statvfs(existing).with_context(|| format!("ask for the free space of {}", dir.display()))?;
+        let stat =
+            rustix::fs::statvfs(existing).with_context(|| format!("ask for the free space of {}", dir.display()))?;
         let free = stat.f_bavail * stat.f_frsize;
         ensure!(
             free >= needed,
@@ -83,8 +85,11 @@ pub fn check_space(cold: bool) -> Result<()> {
 /// # Errors
 /// When there is no apt, or it fails.
 pub async fn install_packages() -> Result<()> {
-    let mut missing: Vec<&str> =
-        PACKAGES.iter().filter(|(_, program)| !command::exists(program)).map(|(package, _)| *package).collect();
+    let mut missing: Vec<&str> = PACKAGES
+        .iter()
+        .filter(|(_, program)| !command::exists(program))
+        .map(|(package, _)| *package)
+        .collect();
     if !Path::new(CNI_DIR).join("bridge").is_file() {
         missing.push(CNI_PACKAGE);
     }
@@ -111,7 +116,9 @@ pub async fn install_packages() -> Result<()> {
     for package in missing {
         install = install.arg(package);
     }
-    step("apt-get install", install.run()).await.context("install the Debian packages that the testbed runs")?;
+    step("apt-get install", install.run())
+        .await
+        .context("install the Debian packages that the testbed runs")?;
     Ok(())
 }
 
@@ -132,12 +139,19 @@ pub fn check_loopback_ports(plan: &Plan) -> Result<()> {
 /// # Errors
 /// Names the port.
 pub fn check_bridge_ports(plan: &Plan) -> Result<()> {
-    let uses = [(API_PORT, "the API server"), (53, "DNS"), (DNS_READY_PORT, "the readiness of DNS")];
+    let uses = [
+        (API_PORT, "the API server"),
+        (53, "DNS"),
+        (DNS_READY_PORT, "the readiness of DNS"),
+    ];
     for (port, purpose) in uses {
         listen(plan.host(), port, purpose)?;
     }
     if let Err(error) = UdpSocket::bind(SocketAddr::from((plan.host(), 53))) {
-        bail!("UDP port 53 of {} is taken, the testbed's DNS needs it ({error}): {ADVICE}", plan.host());
+        bail!(
+            "UDP port 53 of {} is taken, the testbed's DNS needs it ({error}): {ADVICE}",
+            plan.host()
+        );
     }
     Ok(())
 }
@@ -160,7 +174,10 @@ mod tests {
         let plan = Plan::new(7, 1).unwrap();
         let held = TcpListener::bind((Ipv4Addr::LOCALHOST, plan.etcd_port())).unwrap();
         let error = check_loopback_ports(&plan).unwrap_err().to_string();
-        assert!(error.contains("port 12449") && error.contains("etcd") && error.contains("ss -lnp"), "{error}");
+        assert!(
+            error.contains("port 12449") && error.contains("etcd") && error.contains("ss -lnp"),
+            "{error}"
+        );
         drop(held);
     }
 }

@@ -6,7 +6,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, bail, ensure};
 use rustix::process::{Pid, Signal, kill_process};
 use serde::{Deserialize, Serialize};
 
@@ -49,7 +49,12 @@ impl Daemon {
     /// # Errors
     /// When it cannot be started or is gone at once.
     pub async fn start(self, cgroup_procs: &Path) -> Result<Process> {
-        let mut tool = Tool::new("sh").arg("-c").arg(LAUNCH).arg("sh").arg(&self.log).arg(cgroup_procs);
+        let mut tool = Tool::new("sh")
+            .arg("-c")
+            .arg(LAUNCH)
+            .arg("sh")
+            .arg(&self.log)
+            .arg(cgroup_procs);
         if let Some(netns) = &self.netns {
             tool = tool.arg("nsenter").arg(format!("--net={}", netns.display()));
         }
@@ -57,11 +62,18 @@ impl Daemon {
             tool = tool.arg(arg);
         }
         let printed = tool.run().await.with_context(|| format!("start {}", self.name))?;
-        let pid = printed.trim().parse().with_context(|| format!("read the number of {}", self.name))?;
+        let pid = printed
+            .trim()
+            .parse()
+            .with_context(|| format!("read the number of {}", self.name))?;
         let Some(started) = start_time(pid) else {
             bail!("{} ended at once; see {}", self.name, self.log.display());
         };
-        Ok(Process { daemon: self, pid, started })
+        Ok(Process {
+            daemon: self,
+            pid,
+            started,
+        })
     }
 }
 
@@ -77,7 +89,11 @@ impl Process {
     /// # Errors
     /// When it runs but takes no signal from us.
     pub fn signal(&self, signal: Signal) -> Result<()> {
-        if self.is_alive() { send(self.pid, signal) } else { Ok(()) }
+        if self.is_alive() {
+            send(self.pid, signal)
+        } else {
+            Ok(())
+        }
     }
 }
 
@@ -86,7 +102,9 @@ impl Process {
 /// # Errors
 /// When the number is no process number or the signal is not permitted.
 pub fn send(pid: i32, signal: Signal) -> Result<()> {
-    let target = Pid::from_raw(pid).filter(|_| pid > 1).with_context(|| format!("{pid} is not a process number"))?;
+    // 1 is init; 0 and less stand for groups.
+    ensure!(pid > 1, "{pid} is not a process number");
+    let target = Pid::from_raw(pid).with_context(|| format!("{pid} is not a process number"))?;
     match kill_process(target, signal) {
         Ok(()) | Err(rustix::io::Errno::SRCH) => Ok(()),
         Err(error) => Err(error).with_context(|| format!("signal process {pid}")),
@@ -115,7 +133,10 @@ fn parse_stat(stat: &str) -> Option<u64> {
 /// What this boot of the machine is called.
 #[must_use]
 pub fn boot_id() -> String {
-    fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default().trim().to_owned()
+    fs::read_to_string("/proc/sys/kernel/random/boot_id")
+        .unwrap_or_default()
+        .trim()
+        .to_owned()
 }
 
 #[cfg(test)]
@@ -139,11 +160,30 @@ mod tests {
 
     #[test]
     fn a_reused_number_is_not_the_process() {
-        let daemon = Daemon { name: "me".into(), argv: vec![], netns: None, log: PathBuf::new() };
+        let daemon = Daemon {
+            name: "me".into(),
+            argv: vec![],
+            netns: None,
+            log: PathBuf::new(),
+        };
         let pid = i32::try_from(std::process::id()).unwrap();
         let started = start_time(pid).unwrap();
-        assert!(Process { daemon: daemon.clone(), pid, started }.is_alive());
-        assert!(!Process { daemon, pid, started: started + 1 }.is_alive());
+        assert!(
+            Process {
+                daemon: daemon.clone(),
+                pid,
+                started
+            }
+            .is_alive()
+        );
+        assert!(
+            !Process {
+                daemon,
+                pid,
+                started: started + 1
+            }
+            .is_alive()
+        );
     }
 
     #[test]

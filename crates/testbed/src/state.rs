@@ -6,11 +6,13 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, bail, ensure};
 use serde::{Deserialize, Serialize};
 
+use crate::cgroup::Hierarchies;
 use crate::options::Options;
 use crate::paths::{self, Paths};
+use crate::plan::cgroup_name;
 use crate::process::{self, Process};
 use crate::progress::say;
 
@@ -28,6 +30,8 @@ pub struct State {
     pub since: u64,
     /// False while `up` is under way, and after it was killed.
     pub complete: bool,
+    /// Files of the cache that it uses.
+    pub uses: Vec<PathBuf>,
     /// The processes, in the order in which they were started.
     pub processes: Vec<Process>,
 }
@@ -37,7 +41,14 @@ impl State {
     #[must_use]
     pub fn new(options: Options) -> Self {
         let since = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| d.as_secs());
-        Self { options, boot_id: process::boot_id(), since, complete: false, processes: Vec::new() }
+        Self {
+            options,
+            boot_id: process::boot_id(),
+            since,
+            complete: false,
+            uses: Vec::new(),
+            processes: Vec::new(),
+        }
     }
 
     /// Reads the record, if there is one.
@@ -51,9 +62,19 @@ impl State {
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
             Err(error) => return Err(error).with_context(|| format!("read {}", path.display())),
         };
-        // Written by another version of the testbed: as good as none, since
-        // `down` finds what there is by name and control group.
-        Ok(serde_json::from_str(&text).ok())
+        if let Ok(state) = serde_json::from_str(&text) {
+            return Ok(Some(state));
+        }
+        // Written by another version of the testbed, which may be running.
+        let runs =
+            Hierarchies::detect().is_ok_and(|groups| !groups.processes(&cgroup_name(paths.instance())).is_empty());
+        ensure!(
+            !runs,
+            "another version of the testbed runs here and its record {} cannot be read: \
+             end it from the checkout that started it, or with `cargo xtask testbed down --force`",
+            path.display()
+        );
+        Ok(None)
     }
 
     /// Writes the record, whole or not at all.
@@ -138,11 +159,17 @@ impl Lock {
             }
             if !told {
                 let holder = fs::read_to_string(&path).unwrap_or_default();
-                say(&format!("waiting for another testbed command (process {}) …", holder.trim()));
+                say(&format!(
+                    "waiting for another testbed command (process {}) …",
+                    holder.trim()
+                ));
                 told = true;
             }
             if Instant::now() > deadline {
-                bail!("another testbed command holds {} for more than 30 minutes; end it and try again", path.display());
+                bail!(
+                    "another testbed command holds {} for more than 30 minutes; end it and try again",
+                    path.display()
+                );
             }
             tokio::time::sleep(Duration::from_millis(200)).await;
         }
@@ -184,10 +211,19 @@ mod tests {
 
     fn state(boot_id: &str) -> State {
         let pid = i32::try_from(std::process::id()).unwrap();
-        let daemon = Daemon { name: "etcd".into(), argv: vec![], netns: None, log: PathBuf::new() };
+        let daemon = Daemon {
+            name: "etcd".into(),
+            argv: vec![],
+            netns: None,
+            log: PathBuf::new(),
+        };
         let mut state = State::new(Options::from_env().unwrap());
         state.boot_id = boot_id.to_owned();
-        state.processes = vec![Process { daemon, pid, started: process::start_time(pid).unwrap() }];
+        state.processes = vec![Process {
+            daemon,
+            pid,
+            started: process::start_time(pid).unwrap(),
+        }];
         state
     }
 
@@ -222,7 +258,10 @@ mod tests {
         assert!(held.is_some());
         assert!(try_lock(&path).unwrap().is_none());
         fs::remove_file(&path).unwrap();
-        assert!(try_lock(&path).unwrap().is_some(), "a removed file's lock is worth nothing");
+        assert!(
+            try_lock(&path).unwrap().is_some(),
+            "a removed file's lock is worth nothing"
+        );
         fs::remove_file(&path).unwrap();
     }
 }

@@ -38,7 +38,9 @@ impl Status {
     /// When its record cannot be read.
     pub async fn read(instance: u8) -> Result<Option<Self>> {
         let paths = Paths::new(instance);
-        let Some(state) = State::load(&paths)? else { return Ok(None) };
+        let Some(state) = State::load(&paths)? else {
+            return Ok(None);
+        };
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         let nodes = match cluster::client(&paths.kubeconfig()).await {
             Ok(client) if state.is_alive() => cluster::node_readiness(&client).await.ok(),
@@ -66,7 +68,12 @@ impl Status {
 impl fmt::Display for Status {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let minutes = self.age.as_secs() / 60;
-        writeln!(f, "testbed {}: held by {} for {minutes} min", self.instance, self.checkout.display())?;
+        writeln!(
+            f,
+            "testbed {}: held by {} for {minutes} min",
+            self.instance,
+            self.checkout.display()
+        )?;
         if !self.complete {
             writeln!(f, "  `up` is under way, or was ended before it finished")?;
         }

@@ -24,6 +24,9 @@ use crate::progress::step;
 /// Changes when the layout of a template does.
 const FORMAT: &str = "template 1";
 
+/// How the names of templates in the cache begin.
+const PREFIX: &str = "nodes-";
+
 const SNAPSHOTS: &str = "io.containerd.snapshotter.v1.overlayfs";
 const CONTENT: &str = "io.containerd.content.v1.content";
 const METADATA: &str = "io.containerd.metadata.v1.bolt";
@@ -43,7 +46,28 @@ impl Template {
         // The pause program's name holds the hash of its source.
         let salt = format!("{FORMAT} {}", programs.pause.display());
         let hash = hash_files(&[images::postgres_containerfile()], &salt)?;
-        Ok(Self { dir: paths::cache_root().join(format!("nodes-{hash}")) })
+        Ok(Self {
+            dir: paths::cache_root().join(format!("{PREFIX}{hash}")),
+        })
+    }
+
+    /// Its directory.
+    #[must_use]
+    pub fn dir(&self) -> &Path {
+        &self.dir
+    }
+
+    /// The templates that there are, of all sources, unfinished ones too.
+    ///
+    /// # Errors
+    /// When the cache cannot be read.
+    pub fn all() -> Result<Vec<PathBuf>> {
+        let root = paths::cache_root();
+        let entries = fs::read_dir(root).with_context(|| format!("list {}", root.display()))?;
+        let named = entries
+            .flatten()
+            .filter(|e| e.file_name().to_string_lossy().starts_with(PREFIX));
+        Ok(named.map(|e| e.path()).collect())
     }
 
     /// Tells whether it is made.
@@ -79,7 +103,9 @@ impl Template {
         copy_file(&self.dir, root, &Path::new(METADATA).join("meta.db"))?;
         copy_file(&self.dir, root, &Path::new(SNAPSHOTS).join("metadata.db"))?;
         let snapshots = Path::new(SNAPSHOTS).join("snapshots");
-        for_each_entry(&self.dir.join(&snapshots), &root.join(&snapshots), |from, to| symlink(from, to))?;
+        for_each_entry(&self.dir.join(&snapshots), &root.join(&snapshots), |from, to| {
+            symlink(from, to)
+        })?;
         let blobs = Path::new(CONTENT).join("blobs/sha256");
         fs::create_dir_all(root.join(CONTENT).join("ingest")).context("make the ingest directory")?;
         for_each_entry(&self.dir.join(&blobs), &root.join(&blobs), |from, to| {
@@ -90,8 +116,12 @@ impl Template {
 }
 
 async fn fill(root: &Path, run: &Path) -> Result<()> {
-    let layout =
-        Layout { root: root.to_owned(), run: run.join("state"), socket: run.join("containerd.sock"), cni: None };
+    let layout = Layout {
+        root: root.to_owned(),
+        run: run.join("state"),
+        socket: run.join("containerd.sock"),
+        cni: None,
+    };
     let config = run.join("containerd.toml");
     fs::write(&config, layout.config()).with_context(|| format!("write {}", config.display()))?;
     let log = fs::File::create(run.join("log")).context("make containerd's log")?;

@@ -26,7 +26,11 @@ impl Testbed {
     pub(crate) fn new(options: &Options) -> Result<Self> {
         let paths = Paths::new(options.instance);
         let kubeconfig = paths.kubeconfig();
-        Ok(Self { plan: Plan::new(options.instance, options.nodes)?, paths, kubeconfig })
+        Ok(Self {
+            plan: Plan::new(options.instance, options.nodes)?,
+            paths,
+            kubeconfig,
+        })
     }
 
     /// Finds the testbed that runs as `instance`, whoever started it.
@@ -42,7 +46,11 @@ impl Testbed {
         if !state.complete || !dead.is_empty() {
             bail!(
                 "the testbed is not whole ({}); start it again with `cargo xtask testbed up`",
-                if dead.is_empty() { "`up` did not finish".to_owned() } else { format!("ended: {}", dead.join(", ")) }
+                if dead.is_empty() {
+                    "`up` did not finish".to_owned()
+                } else {
+                    format!("ended: {}", dead.join(", "))
+                }
             );
         }
         Self::new(&state.options)
@@ -139,7 +147,11 @@ impl Testbed {
     /// # Errors
     /// When a node does not have it.
     pub async fn tag_image(&self, image: &str, name: &str) -> Result<()> {
-        let sockets: Vec<PathBuf> = self.node_names().iter().map(|n| self.paths.containerd_socket(n)).collect();
+        let sockets: Vec<PathBuf> = self
+            .node_names()
+            .iter()
+            .map(|n| self.paths.containerd_socket(n))
+            .collect();
         try_join_all(sockets.iter().map(|socket| containerd::tag(socket, image, name))).await?;
         Ok(())
     }

@@ -12,6 +12,7 @@ use crate::kubebox::Programs;
 use crate::node::Node;
 use crate::options::Options;
 use crate::paths::{self, Paths};
+use crate::plan::MAX_INSTANCE;
 use crate::process::Daemon;
 use crate::progress::{say, step};
 use crate::state::{Lock, State};
@@ -28,7 +29,7 @@ const ANSWER_LIMIT: Duration = Duration::from_secs(15);
 pub enum Outcome {
     /// It was running already.
     AlreadyUp,
-    /// It was started, in this time from the first process to all nodes Ready.
+    /// It was started; after this time all nodes were Ready and pods could be made.
     Started(Duration),
 }
 
@@ -43,18 +44,19 @@ impl Testbed {
         preflight::check_machine()?;
         let testbed = Self::new(&options)?;
         let _lock = Lock::instance(&testbed.paths).await?;
-        if let Some(state) = State::load(&testbed.paths)? {
-            if keep(&state, &options)? {
-                ensure!(
-                    testbed.api_is_ready(ANSWER_LIMIT).await,
-                    "the testbed runs but its API server does not answer; if no test stopped it, \
-                     start afresh with `cargo xtask testbed down` and `up`"
-                );
-                return Ok((testbed, Outcome::AlreadyUp));
-            }
+        let found = State::load(&testbed.paths)?;
+        if found.map_or(Ok(false), |state| keep(&state, &options))? {
+            ensure!(
+                testbed.api_is_ready(ANSWER_LIMIT).await,
+                "the testbed runs but its API server does not answer; if no test stopped it, \
+                 start afresh with `cargo xtask testbed down` and `up`"
+            );
+            return Ok((testbed, Outcome::AlreadyUp));
         }
         let (programs, template) = prepare().await?;
-        down::clean(&testbed.paths, options.instance).await.context("remove what an earlier testbed left")?;
+        down::clean(&testbed.paths, options.instance)
+            .await
+            .context("remove what an earlier testbed left")?;
         let start = Instant::now();
         let what = format!("starting {} nodes", options.nodes);
         step(&what, Start::new(&testbed, options, programs, template)?.run()).await?;
@@ -80,7 +82,10 @@ fn keep(state: &State, options: &Options) -> Result<bool> {
         return Ok(false);
     }
     if !dead.is_empty() {
-        say(&format!("the testbed is not whole (ended: {}); starting afresh", dead.join(", ")));
+        say(&format!(
+            "the testbed is not whole (ended: {}); starting afresh",
+            dead.join(", ")
+        ));
         return Ok(false);
     }
     ensure!(
@@ -102,6 +107,7 @@ async fn prepare() -> Result<(Programs, Template)> {
         return Ok((programs, template));
     }
     let _cache = Lock::cache().await?;
+    prune(&programs, &template)?;
     if !programs.exist() {
         programs.build().await?;
     }
@@ -110,6 +116,35 @@ async fn prepare() -> Result<(Programs, Template)> {
         template.build().await?;
     }
     Ok((programs, template))
+}
+
+/// Removes programs and templates of earlier sources that no testbed uses.
+fn prune(programs: &Programs, template: &Template) -> Result<()> {
+    let mut keep = vec![
+        programs.kubebox.clone(),
+        programs.pause.clone(),
+        template.dir().to_owned(),
+    ];
+    for instance in 0..=MAX_INSTANCE {
+        // A record of another version does not say what it uses.
+        let Ok(state) = State::load(&Paths::new(instance)) else {
+            return Ok(());
+        };
+        keep.extend(state.into_iter().flat_map(|state| state.uses));
+    }
+    for path in Programs::all()?
+        .into_iter()
+        .chain(Template::all()?)
+        .filter(|path| !keep.contains(path))
+    {
+        let removed = if path.is_dir() {
+            fs::remove_dir_all(&path)
+        } else {
+            fs::remove_file(&path)
+        };
+        removed.with_context(|| format!("remove {}", path.display()))?;
+    }
+    Ok(())
 }
 
 /// A testbed that is being started.
@@ -124,7 +159,15 @@ struct Start<'a> {
 impl<'a> Start<'a> {
     fn new(testbed: &'a Testbed, options: Options, programs: Programs, template: Template) -> Result<Self> {
         let groups = Hierarchies::detect()?;
-        Ok(Self { testbed, programs, template, groups, state: State::new(options) })
+        let mut state = State::new(options);
+        state.uses = vec![programs.kubebox.clone(), template.dir().to_owned()];
+        Ok(Self {
+            testbed,
+            programs,
+            template,
+            groups,
+            state,
+        })
     }
 
     async fn run(mut self) -> Result<()> {
@@ -157,6 +200,8 @@ impl<'a> Start<'a> {
         self.start(nodes.iter().map(Node::proxy)).await?;
         self.start([plane.dns(), plane.provisioner()]).await?;
         cluster::wait_nodes(&client, &self.testbed.node_names(), || self.check()).await?;
+        cluster::wait_controllers(&client, || self.check()).await?;
+        cluster::wait_dns(self.testbed.plan.host(), || self.check()).await?;
         self.state.complete = true;
         self.state.save(&self.testbed.paths)
     }
@@ -195,13 +240,24 @@ impl<'a> Start<'a> {
     /// Fails when a process that was started is gone.
     fn check(&self) -> Result<()> {
         let dead = self.state.dead();
-        ensure!(dead.is_empty(), "{} ended; see {}", dead.join(", "), self.testbed.log_dir().display());
+        ensure!(
+            dead.is_empty(),
+            "{} ended; see {}",
+            dead.join(", "),
+            self.testbed.log_dir().display()
+        );
         Ok(())
     }
 }
 
 fn make_dirs(paths: &Paths) -> Result<()> {
-    for dir in [paths.state(), paths.run(), paths.logs(), paths.volumes(), paths::cache_root().to_owned()] {
+    for dir in [
+        paths.state(),
+        paths.run(),
+        paths.logs(),
+        paths.volumes(),
+        paths::cache_root().to_owned(),
+    ] {
         fs::create_dir_all(&dir).with_context(|| format!("make {}", dir.display()))?;
     }
     Ok(())

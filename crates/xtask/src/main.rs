@@ -2,7 +2,8 @@
 
 mod testbed;
 
-use anyhow::Result;
+use std::process::ExitCode;
+
 use clap::Parser;
 
 /// The project's own tasks.
@@ -14,8 +15,15 @@ enum Task {
 }
 
 #[tokio::main]
-async fn main() -> Result<()> {
-    match Task::parse() {
+async fn main() -> ExitCode {
+    let done = match Task::parse() {
         Task::Testbed(arguments) => testbed::run(arguments).await,
+    };
+    match done {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("error: {error:#}");
+            ExitCode::FAILURE
+        }
     }
 }

@@ -76,7 +76,14 @@ pub async fn run(arguments: Arguments) -> Result<()> {
         Command::Up(up) => start(options.with_nodes(up.nodes).with_timing(up.timing())).await,
         Command::Down { force } => {
             let found = Testbed::down(&options, force).await?;
-            println!("{}", if found { "The testbed is gone." } else { "There was no testbed." });
+            println!(
+                "{}",
+                if found {
+                    "The testbed is gone."
+                } else {
+                    "There was no testbed."
+                }
+            );
             Ok(())
         }
         Command::Status => status(arguments.instance).await,
