@@ -3,11 +3,13 @@
 //!
 //! No Kubernetes client and no clock live here.
 
+pub mod crd;
 pub mod names;
 pub mod phase;
 pub mod spec;
 pub mod status;
 
+pub use crd::{crd, crd_yaml};
 pub use phase::Phase;
 pub use spec::{ClusteredDatabase, ClusteredDatabaseSpec};
 pub use status::ClusteredDatabaseStatus;

@@ -62,7 +62,9 @@ pub struct Names {
 impl Names {
     /// Names for the database called `cluster`.
     pub fn new(cluster: impl Into<String>) -> Self {
-        Self { cluster: cluster.into() }
+        Self {
+            cluster: cluster.into(),
+        }
     }
     /// The database's own name; also that of its StatefulSet, ServiceAccount, Role, RoleBinding, Lease and budget.
     pub fn cluster(&self) -> &str {

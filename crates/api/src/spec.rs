@@ -17,13 +17,66 @@ use crate::ClusteredDatabaseStatus;
     kind = "ClusteredDatabase",
     plural = "clustereddatabases",
     shortname = "cdb",
+    category = "all",
     namespaced,
     derive = "PartialEq",
+    doc = "A highly available PostgreSQL database.",
     status = "ClusteredDatabaseStatus",
     scale(
         spec_replicas_path = ".spec.replicas",
         status_replicas_path = ".status.replicas",
         label_selector_path = ".status.selector"
+    ),
+    printcolumn(
+        name = "Phase",
+        type_ = "string",
+        description = "Where the database stands.",
+        json_path = ".status.phase"
+    ),
+    printcolumn(
+        name = "Ready",
+        type_ = "string",
+        description = "Ready and wanted instances.",
+        json_path = ".status.ready"
+    ),
+    printcolumn(
+        name = "Primary",
+        type_ = "string",
+        description = "Pod that serves writes.",
+        json_path = ".status.currentPrimary"
+    ),
+    printcolumn(
+        name = "Version",
+        type_ = "string",
+        description = "Version of the running PostgreSQL.",
+        json_path = ".status.version"
+    ),
+    printcolumn(
+        name = "Timeline",
+        type_ = "integer",
+        description = "PostgreSQL timeline of the primary.",
+        json_path = ".status.timeline",
+        priority = 1
+    ),
+    printcolumn(
+        name = "Durability",
+        type_ = "string",
+        description = "When a commit is acknowledged.",
+        json_path = ".status.durability.mode",
+        priority = 1
+    ),
+    printcolumn(
+        name = "Waiting",
+        type_ = "string",
+        description = "What the next step waits for.",
+        json_path = ".status.waiting.for",
+        priority = 1
+    ),
+    printcolumn(
+        name = "Age",
+        type_ = "date",
+        description = "Time since the database was asked for.",
+        json_path = ".metadata.creationTimestamp"
     )
 )]
 #[serde(rename_all = "camelCase")]

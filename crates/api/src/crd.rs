@@ -1,0 +1,85 @@
+//! The CustomResourceDefinition: what the types say, made acceptable to an API server.
+
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+use kube::CustomResourceExt;
+use serde_json::Value;
+
+use crate::ClusteredDatabase;
+
+/// Fields whose types are Kubernetes' own. Their descriptions run to many kilobytes, so only the first sentence stays.
+const FOREIGN: [&str; 5] = [
+    "/spec/properties/resources",
+    "/spec/properties/scheduling/properties/affinity",
+    "/spec/properties/scheduling/properties/tolerations",
+    "/spec/properties/scheduling/properties/topologySpread",
+    "/status/properties/conditions",
+];
+
+/// Where the schema stands in a CustomResourceDefinition.
+const SCHEMA: &str = "/spec/versions/0/schema/openAPIV3Schema";
+
+/// The CustomResourceDefinition of `ClusteredDatabase`.
+///
+/// # Panics
+/// If the types in this crate do not make a definition, which the tests exclude.
+pub fn crd() -> CustomResourceDefinition {
+    let mut definition = serde_json::to_value(ClusteredDatabase::crd()).expect("a definition is JSON");
+    let schema = definition.pointer_mut(SCHEMA).expect("the definition has a schema");
+    for field in FOREIGN {
+        let field = schema
+            .pointer_mut(&format!("/properties{field}"))
+            .expect("the field stands in the schema");
+        each_schema(field, &mut shorten_description);
+    }
+    each_schema(schema, &mut drop_what_means_nothing_to_a_server);
+    serde_json::from_value(definition).expect("still a definition")
+}
+
+/// [`crd`] as the YAML that is checked in as `manifests/crd/clustereddatabases.yaml`.
+///
+/// # Panics
+/// As [`crd`].
+pub fn crd_yaml() -> String {
+    let yaml = serde_saphyr::to_string(&crd()).expect("a definition is YAML");
+    format!("# Generated from crates/api; `UPDATE=1 cargo test -p api` writes it again.\n{yaml}")
+}
+
+/// Calls `visit` for `schema` and every schema inside it.
+fn each_schema(schema: &mut Value, visit: &mut impl FnMut(&mut Value)) {
+    visit(schema);
+    let Some(object) = schema.as_object_mut() else { return };
+    for (key, inner) in object {
+        match (key.as_str(), inner) {
+            ("properties", Value::Object(fields)) => fields.values_mut().for_each(|field| each_schema(field, visit)),
+            ("items" | "additionalProperties", inner) => each_schema(inner, visit),
+            _ => {}
+        }
+    }
+}
+
+/// Keeps the first sentence of a description.
+fn shorten_description(schema: &mut Value) {
+    let Some(Value::String(text)) = schema.get_mut("description") else {
+        return;
+    };
+    let paragraph = text.split("\n\n").next().unwrap_or_default().replace('\n', " ");
+    let end = paragraph
+        .match_indices(". ")
+        .map(|(at, _)| at + 1)
+        .find(|at| !paragraph[..*at].ends_with("e.g."));
+    *text = paragraph[..end.unwrap_or(paragraph.len())].trim().to_owned();
+}
+
+/// Drops Rust's integer formats, which an API server does not know, and `nullable`: without it the server drops nulls,
+/// so that a field is either absent or has a value.
+fn drop_what_means_nothing_to_a_server(schema: &mut Value) {
+    let Some(object) = schema.as_object_mut() else { return };
+    object.remove("nullable");
+    if object
+        .get("format")
+        .and_then(Value::as_str)
+        .is_some_and(|format| format.starts_with("uint"))
+    {
+        object.remove("format");
+    }
+}
