@@ -1,0 +1,102 @@
+//! Installing the operator as a user would: `manifests/install.yaml`, with the images that the cluster has.
+
+use std::path::Path;
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use k8s_openapi::api::apps::v1::Deployment;
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+use kube::{Api, Client, ResourceExt};
+use kube::api::DynamicObject;
+use serde_json::{Value, json};
+
+use crate::manifest;
+use crate::wait::{Seen, until};
+
+/// Where the manifests put the operator.
+pub const NAMESPACE: &str = "clustereddatabase-system";
+/// The operator's Deployment.
+pub const DEPLOYMENT: &str = "clustereddatabase-operator";
+
+/// The images that an installation uses.
+#[derive(Clone, Debug)]
+pub struct Images {
+    /// Operator and agent.
+    pub operator: String,
+    /// PostgreSQL 17.
+    pub postgres: String,
+}
+
+/// Applies the checked-in manifests with these images, and waits until the operator serves.
+///
+/// # Errors
+/// When the API server refuses an object, or the operator is not available within two minutes.
+pub async fn install(client: &Client, repository: &Path, images: &Images) -> Result<()> {
+    let path = repository.join("manifests/install.yaml");
+    let yaml = std::fs::read_to_string(&path).with_context(|| format!("read {}", path.display()))?;
+    let mut objects = manifest::parse(&yaml)?;
+    for object in &mut objects {
+        set_images(object, images);
+    }
+    let (definitions, others): (Vec<_>, Vec<_>) = objects.into_iter().partition(is_definition);
+    manifest::apply(client, NAMESPACE, &definitions).await?;
+    for definition in &definitions {
+        wait_established(client, &definition.name_any()).await?;
+    }
+    manifest::apply(client, NAMESPACE, &others).await?;
+    wait_available(client).await
+}
+
+fn is_definition(object: &DynamicObject) -> bool {
+    object.types.as_ref().is_some_and(|types| types.kind == "CustomResourceDefinition")
+}
+
+/// The operator's container gets its image, and the default image for PostgreSQL 17 by its environment.
+fn set_images(object: &mut DynamicObject, images: &Images) {
+    if object.types.as_ref().is_none_or(|types| types.kind != "Deployment") {
+        return;
+    }
+    let Some(containers) = object.data.pointer_mut("/spec/template/spec/containers").and_then(Value::as_array_mut) else {
+        return;
+    };
+    for container in containers {
+        container["image"] = json!(images.operator);
+        let Some(environment) = container.get_mut("env").and_then(Value::as_array_mut) else {
+            continue;
+        };
+        environment.retain(|entry| entry["name"] != "POSTGRES_IMAGE_17" && entry["name"] != "OPERATOR_IMAGE");
+        environment.push(json!({"name": "POSTGRES_IMAGE_17", "value": images.postgres}));
+        environment.push(json!({"name": "OPERATOR_IMAGE", "value": images.operator}));
+    }
+}
+
+async fn wait_established(client: &Client, name: &str) -> Result<()> {
+    let api: Api<CustomResourceDefinition> = Api::all(client.clone());
+    until("the resource definition to be established", Duration::from_secs(30), || async {
+        let status = api.get(name).await?.status.unwrap_or_default();
+        let conditions = status.conditions.unwrap_or_default();
+        let established = conditions.iter().any(|c| c.type_ == "Established" && c.status == "True");
+        Ok(if established { Seen::Yes(()) } else { Seen::NotYet(format!("{conditions:?}")) })
+    })
+    .await?;
+    Ok(())
+}
+
+async fn wait_available(client: &Client) -> Result<()> {
+    let api: Api<Deployment> = Api::namespaced(client.clone(), NAMESPACE);
+    until("the operator to be available", Duration::from_secs(120), || async {
+        let deployment = api.get(DEPLOYMENT).await?;
+        let wanted = deployment.spec.as_ref().and_then(|spec| spec.replicas).unwrap_or(1);
+        let generation = deployment.metadata.generation;
+        let status = deployment.status.unwrap_or_default();
+        let updated = status.updated_replicas.unwrap_or(0) == wanted && status.replicas == Some(wanted);
+        let done = status.observed_generation == generation && updated && status.available_replicas == Some(wanted);
+        Ok(if done {
+            Seen::Yes(())
+        } else {
+            Seen::NotYet(format!("{} of {wanted} available", status.available_replicas.unwrap_or(0)))
+        })
+    })
+    .await?;
+    Ok(())
+}

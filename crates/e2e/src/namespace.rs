@@ -1,0 +1,221 @@
+//! A namespace of one's own, and the databases in it.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail};
+use api::{ClusteredDatabase, Phase};
+use k8s_openapi::api::core::v1::{Event, Namespace as KubeNamespace, PersistentVolumeClaim, Pod};
+use kube::api::{Api, DeleteParams, ListParams, ObjectMeta, Patch, PatchParams, PostParams};
+use kube::{Client, ResourceExt};
+use serde_json::{Value, json};
+
+use crate::wait::{Seen, until};
+
+/// Longest time that the removal of a namespace with databases may take.
+const REMOVAL: Duration = Duration::from_secs(120);
+
+/// A namespace, restricted by Pod Security, and a client.
+#[derive(Clone)]
+pub struct Namespace {
+    /// The client.
+    pub client: Client,
+    /// The namespace's name.
+    pub name: String,
+}
+
+impl Namespace {
+    /// Makes the namespace anew; one that is left from an earlier run is removed first.
+    ///
+    /// # Errors
+    /// When the API server refuses, or an old namespace does not go away.
+    pub async fn fresh(client: Client, name: &str) -> Result<Self> {
+        let this = Self { client, name: name.to_owned() };
+        this.remove().await?;
+        let labels = BTreeMap::from([("pod-security.kubernetes.io/enforce".to_owned(), "restricted".to_owned())]);
+        let namespace = KubeNamespace {
+            metadata: ObjectMeta { name: Some(name.to_owned()), labels: Some(labels), ..ObjectMeta::default() },
+            ..KubeNamespace::default()
+        };
+        let api: Api<KubeNamespace> = Api::all(this.client.clone());
+        api.create(&PostParams::default(), &namespace).await.context("make the namespace")?;
+        Ok(this)
+    }
+
+    /// Removes the namespace and all in it.
+    ///
+    /// # Errors
+    /// When it is still there after two minutes.
+    pub async fn remove(&self) -> Result<()> {
+        let api: Api<KubeNamespace> = Api::all(self.client.clone());
+        if api.get_opt(&self.name).await?.is_none() {
+            return Ok(());
+        }
+        api.delete(&self.name, &DeleteParams::default()).await.context("delete the namespace")?;
+        until(&format!("removal of namespace {}", self.name), REMOVAL, || async {
+            Ok(match api.get_opt(&self.name).await? {
+                None => Seen::Yes(()),
+                Some(left) => Seen::NotYet(format!("{:?}", left.status.and_then(|status| status.conditions))),
+            })
+        })
+        .await?;
+        Ok(())
+    }
+
+    /// The API of a namespaced kind in this namespace.
+    pub fn api<K>(&self) -> Api<K>
+    where
+        K: kube::Resource<Scope = k8s_openapi::NamespaceResourceScope>,
+        K::DynamicType: Default,
+    {
+        Api::namespaced(self.client.clone(), &self.name)
+    }
+
+    /// Makes a database with this spec.
+    ///
+    /// # Errors
+    /// When the API server refuses it.
+    pub async fn create(&self, name: &str, spec: Value) -> Result<ClusteredDatabase> {
+        let resource = json!({
+            "apiVersion": "clustereddatabase.io/v1alpha1",
+            "kind": "ClusteredDatabase",
+            "metadata": {"name": name},
+            "spec": spec,
+        });
+        let resource: ClusteredDatabase = serde_json::from_value(resource).context("read the spec")?;
+        let api: Api<ClusteredDatabase> = self.api();
+        api.create(&PostParams::default(), &resource).await.with_context(|| format!("create database {name}"))
+    }
+
+    /// Changes a database by a merge patch of its spec.
+    ///
+    /// # Errors
+    /// When the API server refuses it.
+    pub async fn change(&self, name: &str, spec: Value) -> Result<ClusteredDatabase> {
+        let api: Api<ClusteredDatabase> = self.api();
+        let patch = Patch::Merge(json!({"spec": spec}));
+        api.patch(name, &PatchParams::default(), &patch).await.with_context(|| format!("change database {name}"))
+    }
+
+    /// The database as it is now.
+    ///
+    /// # Errors
+    /// When it cannot be read.
+    pub async fn get(&self, name: &str) -> Result<ClusteredDatabase> {
+        let api: Api<ClusteredDatabase> = self.api();
+        api.get(name).await.with_context(|| format!("read database {name}"))
+    }
+
+    /// Waits until the database is `Ready` at its newest generation; returns it and the time that took.
+    ///
+    /// # Errors
+    /// After `limit`, with what the status says and the pods' state.
+    pub async fn wait_ready(&self, name: &str, limit: Duration) -> Result<(ClusteredDatabase, Duration)> {
+        self.wait_phase(name, Phase::Ready, limit).await
+    }
+
+    /// Waits until the database is in `phase` at its newest generation.
+    ///
+    /// # Errors
+    /// After `limit`, with what the status says and the pods' state.
+    pub async fn wait_phase(&self, name: &str, phase: Phase, limit: Duration) -> Result<(ClusteredDatabase, Duration)> {
+        let waited = until(&format!("{name} to be {phase}"), limit, || async {
+            let database = self.get(name).await?;
+            let status = database.status.clone().unwrap_or_default();
+            let current = status.observed_generation == database.metadata.generation;
+            Ok(if status.phase == Some(phase) && current { Seen::Yes(database) } else { Seen::NotYet(summary(&database)) })
+        })
+        .await;
+        match waited {
+            Ok(done) => Ok(done),
+            Err(error) => bail!("{error:#}\n{}", self.describe().await),
+        }
+    }
+
+    /// Waits until the database is gone.
+    ///
+    /// # Errors
+    /// After `limit`, with what the status says.
+    pub async fn wait_gone(&self, name: &str, limit: Duration) -> Result<Duration> {
+        let api: Api<ClusteredDatabase> = self.api();
+        let ((), time) = until(&format!("{name} to be gone"), limit, || async {
+            Ok(match api.get_opt(name).await? {
+                None => Seen::Yes(()),
+                Some(database) => Seen::NotYet(summary(&database)),
+            })
+        })
+        .await?;
+        Ok(time)
+    }
+
+    /// Names and UIDs of the pods of a database.
+    ///
+    /// # Errors
+    /// When they cannot be listed.
+    pub async fn pod_uids(&self, database: &str) -> Result<BTreeMap<String, String>> {
+        let pods = self.api::<Pod>().list(&members(database)).await.context("list the pods")?;
+        Ok(pods.into_iter().map(|pod| (pod.name_any(), pod.uid().unwrap_or_default())).collect())
+    }
+
+    /// Names and UIDs of the claims of a database.
+    ///
+    /// # Errors
+    /// When they cannot be listed.
+    pub async fn claim_uids(&self, database: &str) -> Result<BTreeMap<String, String>> {
+        let claims = self.api::<PersistentVolumeClaim>().list(&members(database)).await.context("list the claims")?;
+        Ok(claims.into_iter().map(|claim| (claim.name_any(), claim.uid().unwrap_or_default())).collect())
+    }
+
+    /// What a person would look at first when something does not go on: pods, and the newest events.
+    pub async fn describe(&self) -> String {
+        let mut text = String::new();
+        if let Ok(pods) = self.api::<Pod>().list(&ListParams::default()).await {
+            for pod in pods {
+                let status = pod.status.clone().unwrap_or_default();
+                let states: Vec<String> = status
+                    .container_statuses
+                    .unwrap_or_default()
+                    .into_iter()
+                    .map(|container| {
+                        format!("{} ready={} restarts={}", container.name, container.ready, container.restart_count)
+                    })
+                    .collect();
+                let phase = status.phase.unwrap_or_default();
+                text.push_str(&format!("pod {} {phase} [{}]\n", pod.name_any(), states.join(", ")));
+            }
+        }
+        if let Ok(events) = self.api::<Event>().list(&ListParams::default()).await {
+            for event in events.into_iter().filter(|event| event.type_.as_deref() == Some("Warning")) {
+                let object = event.involved_object.name.unwrap_or_default();
+                text.push_str(&format!("event {object}: {}\n", event.message.unwrap_or_default()));
+            }
+        }
+        text
+    }
+}
+
+/// Selects what belongs to a database.
+#[must_use]
+pub fn members(database: &str) -> ListParams {
+    ListParams::default().labels(&format!("{}={database}", api::names::LABEL_CLUSTER))
+}
+
+/// One line about a database: what `kubectl get` shows, and what it waits for.
+#[must_use]
+pub fn summary(database: &ClusteredDatabase) -> String {
+    let status = database.status.clone().unwrap_or_default();
+    let mut text = format!(
+        "phase {} step {} ready {} primary {}",
+        status.phase.map_or("-", Phase::as_str),
+        status.step.as_deref().unwrap_or("-"),
+        status.ready,
+        status.current_primary.as_deref().unwrap_or("-"),
+    );
+    if let Some(waiting) = status.waiting {
+        text.push_str(&format!(", waiting for {}", waiting.what));
+    }
+    if let Some(failure) = status.failure {
+        text.push_str(&format!(", {:?}: {}", failure.reason, failure.message));
+    }
+    text
+}

@@ -1,0 +1,1 @@
+//! End-to-end: the life of a database.
