@@ -54,16 +54,31 @@ impl SqlClient {
             }
         }))
         .context("write the client pod")?;
-        namespace.api::<Pod>().create(&PostParams::default(), &pod).await.context("make the client pod")?;
+        namespace
+            .api::<Pod>()
+            .create(&PostParams::default(), &pod)
+            .await
+            .context("make the client pod")?;
         let api = namespace.api::<Pod>();
         until("the client pod to run", START, || async {
             let pod = api.get(&name).await?;
             let status = pod.status.unwrap_or_default();
-            let ready = status.container_statuses.unwrap_or_default().iter().any(|container| container.ready);
-            Ok(if ready { Seen::Yes(()) } else { Seen::NotYet(status.phase.unwrap_or_default()) })
+            let ready = status
+                .container_statuses
+                .unwrap_or_default()
+                .iter()
+                .any(|container| container.ready);
+            Ok(if ready {
+                Seen::Yes(())
+            } else {
+                Seen::NotYet(status.phase.unwrap_or_default())
+            })
         })
         .await?;
-        Ok(Self { namespace: namespace.clone(), pod: pod.name_any() })
+        Ok(Self {
+            namespace: namespace.clone(),
+            pod: pod.name_any(),
+        })
     }
 
     /// Runs one SQL text through the read-write Service and returns psql's unadorned output.
@@ -85,7 +100,9 @@ impl SqlClient {
     }
 
     async fn psql(&self, uri: &str, sql: &str) -> Result<String> {
-        let script = format!("exec psql \"{uri}\" --no-psqlrc --quiet --tuples-only --no-align --set ON_ERROR_STOP=1 --command \"$1\"");
+        let script = format!(
+            "exec psql \"{uri}\" --no-psqlrc --quiet --tuples-only --no-align --set ON_ERROR_STOP=1 --command \"$1\""
+        );
         self.run(&["sh", "-c", &script, "sh", sql]).await
     }
 
@@ -105,7 +122,10 @@ impl SqlClient {
 pub async fn exec(namespace: &Namespace, pod: &str, container: &str, command: &[&str]) -> Result<String> {
     let parameters = AttachParams::default().container(container).stdout(true).stderr(true);
     let run = async {
-        let process = namespace.api::<Pod>().exec(pod, command.iter().copied(), &parameters).await;
+        let process = namespace
+            .api::<Pod>()
+            .exec(pod, command.iter().copied(), &parameters)
+            .await;
         collect(process.with_context(|| format!("exec in {pod}"))?).await
     };
     match tokio::time::timeout(COMMAND, run).await {
@@ -123,7 +143,14 @@ async fn collect(mut process: AttachedProcess) -> Result<String> {
     read.and(also).context("read the command's output")?;
     let status = status.await.context("exec ended without a status")?;
     if status.status.as_deref() != Some("Success") {
-        bail!("{}{}", errors.trim(), status.message.map(|message| format!(" ({message})")).unwrap_or_default());
+        bail!(
+            "{}{}",
+            errors.trim(),
+            status
+                .message
+                .map(|message| format!(" ({message})"))
+                .unwrap_or_default()
+        );
     }
     Ok(output.trim_end().to_owned())
 }

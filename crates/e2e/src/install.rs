@@ -6,8 +6,8 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
-use kube::{Api, Client, ResourceExt};
 use kube::api::DynamicObject;
+use kube::{Api, Client, ResourceExt};
 use serde_json::{Value, json};
 
 use crate::manifest;
@@ -48,7 +48,10 @@ pub async fn install(client: &Client, repository: &Path, images: &Images) -> Res
 }
 
 fn is_definition(object: &DynamicObject) -> bool {
-    object.types.as_ref().is_some_and(|types| types.kind == "CustomResourceDefinition")
+    object
+        .types
+        .as_ref()
+        .is_some_and(|types| types.kind == "CustomResourceDefinition")
 }
 
 /// The operator's container gets its image, and the default image for PostgreSQL 17 by its environment.
@@ -56,7 +59,11 @@ fn set_images(object: &mut DynamicObject, images: &Images) {
     if object.types.as_ref().is_none_or(|types| types.kind != "Deployment") {
         return;
     }
-    let Some(containers) = object.data.pointer_mut("/spec/template/spec/containers").and_then(Value::as_array_mut) else {
+    let Some(containers) = object
+        .data
+        .pointer_mut("/spec/template/spec/containers")
+        .and_then(Value::as_array_mut)
+    else {
         return;
     };
     for container in containers {
@@ -72,12 +79,22 @@ fn set_images(object: &mut DynamicObject, images: &Images) {
 
 async fn wait_established(client: &Client, name: &str) -> Result<()> {
     let api: Api<CustomResourceDefinition> = Api::all(client.clone());
-    until("the resource definition to be established", Duration::from_secs(30), || async {
-        let status = api.get(name).await?.status.unwrap_or_default();
-        let conditions = status.conditions.unwrap_or_default();
-        let established = conditions.iter().any(|c| c.type_ == "Established" && c.status == "True");
-        Ok(if established { Seen::Yes(()) } else { Seen::NotYet(format!("{conditions:?}")) })
-    })
+    until(
+        "the resource definition to be established",
+        Duration::from_secs(30),
+        || async {
+            let status = api.get(name).await?.status.unwrap_or_default();
+            let conditions = status.conditions.unwrap_or_default();
+            let established = conditions
+                .iter()
+                .any(|c| c.type_ == "Established" && c.status == "True");
+            Ok(if established {
+                Seen::Yes(())
+            } else {
+                Seen::NotYet(format!("{conditions:?}"))
+            })
+        },
+    )
     .await?;
     Ok(())
 }
@@ -94,7 +111,10 @@ async fn wait_available(client: &Client) -> Result<()> {
         Ok(if done {
             Seen::Yes(())
         } else {
-            Seen::NotYet(format!("{} of {wanted} available", status.available_replicas.unwrap_or(0)))
+            Seen::NotYet(format!(
+                "{} of {wanted} available",
+                status.available_replicas.unwrap_or(0)
+            ))
         })
     })
     .await?;

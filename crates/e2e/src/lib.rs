@@ -35,7 +35,9 @@ pub async fn connect(kubeconfig: Option<&std::path::Path>, context: Option<&str>
         context: context.map(str::to_owned),
         ..KubeConfigOptions::default()
     };
-    let config = Config::from_custom_kubeconfig(file, &options).await.context("use the kubeconfig")?;
+    let config = Config::from_custom_kubeconfig(file, &options)
+        .await
+        .context("use the kubeconfig")?;
     Client::try_from(config).context("make a Kubernetes client")
 }
 

@@ -13,7 +13,11 @@ use kube::{Client, ResourceExt};
 pub fn parse(yaml: &str) -> Result<Vec<DynamicObject>> {
     yaml.split("\n---")
         .map(|document| document.trim_start_matches('-').trim())
-        .filter(|document| document.lines().any(|line| !line.trim().is_empty() && !line.starts_with('#')))
+        .filter(|document| {
+            document
+                .lines()
+                .any(|line| !line.trim().is_empty() && !line.starts_with('#'))
+        })
         .map(|document| {
             let value: serde_json::Value = serde_saphyr::from_str(document).context("parse YAML")?;
             serde_json::from_value(value).context("read a Kubernetes object")

@@ -30,15 +30,24 @@ impl Namespace {
     /// # Errors
     /// When the API server refuses, or an old namespace does not go away.
     pub async fn fresh(client: Client, name: &str) -> Result<Self> {
-        let this = Self { client, name: name.to_owned() };
+        let this = Self {
+            client,
+            name: name.to_owned(),
+        };
         this.remove().await?;
         let labels = BTreeMap::from([("pod-security.kubernetes.io/enforce".to_owned(), "restricted".to_owned())]);
         let namespace = KubeNamespace {
-            metadata: ObjectMeta { name: Some(name.to_owned()), labels: Some(labels), ..ObjectMeta::default() },
+            metadata: ObjectMeta {
+                name: Some(name.to_owned()),
+                labels: Some(labels),
+                ..ObjectMeta::default()
+            },
             ..KubeNamespace::default()
         };
         let api: Api<KubeNamespace> = Api::all(this.client.clone());
-        api.create(&PostParams::default(), &namespace).await.context("make the namespace")?;
+        api.create(&PostParams::default(), &namespace)
+            .await
+            .context("make the namespace")?;
         Ok(this)
     }
 
@@ -51,7 +60,9 @@ impl Namespace {
         if api.get_opt(&self.name).await?.is_none() {
             return Ok(());
         }
-        api.delete(&self.name, &DeleteParams::default()).await.context("delete the namespace")?;
+        api.delete(&self.name, &DeleteParams::default())
+            .await
+            .context("delete the namespace")?;
         until(&format!("removal of namespace {}", self.name), REMOVAL, || async {
             Ok(match api.get_opt(&self.name).await? {
                 None => Seen::Yes(()),
@@ -84,7 +95,9 @@ impl Namespace {
         });
         let resource: ClusteredDatabase = serde_json::from_value(resource).context("read the spec")?;
         let api: Api<ClusteredDatabase> = self.api();
-        api.create(&PostParams::default(), &resource).await.with_context(|| format!("create database {name}"))
+        api.create(&PostParams::default(), &resource)
+            .await
+            .with_context(|| format!("create database {name}"))
     }
 
     /// Changes a database by a merge patch of its spec.
@@ -94,7 +107,9 @@ impl Namespace {
     pub async fn change(&self, name: &str, spec: Value) -> Result<ClusteredDatabase> {
         let api: Api<ClusteredDatabase> = self.api();
         let patch = Patch::Merge(json!({"spec": spec}));
-        api.patch(name, &PatchParams::default(), &patch).await.with_context(|| format!("change database {name}"))
+        api.patch(name, &PatchParams::default(), &patch)
+            .await
+            .with_context(|| format!("change database {name}"))
     }
 
     /// The database as it is now.
@@ -123,7 +138,11 @@ impl Namespace {
             let database = self.get(name).await?;
             let status = database.status.clone().unwrap_or_default();
             let current = status.observed_generation == database.metadata.generation;
-            Ok(if status.phase == Some(phase) && current { Seen::Yes(database) } else { Seen::NotYet(summary(&database)) })
+            Ok(if status.phase == Some(phase) && current {
+                Seen::Yes(database)
+            } else {
+                Seen::NotYet(summary(&database))
+            })
         })
         .await;
         match waited {
@@ -153,8 +172,15 @@ impl Namespace {
     /// # Errors
     /// When they cannot be listed.
     pub async fn pod_uids(&self, database: &str) -> Result<BTreeMap<String, String>> {
-        let pods = self.api::<Pod>().list(&members(database)).await.context("list the pods")?;
-        Ok(pods.into_iter().map(|pod| (pod.name_any(), pod.uid().unwrap_or_default())).collect())
+        let pods = self
+            .api::<Pod>()
+            .list(&members(database))
+            .await
+            .context("list the pods")?;
+        Ok(pods
+            .into_iter()
+            .map(|pod| (pod.name_any(), pod.uid().unwrap_or_default()))
+            .collect())
     }
 
     /// Names and UIDs of the claims of a database.
@@ -162,8 +188,15 @@ impl Namespace {
     /// # Errors
     /// When they cannot be listed.
     pub async fn claim_uids(&self, database: &str) -> Result<BTreeMap<String, String>> {
-        let claims = self.api::<PersistentVolumeClaim>().list(&members(database)).await.context("list the claims")?;
-        Ok(claims.into_iter().map(|claim| (claim.name_any(), claim.uid().unwrap_or_default())).collect())
+        let claims = self
+            .api::<PersistentVolumeClaim>()
+            .list(&members(database))
+            .await
+            .context("list the claims")?;
+        Ok(claims
+            .into_iter()
+            .map(|claim| (claim.name_any(), claim.uid().unwrap_or_default()))
+            .collect())
     }
 
     /// What a person would look at first when something does not go on: pods, and the newest events.
@@ -177,7 +210,10 @@ impl Namespace {
                     .unwrap_or_default()
                     .into_iter()
                     .map(|container| {
-                        format!("{} ready={} restarts={}", container.name, container.ready, container.restart_count)
+                        format!(
+                            "{} ready={} restarts={}",
+                            container.name, container.ready, container.restart_count
+                        )
                     })
                     .collect();
                 let phase = status.phase.unwrap_or_default();
@@ -185,7 +221,10 @@ impl Namespace {
             }
         }
         if let Ok(events) = self.api::<Event>().list(&ListParams::default()).await {
-            for event in events.into_iter().filter(|event| event.type_.as_deref() == Some("Warning")) {
+            for event in events
+                .into_iter()
+                .filter(|event| event.type_.as_deref() == Some("Warning"))
+            {
                 let object = event.involved_object.name.unwrap_or_default();
                 text.push_str(&format!("event {object}: {}\n", event.message.unwrap_or_default()));
             }

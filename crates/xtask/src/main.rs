@@ -1,5 +1,10 @@
 //! The project's own tasks: `cargo xtask --help` lists them.
 
+mod check;
+mod demo;
+mod image;
+mod shell;
+mod summary;
 mod testbed;
 
 use std::process::ExitCode;
@@ -10,6 +15,12 @@ use clap::Parser;
 #[derive(Debug, Parser)]
 #[command(name = "cargo xtask", bin_name = "cargo xtask")]
 enum Task {
+    /// Show the main job: a database is made, used, changed, hurt, recovered and removed.
+    Demo(demo::Arguments),
+    /// Install what is missing and run all checks.
+    Test(check::Arguments),
+    /// Build the operator's image.
+    Image(image::Arguments),
     /// A real Kubernetes on this Linux machine, for the demo and the tests.
     Testbed(testbed::Arguments),
 }
@@ -17,6 +28,9 @@ enum Task {
 #[tokio::main]
 async fn main() -> ExitCode {
     let done = match Task::parse() {
+        Task::Demo(arguments) => demo::run(arguments).await,
+        Task::Test(arguments) => check::run(arguments).await,
+        Task::Image(arguments) => image::run(arguments).await,
         Task::Testbed(arguments) => testbed::run(arguments).await,
     };
     match done {

@@ -1,0 +1,252 @@
+//! `cargo xtask demo`: the main job, from nothing to a recovered primary.
+
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result};
+use api::ClusteredDatabase;
+use clap::Args;
+use e2e::wait::{Seen, until};
+use e2e::{Images, Namespace, SqlClient, namespace};
+use k8s_openapi::api::core::v1::Pod;
+use kube::api::{Api, DeleteParams};
+use serde_json::json;
+use testbed::{Options, POSTGRES_IMAGE, Testbed};
+
+use crate::{image, shell};
+
+/// The demo's namespace.
+const NAMESPACE: &str = "cdb-demo";
+/// The demo's database.
+const DATABASE: &str = "demo";
+/// Bound of each step; far more than it takes, so that a slow machine passes and a stuck one does not.
+const BOUND: Duration = Duration::from_secs(180);
+
+/// Shows a database being made, used, changed, hurt and removed.
+#[derive(Debug, Args)]
+pub struct Arguments {
+    /// Use the cluster of this context of your kubeconfig instead of bringing one up. It must be able to pull the images.
+    #[arg(long)]
+    context: Option<String>,
+    /// Operator image, with --context.
+    #[arg(long, default_value = "clustereddatabase/operator:latest", requires = "context")]
+    operator_image: String,
+    /// PostgreSQL 17 image, with --context.
+    #[arg(long, default_value = "clustereddatabase/postgres:17", requires = "context")]
+    postgres_image: String,
+    /// Leave the database running at the end.
+    #[arg(long)]
+    keep: bool,
+}
+
+/// Runs the demo.
+///
+/// # Errors
+/// When a step fails or takes longer than its bound; the error says what was seen last.
+pub async fn run(arguments: Arguments) -> Result<()> {
+    let start = Instant::now();
+    let (client, images, kubeconfig) = prepare(&arguments).await?;
+    say("installing the operator");
+    e2e::install::install(&client, &shell::repository()?, &images).await?;
+    let namespace = Namespace::fresh(client, NAMESPACE).await?;
+    println!("    set-up took {:.0} s\n", start.elapsed().as_secs_f64());
+
+    let mut summary = Vec::new();
+    create(&namespace, &mut summary).await?;
+    let sql = write(&namespace, &images, &mut summary).await?;
+    change(&namespace, &mut summary).await?;
+    kill_primary(&namespace, &sql, &mut summary).await?;
+    if arguments.keep {
+        summary.push(format!(
+            "The database {DATABASE} in namespace {NAMESPACE} is left running."
+        ));
+    } else {
+        remove(&namespace, &mut summary).await?;
+    }
+
+    println!("\nSummary");
+    for line in &summary {
+        println!("  {line}");
+    }
+    if let Some(path) = kubeconfig {
+        println!("\nThe cluster is still up: export KUBECONFIG={}", path.display());
+        println!("Remove all of it with: cargo xtask testbed down");
+    }
+    Ok(())
+}
+
+fn say(what: &str) {
+    println!("==> {what}");
+}
+
+async fn prepare(arguments: &Arguments) -> Result<(kube::Client, Images, Option<PathBuf>)> {
+    if let Some(context) = &arguments.context {
+        let client = e2e::connect(None, Some(context)).await?;
+        let images = Images {
+            operator: arguments.operator_image.clone(),
+            postgres: arguments.postgres_image.clone(),
+        };
+        return Ok((client, images, None));
+    }
+    say("bringing up a local three-node Kubernetes");
+    let (testbed, _) = Testbed::up(Options::from_env()?).await?;
+    let operator = image::into_testbed(&testbed).await?;
+    let images = Images {
+        operator,
+        postgres: POSTGRES_IMAGE.to_owned(),
+    };
+    let path = testbed.kubeconfig_path().to_owned();
+    Ok((e2e::connect(Some(&path), None).await?, images, Some(path)))
+}
+
+async fn create(namespace: &Namespace, summary: &mut Vec<String>) -> Result<()> {
+    say("creating a database of three instances");
+    namespace
+        .create(DATABASE, json!({"replicas": 3, "storage": {"size": "1Gi"}}))
+        .await?;
+    let (database, time) = watched(namespace, namespace.wait_ready(DATABASE, BOUND)).await?;
+    println!("{}", table(&database));
+    summary.push(format!("Creating -> Ready (3 instances): {:.1} s", time.as_secs_f64()));
+    Ok(())
+}
+
+async fn write(namespace: &Namespace, images: &Images, summary: &mut Vec<String>) -> Result<SqlClient> {
+    say("writing through the Service demo-rw, with the Secret's uri, from another pod");
+    let sql = SqlClient::start(namespace, DATABASE, &images.postgres).await?;
+    sql.sql("CREATE TABLE visits (id serial PRIMARY KEY, at timestamptz DEFAULT now()); INSERT INTO visits SELECT FROM generate_series(1, 1000)").await?;
+    let rows = sql.sql("SELECT count(*) FROM visits").await?;
+    let standbys = sql
+        .sql("SELECT count(*) FROM pg_stat_get_wal_senders() WHERE state = 'streaming'")
+        .await;
+    println!(
+        "    {rows} rows written; streaming standbys as the application sees them: {}",
+        standbys.unwrap_or_default()
+    );
+    let (read, time) = until("the rows on a standby", BOUND, || async {
+        let read = sql
+            .sql_at(&format!("{DATABASE}-ro"), "SELECT count(*) FROM visits")
+            .await?;
+        Ok(if read == rows {
+            Seen::Yes(read)
+        } else {
+            Seen::NotYet(format!("{read} rows"))
+        })
+    })
+    .await?;
+    summary.push(format!(
+        "{rows} rows written through {DATABASE}-rw, {read} read through {DATABASE}-ro after {:.1} s",
+        time.as_secs_f64()
+    ));
+    Ok(sql)
+}
+
+async fn change(namespace: &Namespace, summary: &mut Vec<String>) -> Result<()> {
+    say("changing a parameter that needs a restart: standbys first, the primary last");
+    namespace
+        .change(
+            DATABASE,
+            json!({"postgres": {"parameters": {"max_connections": "150"}}}),
+        )
+        .await?;
+    let (_, time) = watched(namespace, namespace.wait_ready(DATABASE, BOUND)).await?;
+    summary.push(format!(
+        "max_connections changed on all instances: {:.1} s",
+        time.as_secs_f64()
+    ));
+    Ok(())
+}
+
+async fn kill_primary(namespace: &Namespace, sql: &SqlClient, summary: &mut Vec<String>) -> Result<()> {
+    let database = namespace.get(DATABASE).await?;
+    let status = database.status.unwrap_or_default();
+    let primary = status.current_primary.context("a Ready database has a primary")?;
+    say(&format!("killing the primary: deleting pod {primary} without grace"));
+    let pods: Api<Pod> = namespace.api();
+    let before = pods.get(&primary).await?;
+    pods.delete(&primary, &DeleteParams::default().grace_period(0)).await?;
+    let start = Instant::now();
+    let (_, outage) = until("a write through demo-rw", BOUND, || async {
+        sql.sql("INSERT INTO visits DEFAULT VALUES").await.map(Seen::Yes)
+    })
+    .await?;
+    until("the primary's pod to be replaced", BOUND, || async {
+        let pod = pods.get(&primary).await?;
+        Ok(if pod.metadata.uid == before.metadata.uid {
+            Seen::NotYet("the old pod".to_owned())
+        } else {
+            Seen::Yes(())
+        })
+    })
+    .await?;
+    let (database, _) = watched(namespace, namespace.wait_ready(DATABASE, BOUND)).await?;
+    println!("{}", table(&database));
+    let rows = sql.sql("SELECT count(*) FROM visits").await?;
+    summary.push(format!(
+        "primary killed: writes again after {:.1} s, Ready after {:.1} s, {rows} rows there (1001 acknowledged)",
+        outage.as_secs_f64(),
+        start.elapsed().as_secs_f64()
+    ));
+    anyhow::ensure!(rows == "1001", "{rows} rows instead of 1001 after the recovery");
+    Ok(())
+}
+
+async fn remove(namespace: &Namespace, summary: &mut Vec<String>) -> Result<()> {
+    say("deleting the database, its volumes too");
+    namespace
+        .change(DATABASE, json!({"volumePolicy": {"onDelete": "Delete"}}))
+        .await?;
+    namespace
+        .api::<ClusteredDatabase>()
+        .delete(DATABASE, &DeleteParams::default())
+        .await?;
+    let time = namespace.wait_gone(DATABASE, BOUND).await?;
+    let ((), _) = until("pods and claims to be gone", BOUND, || async {
+        let left = (
+            namespace.pod_uids(DATABASE).await?,
+            namespace.claim_uids(DATABASE).await?,
+        );
+        Ok(if left.0.is_empty() && left.1.is_empty() {
+            Seen::Yes(())
+        } else {
+            Seen::NotYet(format!("{left:?}"))
+        })
+    })
+    .await?;
+    namespace.remove().await?;
+    summary.push(format!("deleted cleanly: {:.1} s", time.as_secs_f64()));
+    Ok(())
+}
+
+/// Prints every change of phase and step while `work` goes on.
+async fn watched<T>(namespace: &Namespace, work: impl Future<Output = Result<T>>) -> Result<T> {
+    let start = Instant::now();
+    let follow = async {
+        let mut last = String::new();
+        loop {
+            if let Ok(database) = namespace.get(DATABASE).await {
+                let now = namespace::summary(&database);
+                if now != last {
+                    println!("    {:5.1} s  {now}", start.elapsed().as_secs_f64());
+                    last = now;
+                }
+            }
+            tokio::time::sleep(Duration::from_millis(200)).await;
+        }
+    };
+    tokio::select! {
+        done = work => done,
+        () = follow => unreachable!("following never ends"),
+    }
+}
+
+/// What `kubectl get clustereddatabase` shows.
+fn table(database: &ClusteredDatabase) -> String {
+    let status = database.status.clone().unwrap_or_default();
+    format!(
+        "    NAME  PHASE  READY  PRIMARY  VERSION\n    {DATABASE}  {}  {}    {}   {}",
+        status.phase.map_or("-", api::Phase::as_str),
+        status.ready,
+        status.current_primary.as_deref().unwrap_or("-"),
+        status.version.as_deref().unwrap_or("-"),
+    )
+}

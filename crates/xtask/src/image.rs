@@ -1,0 +1,92 @@
+//! The operator's image: static binaries of operator and agent in an otherwise empty image.
+
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result};
+use clap::Args;
+use testbed::Testbed;
+
+use crate::shell::{cargo_command, repository, step};
+
+/// Builds the operator's image into buildah's store.
+#[derive(Debug, Args)]
+pub struct Arguments {
+    /// The image's name.
+    #[arg(long, default_value = "localhost/cdb/operator:latest")]
+    name: String,
+}
+
+/// Runs `cargo xtask image`.
+///
+/// # Errors
+/// When the build fails.
+pub async fn run(arguments: Arguments) -> Result<()> {
+    let binaries = build_static()?;
+    build_image(&binaries, &arguments.name).await?;
+    println!("built {}", arguments.name);
+    Ok(())
+}
+
+/// Builds the image from the working tree, tagged with a hash of its binaries, so that a changed one is never
+/// confused with an older one of the same name; loads it into the testbed. Returns its name.
+///
+/// # Errors
+/// When the build or the load fails.
+pub async fn into_testbed(testbed: &Testbed) -> Result<String> {
+    let binaries = build_static()?;
+    let hash = hash_of(&[binaries.join("operator"), binaries.join("agent")])?;
+    let name = format!("localhost/cdb/operator:{hash}");
+    build_image(&binaries, &name).await?;
+    testbed.load_image(&name).await.context("load the operator's image")?;
+    Ok(name)
+}
+
+/// Static binaries (no libc of the image is needed, so the agent runs in any PostgreSQL image).
+fn build_static() -> Result<PathBuf> {
+    let target = format!("{}-unknown-linux-gnu", std::env::consts::ARCH);
+    let variable = format!("CARGO_TARGET_{}_RUSTFLAGS", target.to_uppercase().replace('-', "_"));
+    let arguments = [
+        "build",
+        "--release",
+        "--locked",
+        "--target",
+        &target,
+        "-p",
+        "operator",
+        "-p",
+        "agent",
+    ];
+    let mut build = cargo_command(&arguments);
+    build.env(variable, "-C target-feature=+crt-static");
+    step("building static binaries of operator and agent", &mut build)?;
+    Ok(target_directory()?.join(target).join("release"))
+}
+
+fn target_directory() -> Result<PathBuf> {
+    Ok(match std::env::var_os("CARGO_TARGET_DIR") {
+        Some(directory) => PathBuf::from(directory),
+        None => repository()?.join("target"),
+    })
+}
+
+async fn build_image(binaries: &Path, name: &str) -> Result<()> {
+    let context = target_directory()?.join("image");
+    std::fs::create_dir_all(&context).context("make the build context")?;
+    for binary in ["operator", "agent"] {
+        std::fs::copy(binaries.join(binary), context.join(binary)).with_context(|| format!("copy {binary}"))?;
+    }
+    let containerfile = repository()?.join("images/operator/Containerfile");
+    Testbed::build_image(&containerfile, &context, name)
+        .await
+        .context("build the operator's image")
+}
+
+fn hash_of(files: &[PathBuf]) -> Result<String> {
+    use std::hash::Hasher;
+    // Not for security: it only tells builds of one machine apart.
+    let mut hasher = std::hash::DefaultHasher::new();
+    for file in files {
+        hasher.write(&std::fs::read(file).with_context(|| format!("read {}", file.display()))?);
+    }
+    Ok(format!("{:016x}", hasher.finish()))
+}

@@ -1,0 +1,17 @@
+# A thin front of `cargo xtask`; everything works without just.
+
+# The main job, on a local cluster that it brings up.
+demo *args:
+    cargo xtask demo {{args}}
+
+# All checks.
+test *args:
+    cargo xtask test {{args}}
+
+# A local three-node Kubernetes: up, down, status, load, cut, heal.
+testbed *args:
+    cargo xtask testbed {{args}}
+
+# Licenses, advisories, sources.
+deny:
+    cargo deny check
