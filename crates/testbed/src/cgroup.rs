@@ -32,6 +32,9 @@ pub struct Hierarchies {
     roots: Vec<PathBuf>,
     /// The hierarchy whose membership marks a process as the testbed's.
     marker: PathBuf,
+    /// The version 2 tree beside version 1: container runtimes make groups there
+    /// too, without being asked.
+    beside: Option<PathBuf>,
     /// Where processes are frozen; `None` with version 2, where every group can be.
     freezer: Option<PathBuf>,
 }
@@ -52,18 +55,21 @@ impl Hierarchies {
                 .find(|m| m.super_options.split(',').any(|o| o == controller))
                 .map(|m| m.point.clone())
         };
+        let v2 = mounts.iter().find(|m| m.kind == "cgroup2").map(|m| m.point.clone());
         if let (Some(marker), Some(_)) = (with("pids"), with("memory")) {
             let roots = v1.iter().map(|m| m.point.clone()).collect();
             return Ok(Self {
                 roots,
                 marker,
+                beside: v2,
                 freezer: with("freezer"),
             });
         }
-        if let Some(root) = mounts.iter().find(|m| m.kind == "cgroup2" && v1.is_empty()) {
+        if let Some(root) = v2.filter(|_| v1.is_empty()) {
             return Ok(Self {
-                roots: vec![root.point.clone()],
-                marker: root.point.clone(),
+                roots: vec![root.clone()],
+                marker: root,
+                beside: None,
                 freezer: None,
             });
         }
@@ -147,7 +153,7 @@ impl Hierarchies {
     /// # Errors
     /// When a group stays busy.
     pub async fn remove(&self, name: &str) -> Result<()> {
-        for root in &self.roots {
+        for root in self.roots.iter().chain(&self.beside) {
             for group in tree(&root.join(name)).into_iter().rev() {
                 remove_group(&group).await?;
             }
@@ -313,6 +319,7 @@ mod tests {
         assert_eq!(found.marker, PathBuf::from("/sys/fs/cgroup/pids"));
         assert_eq!(found.freezer, Some("/sys/fs/cgroup/freezer".into()));
         assert!(!found.is_v2() && found.roots.len() == 3);
+        assert_eq!(found.beside, Some("/sys/fs/cgroup/unified".into()));
     }
 
     #[test]

@@ -57,6 +57,12 @@ impl Tool {
         }
     }
 
+    /// `program`, ended by the kernel when this program dies in whatever way, so
+    /// that a killed `up` leaves no build behind that the next one meets.
+    pub fn tied(program: &str) -> Self {
+        Self::new("setpriv").words("--pdeathsig KILL").arg(program)
+    }
+
     /// `program` inside the network namespace at `netns`. Not `ip netns exec`:
     /// that remounts /sys, which hides the control groups.
     pub fn inside(netns: &Path, program: &str) -> Self {

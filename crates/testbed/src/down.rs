@@ -58,6 +58,7 @@ impl Testbed {
 pub async fn clean(paths: &Paths, instance: u8) -> Result<()> {
     let plan = Plan::new(instance, MAX_NODES)?;
     let groups = Hierarchies::detect()?;
+    mounts::thaw_below(&paths.volumes()).await?;
     end_recorded(paths)?;
     groups.kill(&plan.cgroup()).await?;
     remove_shim_sockets(&plan, paths);

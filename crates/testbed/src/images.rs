@@ -30,7 +30,7 @@ const BUILD_LIMIT: Duration = Duration::from_secs(30 * 60);
 /// `buildah` with a store of the testbed's own, so that nothing of it shows in
 /// the store of whoever uses buildah on this machine.
 fn buildah() -> Tool {
-    Tool::new("buildah")
+    Tool::tied("buildah")
         .arg("--root")
         .arg(store())
         .arg("--runroot")
@@ -117,8 +117,10 @@ async fn exists(image: &str) -> bool {
 
 async fn build_base() -> Result<()> {
     let root = paths::cache_root().join("debian.new");
+    // One that was killed leaves /proc and /sys mounted in there.
+    mounts::unmount_below(&root).await?;
     remove_tree(&root)?;
-    let tool = Tool::new("debootstrap")
+    let tool = Tool::tied("debootstrap")
         .words("--variant=minbase")
         .arg(RELEASE)
         .arg(&root)

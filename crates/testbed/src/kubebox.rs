@@ -83,7 +83,7 @@ impl Programs {
 
 async fn compile(package: &str, to: &Path, flags: Option<&str>) -> Result<()> {
     let unfinished = to.with_extension("new");
-    let mut tool = Tool::new("go")
+    let mut tool = Tool::tied("go")
         .words("build -o")
         .arg(&unfinished)
         .dir(&source_dir())

@@ -28,16 +28,26 @@ pub fn all() -> Result<Vec<Mount>> {
     Ok(text.lines().filter_map(parse).collect())
 }
 
+/// Thaws the file systems below `dir` that a test froze: whoever writes to one
+/// cannot be killed before.
+///
+/// # Errors
+/// When /proc cannot be read.
+pub async fn thaw_below(dir: &Path) -> Result<()> {
+    let own = |m: &Mount| m.point.starts_with(dir) && matches!(m.kind.as_str(), "ext4" | "xfs");
+    for mount in all()?.into_iter().filter(own) {
+        // Fails for those that are not frozen, which is nearly all.
+        let _ = Tool::new("fsfreeze").arg("-u").arg(&mount.point).run().await;
+    }
+    Ok(())
+}
+
 /// Unmounts all that is mounted at or below `dir`, the latest first.
 ///
 /// # Errors
 /// When the kernel refuses.
 pub async fn unmount_below(dir: &Path) -> Result<()> {
     let below: Vec<Mount> = all()?.into_iter().filter(|m| m.point.starts_with(dir)).collect();
-    // A file system that a test froze would hold whoever unmounts it.
-    for mount in below.iter().filter(|m| matches!(m.kind.as_str(), "ext4" | "xfs")) {
-        let _ = Tool::new("fsfreeze").arg("-u").arg(&mount.point).run().await;
-    }
     for mount in below.iter().rev() {
         let plain = unmount(&mount.point, UnmountFlags::empty());
         // Lazily, when something outside looks at it: it goes with the last user.

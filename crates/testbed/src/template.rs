@@ -125,7 +125,8 @@ async fn fill(root: &Path, run: &Path) -> Result<()> {
     let config = run.join("containerd.toml");
     fs::write(&config, layout.config()).with_context(|| format!("write {}", config.display()))?;
     let log = fs::File::create(run.join("log")).context("make containerd's log")?;
-    let mut containerd = tokio::process::Command::new("containerd")
+    let mut containerd = tokio::process::Command::new("setpriv")
+        .args(["--pdeathsig", "KILL", "containerd"])
         .arg("-c")
         .arg(&config)
         .env("PATH", search_path())
