@@ -32,6 +32,20 @@ pub const LEASE_SYSTEM_ID: &str = "clustereddatabase.io/system-identifier";
 /// Lease annotation: the final position that a holder left on release (JSON).
 pub const LEASE_RELEASE: &str = "clustereddatabase.io/release";
 
+/// EndpointSlice annotation of `-rw`: the epoch of the holder that wrote it; an older holder never overwrites it.
+pub const ROUTE_EPOCH: &str = "clustereddatabase.io/epoch";
+
+/// Environment variable of the agent: name of its `ClusteredDatabase`.
+pub const ENV_CLUSTER: &str = "CDB_CLUSTER";
+/// Environment variable of the agent: its pod's namespace (`metadata.namespace`).
+pub const ENV_NAMESPACE: &str = "POD_NAMESPACE";
+/// Environment variable of the agent: its pod's name (`metadata.name`).
+pub const ENV_POD: &str = "POD_NAME";
+/// Environment variable of the agent: its pod's UID (`metadata.uid`).
+pub const ENV_POD_UID: &str = "POD_UID";
+/// Environment variable of the agent: its pod's address (`status.podIP`).
+pub const ENV_ADDRESS: &str = "POD_IP";
+
 /// Container name of PostgreSQL in a member's pod.
 pub const CONTAINER: &str = "postgres";
 /// Claim template of the data volume.

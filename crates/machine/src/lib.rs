@@ -2,5 +2,6 @@
 //!
 //! [`protocol`] holds what members tell each other and what stands in the Lease.
 
+pub mod lease_object;
 pub mod protocol;
 pub mod timing;

@@ -53,7 +53,9 @@ impl Serialize for Lsn {
 
 impl<'de> Deserialize<'de> for Lsn {
     fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        String::deserialize(deserializer)?.parse().map_err(serde::de::Error::custom)
+        String::deserialize(deserializer)?
+            .parse()
+            .map_err(serde::de::Error::custom)
     }
 }
 
@@ -83,7 +85,9 @@ impl MemberId {
     pub fn parse(text: &str) -> Option<Self> {
         let fine = text.starts_with("cdb_")
             && text.len() < 64
-            && text.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'_');
+            && text
+                .bytes()
+                .all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'_');
         fine.then(|| Self(text.to_owned()))
     }
     /// As text.
@@ -159,6 +163,8 @@ pub struct LeaseRecord {
     pub holder: Option<HolderRecord>,
     /// Changes with every renewal (`renewTime`); never compared with a clock, only noticed to change.
     pub renewal: Option<String>,
+    /// How long it stays valid without a renewal, in milliseconds, as its last writer promised (`leaseDurationSeconds`).
+    pub duration: u64,
     /// How many times it has changed hands.
     pub epoch: Epoch,
     /// System identifier of the data, from the first holder on.
@@ -202,6 +208,18 @@ pub struct MemberReport {
     /// A fault that keeps it from its work, in words.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub fault: Option<String>,
+}
+
+/// Hash of a set of server settings (`spec.postgres.parameters`): what [`MemberReport::settings`] and
+/// `status.intent.restart.settings` hold. FNV-1a over the names and values, each ended by a zero byte.
+pub fn settings_hash(parameters: &BTreeMap<String, String>) -> String {
+    let mut hash = 0xcbf2_9ce4_8422_2325_u64;
+    let mut feed = |byte: u8| hash = (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3);
+    for text in parameters.iter().flat_map(|(name, value)| [name, value]) {
+        text.bytes().for_each(&mut feed);
+        feed(0);
+    }
+    format!("{hash:016x}")
 }
 
 /// What a member is doing.
@@ -261,6 +279,14 @@ mod tests {
         assert_eq!("16/B374D848".parse(), Ok(lsn));
         assert!("16B374D848".parse::<Lsn>().is_err());
         assert!("1/100000000".parse::<Lsn>().is_err());
+    }
+
+    #[test]
+    fn settings_hash_tells_names_from_values() {
+        let of = |name: &str, value: &str| settings_hash(&BTreeMap::from([(name.to_owned(), value.to_owned())]));
+        assert_eq!(settings_hash(&BTreeMap::new()), "cbf29ce484222325");
+        assert_ne!(of("work_mem", "4MB"), of("work_mem", "8MB"));
+        assert_ne!(of("ab", "c"), of("a", "bc"));
     }
 
     #[test]

@@ -38,7 +38,9 @@ const CLOCK_RATE_SKEW_PERCENT: u64 = 5;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum TimingError {
     /// The holder might still write when another may take the lease.
-    #[error("fence {fence} ms + kill {kill} ms must be at most 95 % of the lease of {lease} ms: raise leaseSeconds or lower fenceMilliseconds")]
+    #[error(
+        "fence {fence} ms + kill {kill} ms must be at most 95 % of the lease of {lease} ms: raise leaseSeconds or lower fenceMilliseconds"
+    )]
     FenceTooLate {
         /// See [`Timing::fence`].
         fence: u64,
@@ -48,7 +50,9 @@ pub enum TimingError {
         lease: u64,
     },
     /// One lost renewal would fence.
-    #[error("renewMilliseconds {renew} must be at least 200 and at most a third of fenceMilliseconds {fence}, so that one lost renewal fences nobody")]
+    #[error(
+        "renewMilliseconds {renew} must be at least 200 and at most a third of fenceMilliseconds {fence}, so that one lost renewal fences nobody"
+    )]
     RenewTooSeldom {
         /// See [`Timing::renew`].
         renew: u64,
@@ -65,9 +69,19 @@ pub enum TimingError {
 
 impl Timing {
     /// The default profile.
-    pub const DEFAULT: Timing = Timing { lease: 10_000, renew: 2_000, fence: 6_000, kill: 1_500 };
+    pub const DEFAULT: Timing = Timing {
+        lease: 10_000,
+        renew: 2_000,
+        fence: 6_000,
+        kill: 1_500,
+    };
     /// The fast profile.
-    pub const FAST: Timing = Timing { lease: 5_000, renew: 800, fence: 2_500, kill: 1_000 };
+    pub const FAST: Timing = Timing {
+        lease: 5_000,
+        renew: 800,
+        fence: 2_500,
+        kill: 1_000,
+    };
 
     /// The times that a spec asks for, checked.
     pub fn of(spec: &FailoverSpec) -> Result<Timing, TimingError> {
@@ -91,7 +105,12 @@ impl Timing {
 
     /// Checks the timing rule of design.md §4: a fenced holder has stopped before anybody may take its lease.
     pub fn check(self) -> Result<(), TimingError> {
-        let Timing { lease, renew, fence, kill } = self;
+        let Timing {
+            lease,
+            renew,
+            fence,
+            kill,
+        } = self;
         if (fence + kill) * 100 > lease * (100 - CLOCK_RATE_SKEW_PERCENT) {
             return Err(TimingError::FenceTooLate { fence, kill, lease });
         }
@@ -117,7 +136,17 @@ mod tests {
 
     #[test]
     fn a_fence_after_the_lease_is_refused() {
-        let late = Timing { fence: 9_000, ..Timing::DEFAULT };
-        assert_eq!(late.check(), Err(TimingError::FenceTooLate { fence: 9_000, kill: 1_500, lease: 10_000 }));
+        let late = Timing {
+            fence: 9_000,
+            ..Timing::DEFAULT
+        };
+        assert_eq!(
+            late.check(),
+            Err(TimingError::FenceTooLate {
+                fence: 9_000,
+                kill: 1_500,
+                lease: 10_000
+            })
+        );
     }
 }

@@ -1,0 +1,214 @@
+//! The Lease as Kubernetes keeps it, to and from [`LeaseRecord`].
+
+use std::collections::BTreeMap;
+
+use api::names::{LEASE_HOLDER, LEASE_MEMBERS, LEASE_POSITIONS, LEASE_RELEASE, LEASE_SYSTEM_ID};
+use k8s_openapi::api::coordination::v1::{Lease, LeaseSpec};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+use crate::protocol::{Epoch, HolderRecord, LeaseRecord, MemberReport, Position, Release};
+
+/// Why a Lease cannot be understood. Treated like a Lease that could not be read: nobody acts on it.
+#[derive(Debug, thiserror::Error)]
+pub enum InvalidLease {
+    /// A field that the API server always sets is missing.
+    #[error("it has no {0}")]
+    Incomplete(&'static str),
+    /// An annotation is not the JSON that it should be.
+    #[error("its annotation {annotation} cannot be read")]
+    Annotation {
+        /// Name of the annotation.
+        annotation: &'static str,
+        /// What is wrong with it.
+        source: serde_json::Error,
+    },
+    /// `spec.holderIdentity` and the holder annotation name different holders.
+    #[error("its holder is {spec:?} by its spec and {annotation:?} by its annotation")]
+    TwoHolders {
+        /// `spec.holderIdentity`.
+        spec: String,
+        /// [`HolderRecord`]'s identity.
+        annotation: String,
+    },
+}
+
+/// The new content of the Lease, for one compare-and-swap.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LeaseContent {
+    /// `metadata.uid` and `metadata.resourceVersion` of the Lease that this content was computed from.
+    pub uid: String,
+    /// See `uid`.
+    pub version: String,
+    /// Who holds it from now on; `None` releases it.
+    pub holder: Option<HolderRecord>,
+    /// How long it stays valid without a renewal, in milliseconds (whole seconds).
+    pub duration: u64,
+    /// See [`LeaseRecord::epoch`].
+    pub epoch: Epoch,
+    /// See [`LeaseRecord::system_id`].
+    pub system_id: Option<String>,
+    /// See [`LeaseRecord::release`].
+    pub release: Option<Release>,
+    /// See [`LeaseRecord::members`].
+    pub members: BTreeMap<String, MemberReport>,
+    /// See [`LeaseRecord::positions`].
+    pub positions: BTreeMap<String, Position>,
+}
+
+/// Understands a Lease.
+pub fn read(lease: &Lease) -> Result<LeaseRecord, InvalidLease> {
+    let spec = lease.spec.as_ref();
+    let named = spec.and_then(|spec| spec.holder_identity.clone()).filter(|holder| !holder.is_empty());
+    let described: Option<HolderRecord> = annotation(lease, LEASE_HOLDER)?;
+    let identity = described.as_ref().map(|holder| holder.incarnation.identity());
+    if named != identity {
+        return Err(InvalidLease::TwoHolders {
+            spec: named.unwrap_or_default(),
+            annotation: identity.unwrap_or_default(),
+        });
+    }
+    let seconds = spec.and_then(|spec| spec.lease_duration_seconds).unwrap_or(0);
+    let transitions = spec.and_then(|spec| spec.lease_transitions).unwrap_or(0);
+    Ok(LeaseRecord {
+        version: lease.metadata.resource_version.clone().ok_or(InvalidLease::Incomplete("resourceVersion"))?,
+        uid: lease.metadata.uid.clone().ok_or(InvalidLease::Incomplete("uid"))?,
+        holder: described,
+        renewal: spec.and_then(|spec| spec.renew_time.as_ref()).map(|time| time.0.to_string()),
+        duration: u64::try_from(seconds).unwrap_or(0) * 1_000,
+        epoch: Epoch(u64::try_from(transitions).unwrap_or(0)),
+        system_id: text(lease, LEASE_SYSTEM_ID).map(str::to_owned),
+        release: annotation(lease, LEASE_RELEASE)?,
+        members: annotation(lease, LEASE_MEMBERS)?.unwrap_or_default(),
+        positions: annotation(lease, LEASE_POSITIONS)?.unwrap_or_default(),
+    })
+}
+
+/// Lays `content` over `base` (for its name, labels and owners), renewed at `now` by the writer's clock.
+pub fn write(base: &Lease, content: &LeaseContent, now: MicroTime) -> Lease {
+    let mut lease = base.clone();
+    lease.metadata.uid = Some(content.uid.clone());
+    lease.metadata.resource_version = Some(content.version.clone());
+    lease.metadata.managed_fields = None;
+    let annotations = lease.metadata.annotations.get_or_insert_default();
+    set(annotations, LEASE_HOLDER, content.holder.as_ref().map(json));
+    set(annotations, LEASE_SYSTEM_ID, content.system_id.clone());
+    set(annotations, LEASE_RELEASE, content.release.as_ref().map(json));
+    set(annotations, LEASE_MEMBERS, (!content.members.is_empty()).then(|| json(&content.members)));
+    set(annotations, LEASE_POSITIONS, (!content.positions.is_empty()).then(|| json(&content.positions)));
+    let before = base.spec.as_ref();
+    let same_epoch = before.and_then(|spec| spec.lease_transitions) == i32::try_from(content.epoch.0).ok();
+    let acquired = before.and_then(|spec| spec.acquire_time.clone()).filter(|_| same_epoch);
+    lease.spec = Some(LeaseSpec {
+        holder_identity: content.holder.as_ref().map(|holder| holder.incarnation.identity()),
+        lease_duration_seconds: i32::try_from(content.duration.div_ceil(1_000)).ok(),
+        lease_transitions: i32::try_from(content.epoch.0).ok(),
+        acquire_time: acquired.or_else(|| Some(now.clone())),
+        renew_time: Some(now),
+        ..LeaseSpec::default()
+    });
+    lease
+}
+
+fn text<'a>(lease: &'a Lease, name: &str) -> Option<&'a str> {
+    lease.metadata.annotations.as_ref()?.get(name).map(String::as_str)
+}
+
+fn annotation<T: DeserializeOwned>(lease: &Lease, name: &'static str) -> Result<Option<T>, InvalidLease> {
+    text(lease, name)
+        .map(serde_json::from_str)
+        .transpose()
+        .map_err(|source| InvalidLease::Annotation { annotation: name, source })
+}
+
+/// These types always serialise: their maps have text keys and nothing in them can fail.
+fn json<T: Serialize>(value: &T) -> String {
+    serde_json::to_string(value).unwrap_or_default()
+}
+
+fn set(annotations: &mut BTreeMap<String, String>, name: &str, value: Option<String>) {
+    match value {
+        Some(value) => annotations.insert(name.to_owned(), value),
+        None => annotations.remove(name),
+    };
+}
+
+#[cfg(test)]
+mod tests {
+    use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+    use k8s_openapi::jiff::Timestamp;
+
+    use super::*;
+    use crate::protocol::{Incarnation, Lsn, MemberId, Timeline};
+
+    fn empty() -> Lease {
+        let metadata = ObjectMeta {
+            name: Some("orders".to_owned()),
+            uid: Some("u".to_owned()),
+            resource_version: Some("7".to_owned()),
+            ..ObjectMeta::default()
+        };
+        Lease { metadata, spec: None }
+    }
+
+    fn content() -> LeaseContent {
+        let member = MemberId::new(0, "11112222-0000", 1);
+        let incarnation = Incarnation {
+            pod: "orders-0".to_owned(),
+            pod_uid: "p".to_owned(),
+            run: "r".to_owned(),
+            member: member.clone(),
+        };
+        LeaseContent {
+            uid: "u".to_owned(),
+            version: "7".to_owned(),
+            holder: Some(HolderRecord {
+                incarnation,
+                address: "10.0.0.1".to_owned(),
+                timeline: Some(Timeline(1)),
+                serving: true,
+            }),
+            duration: 10_000,
+            epoch: Epoch(1),
+            system_id: Some("74".to_owned()),
+            release: Some(Release { member, position: None }),
+            members: BTreeMap::new(),
+            positions: BTreeMap::from([("orders-0".to_owned(), Position { timeline: Timeline(1), lsn: Lsn(5) })]),
+        }
+    }
+
+    #[test]
+    fn reads_what_it_writes() {
+        let content = content();
+        let record = read(&write(&empty(), &content, MicroTime(Timestamp::UNIX_EPOCH))).unwrap();
+        assert_eq!(record.holder, content.holder);
+        assert_eq!(record.release, content.release);
+        assert_eq!(record.positions, content.positions);
+        assert_eq!((record.epoch, record.duration, record.system_id), (Epoch(1), 10_000, content.system_id));
+        assert_eq!(record.renewal.as_deref(), Some("1970-01-01T00:00:00Z"));
+    }
+
+    #[test]
+    fn a_fresh_lease_is_held_by_nobody() {
+        let record = read(&empty()).unwrap();
+        assert_eq!((record.holder, record.epoch, record.system_id), (None, Epoch(0), None));
+    }
+
+    #[test]
+    fn a_lease_edited_by_hand_is_not_understood() {
+        let mut lease = write(&empty(), &content(), MicroTime(Timestamp::UNIX_EPOCH));
+        lease.spec.as_mut().unwrap().holder_identity = Some("somebody".to_owned());
+        assert!(matches!(read(&lease), Err(InvalidLease::TwoHolders { .. })));
+        lease.metadata.annotations.as_mut().unwrap().insert(LEASE_HOLDER.to_owned(), "{".to_owned());
+        assert!(matches!(read(&lease), Err(InvalidLease::Annotation { .. })));
+    }
+
+    #[test]
+    fn a_release_takes_the_holder_away() {
+        let held = write(&empty(), &content(), MicroTime(Timestamp::UNIX_EPOCH));
+        let released = LeaseContent { holder: None, ..content() };
+        let record = read(&write(&held, &released, MicroTime(Timestamp::UNIX_EPOCH))).unwrap();
+        assert_eq!((record.holder, record.release), (None, content().release));
+    }
+}
