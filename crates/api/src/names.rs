@@ -18,6 +18,11 @@ pub const ROLE_REPLICA: &str = "replica";
 pub const ANNOTATION_APPLIED: &str = "clustereddatabase.io/applied-hash";
 /// Annotation on a pod template: the revision (hash of everything that needs a new pod).
 pub const ANNOTATION_REVISION: &str = "clustereddatabase.io/revision";
+/// Label on volume claims: UID of the ClusteredDatabase that they were made for.
+pub const LABEL_CLUSTER_UID: &str = "clustereddatabase.io/uid";
+/// Annotation that a user puts on a `ClusteredDatabase` whose Lease was lost: its UID as value asks the operator to make
+/// the Lease again for the member that is known to have held it last.
+pub const ANNOTATION_RECREATE_LEASE: &str = "clustereddatabase.io/recreate-lease";
 /// The finalizer on a `ClusteredDatabase`.
 pub const FINALIZER: &str = "clustereddatabase.io/cleanup";
 

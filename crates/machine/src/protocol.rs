@@ -194,6 +194,11 @@ pub struct MemberReport {
     /// Some of these settings need a restart of PostgreSQL that has not happened yet.
     #[serde(default)]
     pub pending_restart: bool,
+    /// One of these lowers a limit below which no standby may be while the primary is above it (`max_connections`,
+    /// `max_worker_processes`, `max_wal_senders`, `max_prepared_transactions`, `max_locks_per_transaction`): the primary
+    /// restarts first.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub lowers_limits: bool,
     /// Why the wanted settings were not taken up (PostgreSQL's own words).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub settings_error: Option<String>,
@@ -220,6 +225,11 @@ pub fn settings_hash(parameters: &BTreeMap<String, String>) -> String {
         feed(0);
     }
     format!("{hash:016x}")
+}
+
+/// For fields that are left out when they are false.
+fn is_false(value: &bool) -> bool {
+    !value
 }
 
 /// What a member is doing.
