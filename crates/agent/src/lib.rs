@@ -1,0 +1,11 @@
+//! The agent: PID 1 of the postgres container. It observes, lets the instance machine decide, and carries out.
+//!
+//! No decision about databases is made here: those are in crate `machine`.
+
+pub mod deadman;
+pub mod http;
+pub mod logs;
+pub mod peer;
+pub mod postgres;
+pub mod process;
+pub mod volume;

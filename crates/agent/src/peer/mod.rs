@@ -1,0 +1,9 @@
+//! What agents say to each other: HTTP over TLS 1.3, both sides with the cluster's certificate.
+
+mod client;
+mod server;
+mod tls;
+
+pub use client::{Client, PeerError};
+pub use server::{Request, serve};
+pub use tls::{Tls, TlsError};

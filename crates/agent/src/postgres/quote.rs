@@ -1,0 +1,1 @@
+//! One quoting function per place that text is put into.
