@@ -117,6 +117,9 @@ pub enum FailureReason {
     ForeignObject,
     /// Making the first database failed (such as an error in `postInitSql`).
     BootstrapFailed,
+    /// An object that cannot be made again with the same content (the authority, the application's credentials, the
+    /// Lease) is gone.
+    PartLost,
 }
 
 /// What is promised about acknowledged writes.
@@ -161,6 +164,9 @@ pub struct MemberStatus {
     /// Its replication certificate (PEM), signed by the cluster's authority for the key that its agent made.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub certificate: Option<String>,
+    /// The public key that the certificate speaks for (SubjectPublicKeyInfo, DER, base64).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub certified_key: Option<String>,
     /// Version of its agent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub agent_version: Option<String>,

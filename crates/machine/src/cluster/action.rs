@@ -1,0 +1,235 @@
+//! What can be done. An action names everything that it touches; the executor makes no choice.
+
+use std::borrow::Cow;
+
+use api::status::RestartPermit;
+use chrono::{DateTime, Utc};
+
+use super::observed::{ChildKind, Target};
+use crate::protocol::{Epoch, MemberId};
+
+/// One effect, or the reason for none.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Action {
+    /// Nothing now.
+    Wait(Waiting),
+    /// Add [`api::names::FINALIZER`] to this very version of the resource.
+    AddFinalizer(Exact),
+    /// Remove it.
+    RemoveFinalizer(Exact),
+    /// Bring one object to the content that its builder gives.
+    Apply(Apply),
+    /// Make the Lease again, with this content and no holder (release by `member`, no position): `member` alone can
+    /// take it. Create only; an existing Lease is a conflict.
+    RecreateLease {
+        /// The member that held it last.
+        member: MemberId,
+        /// One more than the last epoch that was recorded.
+        epoch: Epoch,
+        /// System identifier of the data.
+        system_id: String,
+    },
+    /// Write the status that [`super::status`] computes for this decision: its changes are promises and records that must
+    /// stand before anybody acts on them.
+    WriteStatus(Vec<StatusChange>),
+    /// Set the label [`api::names::LABEL_ROLE`] of one pod.
+    LabelPod {
+        /// The pod.
+        pod: Exact,
+        /// The label's value.
+        role: &'static str,
+    },
+    /// Delete one pod, so that the StatefulSet makes it again from its present template.
+    ReplacePod(Exact),
+    /// Delete the StatefulSet and orphan its pods; the next decision makes it again.
+    OrphanStatefulSet(Exact),
+    /// Delete the StatefulSet, and let its pods stop and go (propagation `Background`).
+    DeleteStatefulSet(Exact),
+    /// Raise what a claim asks for.
+    ResizeClaim {
+        /// The claim.
+        claim: Exact,
+        /// The new size, as a Kubernetes quantity.
+        size: String,
+    },
+    /// Delete a claim and the data on it.
+    DeleteClaim(Exact),
+}
+
+impl Action {
+    /// What the action is done to: the key under which the executor keeps its failures.
+    pub fn target(&self) -> Option<Target> {
+        Some(match self {
+            Action::Wait(_) => return None,
+            Action::AddFinalizer(_) | Action::RemoveFinalizer(_) => Target::Resource,
+            Action::WriteStatus(_) => Target::Status,
+            Action::Apply(apply) => Target::Child(apply.kind),
+            Action::RecreateLease { .. } => Target::Child(ChildKind::Lease),
+            Action::OrphanStatefulSet(_) | Action::DeleteStatefulSet(_) => Target::Child(ChildKind::StatefulSet),
+            Action::LabelPod { pod, .. } | Action::ReplacePod(pod) => Target::Pod(pod.name.clone()),
+            Action::ResizeClaim { claim, .. } | Action::DeleteClaim(claim) => Target::Claim(claim.name.clone()),
+        })
+    }
+
+    /// The action's name, for logs and metrics.
+    pub const fn name(&self) -> &'static str {
+        match self {
+            Action::Wait(_) => "Wait",
+            Action::AddFinalizer(_) => "AddFinalizer",
+            Action::RemoveFinalizer(_) => "RemoveFinalizer",
+            Action::Apply(_) => "Apply",
+            Action::RecreateLease { .. } => "RecreateLease",
+            Action::WriteStatus(_) => "WriteStatus",
+            Action::LabelPod { .. } => "LabelPod",
+            Action::ReplacePod(_) => "ReplacePod",
+            Action::OrphanStatefulSet(_) => "OrphanStatefulSet",
+            Action::DeleteStatefulSet(_) => "DeleteStatefulSet",
+            Action::ResizeClaim { .. } => "ResizeClaim",
+            Action::DeleteClaim(_) => "DeleteClaim",
+        }
+    }
+}
+
+/// One object at one version: the precondition of every delete and of every change that cannot be taken back.
+/// It cannot be made without all of its parts.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Exact {
+    name: String,
+    uid: String,
+    resource_version: String,
+}
+
+impl Exact {
+    /// The object called `name` with this UID at this version.
+    pub fn new(name: impl Into<String>, uid: impl Into<String>, resource_version: impl Into<String>) -> Self {
+        Self {
+            name: name.into(),
+            uid: uid.into(),
+            resource_version: resource_version.into(),
+        }
+    }
+    /// Its name.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+    /// `preconditions.uid`.
+    pub fn uid(&self) -> &str {
+        &self.uid
+    }
+    /// `preconditions.resourceVersion`.
+    pub fn resource_version(&self) -> &str {
+        &self.resource_version
+    }
+}
+
+/// Bring one object to its wanted content.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Apply {
+    /// Which.
+    pub kind: ChildKind,
+    /// Make it or change it.
+    pub how: ApplyHow,
+    /// The StatefulSet's `spec.replicas`; for the budget, the number of instances that it protects. `None` for others.
+    pub replicas: Option<u32>,
+}
+
+/// How to bring an object to its wanted content.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ApplyHow {
+    /// Create only: if an object of that name exists by now, that is a conflict (observe again).
+    Make,
+    /// Change this very object, at this version. Secrets and the EndpointSlice: metadata only.
+    Change(Exact),
+}
+
+/// Why nothing is done.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Waiting {
+    /// The unmet condition, naming the object that it is about; nothing in it moves while the condition stays the same.
+    pub what: Cow<'static, str>,
+    /// Since when this has been waited for (carried on from the status).
+    pub since: DateTime<Utc>,
+    /// Who or what can end it.
+    pub who_can_end_it: Cow<'static, str>,
+    /// When something else is done.
+    pub deadline: Option<DateTime<Utc>>,
+    /// Nothing is missing: this is the wait of a database that is as it should be. Not shown in the status.
+    pub resting: bool,
+}
+
+/// One change of what the status promises or remembers.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum StatusChange {
+    /// `members[pod]`: who it is. A certificate of another member is dropped.
+    PublishMember {
+        /// The pod's name.
+        pod: String,
+        /// Its UID.
+        pod_uid: String,
+        /// UID of its data claim.
+        claim_uid: String,
+    },
+    /// Drop `members[pod]`.
+    ForgetMember {
+        /// The pod's name.
+        pod: String,
+    },
+    /// `intent.bootstrap`.
+    GrantBootstrap {
+        /// The pod that makes the first database.
+        pod: String,
+        /// UID of the claim that it is made on.
+        claim_uid: String,
+    },
+    /// Sign this key with the cluster's authority and write the certificate to `members[pod].certificate`.
+    /// The executor signs first, and hands the certificate to [`super::status`].
+    SignCertificate {
+        /// The pod's name.
+        pod: String,
+        /// The certificate's common name.
+        member: MemberId,
+        /// SubjectPublicKeyInfo, DER, base64.
+        public_key: String,
+    },
+    /// `systemIdentifier`; the bootstrap grant is used up.
+    RecordSystemIdentifier(String),
+    /// `memo.leaseMade`.
+    RecordLeaseMade,
+    /// `memo.made[name] = uid`.
+    RecordMade {
+        /// Name of the object.
+        name: String,
+        /// Its UID.
+        uid: String,
+    },
+    /// `intent.restart`.
+    PermitRestart(RestartPermit),
+    /// Drop `intent.restart`.
+    EndRestart,
+    /// `intent.stop`.
+    RequestStop,
+    /// `memo.deletionDone`.
+    DeletionDone(DeletionStep),
+}
+
+/// Steps of a deletion that are recorded when done.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum DeletionStep {
+    /// PostgreSQL has stopped everywhere, or the time for it has passed.
+    Stopped,
+    /// The pods are gone, or the time for it has passed.
+    PodsGone,
+    /// `volumePolicy.onDelete` has been carried out.
+    Volumes,
+}
+
+impl DeletionStep {
+    /// As it stands in `memo.deletionDone`.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            DeletionStep::Stopped => "Stopped",
+            DeletionStep::PodsGone => "PodsGone",
+            DeletionStep::Volumes => "Volumes",
+        }
+    }
+}

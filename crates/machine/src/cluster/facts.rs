@@ -1,0 +1,154 @@
+//! What follows from one observation, found once for all rules. Borrows; makes nothing.
+
+use api::ClusteredDatabaseStatus;
+use api::status::MemberStatus;
+use chrono::{DateTime, Utc};
+
+use super::observed::{ChildKind, ChildState, Claim, Known, Observed, Pod, Volume};
+use super::wanted::Wanted;
+use crate::protocol::{HolderRecord, LeaseRecord, MemberReport, MemberState};
+
+/// The input of a decision, and what every rule asks about it.
+#[derive(Clone, Copy)]
+pub struct Facts<'a> {
+    /// What the user wants.
+    pub wanted: &'a Wanted<'a>,
+    /// What is observed.
+    pub observed: &'a Observed,
+    /// The status as it is stored.
+    pub status: &'a ClusteredDatabaseStatus,
+    /// The time.
+    pub now: DateTime<Utc>,
+    /// The Lease's content, if it is known and there is one.
+    pub lease: Option<&'a LeaseRecord>,
+}
+
+impl<'a> Facts<'a> {
+    /// The facts of one observation.
+    pub fn new(
+        wanted: &'a Wanted<'a>,
+        observed: &'a Observed,
+        status: &'a ClusteredDatabaseStatus,
+        now: DateTime<Utc>,
+    ) -> Self {
+        let lease = observed.lease.get().and_then(Option::as_ref);
+        Self {
+            wanted,
+            observed,
+            status,
+            now,
+            lease,
+        }
+    }
+
+    /// Pods, empty if unknown.
+    pub fn pods(&self) -> &'a [Pod] {
+        self.observed.pods.get().map_or(&[], Vec::as_slice)
+    }
+
+    /// Claims, empty if unknown.
+    pub fn claims(&self) -> &'a [Claim] {
+        self.observed.claims.get().map_or(&[], Vec::as_slice)
+    }
+
+    /// The pod with this ordinal.
+    pub fn pod(&self, ordinal: u32) -> Option<&'a Pod> {
+        self.pods().iter().find(|pod| pod.ordinal == ordinal)
+    }
+
+    /// The data claim of this ordinal.
+    pub fn data_claim(&self, ordinal: u32) -> Option<&'a Claim> {
+        self.claims()
+            .iter()
+            .find(|claim| claim.ordinal == ordinal && claim.volume == Volume::Data)
+    }
+
+    /// Where an object stands, if that is known.
+    pub fn child(&self, kind: ChildKind) -> Option<&'a ChildState> {
+        self.observed.children[kind].get()
+    }
+
+    /// Whether an object is known to be missing.
+    pub fn missing(&self, kind: ChildKind) -> bool {
+        self.child(kind) == Some(&ChildState::Missing)
+    }
+
+    /// An object's name.
+    pub fn child_name(&self, kind: ChildKind) -> String {
+        format!("{}{}", self.wanted.name, kind.suffix())
+    }
+
+    /// Who holds the Lease.
+    pub fn holder(&self) -> Option<&'a HolderRecord> {
+        self.lease?.holder.as_ref()
+    }
+
+    /// The pod of the holder's very incarnation, if it still exists.
+    pub fn holder_pod(&self) -> Option<&'a Pod> {
+        let holder = &self.holder()?.incarnation;
+        self.pods()
+            .iter()
+            .find(|pod| pod.name == holder.pod && pod.uid == holder.pod_uid)
+    }
+
+    /// The primary's pod: it holds the Lease, says that it serves, and is ready.
+    pub fn primary(&self) -> Option<&'a Pod> {
+        self.holder().filter(|holder| holder.serving)?;
+        self.holder_pod().filter(|pod| pod.ready && !pod.terminating)
+    }
+
+    /// What a pod's agent says of itself, if it speaks of this very pod.
+    pub fn report(&self, pod: &Pod) -> Option<&'a MemberReport> {
+        self.lease?
+            .members
+            .get(&pod.name)
+            .filter(|report| report.pod_uid == pod.uid)
+    }
+
+    /// What the status holds on a pod, if it speaks of this very pod.
+    pub fn member(&self, pod: &Pod) -> Option<&'a MemberStatus> {
+        self.status
+            .members
+            .get(&pod.name)
+            .filter(|member| member.pod_uid.as_deref() == Some(pod.uid.as_str()))
+    }
+
+    /// The database was made: it has a system identifier.
+    pub fn bootstrapped(&self) -> bool {
+        self.status.system_identifier.is_some() || self.lease.is_some_and(|lease| lease.system_id.is_some())
+    }
+
+    /// This pod serves in its role.
+    pub fn serves(&self, pod: &Pod) -> bool {
+        pod.ready
+            && !pod.terminating
+            && self.report(pod).is_some_and(|report| match report.state {
+                MemberState::Primary | MemberState::Streaming => true,
+                MemberState::Waiting
+                | MemberState::Initializing
+                | MemberState::Cloning
+                | MemberState::Starting
+                | MemberState::CatchingUp
+                | MemberState::Stopped => false,
+            })
+    }
+
+    /// This pod was made from the wanted template.
+    pub fn current_revision(&self, pod: &Pod) -> bool {
+        pod.revision.as_deref() == Some(self.wanted.revision)
+    }
+
+    /// Since when `what` has been waited for.
+    pub fn waiting_since(&self, what: &str) -> DateTime<Utc> {
+        self.status
+            .waiting
+            .as_ref()
+            .filter(|waiting| waiting.what == what)
+            .map_or(self.now, |waiting| waiting.since)
+    }
+
+    /// The namespace's or the API's facts that a decision about objects needs are all known.
+    pub fn pods_and_claims_known(&self) -> bool {
+        matches!(self.observed.pods, Known::Known(_)) && matches!(self.observed.claims, Known::Known(_))
+    }
+}

@@ -1,0 +1,332 @@
+//! What the operator sees, in plain values. "Could not read it" is a value of its own and never means "absent".
+
+use std::ops::{Index, IndexMut};
+
+use chrono::{DateTime, Utc};
+
+use crate::protocol::LeaseRecord;
+
+/// What was read, or that it could not be read. Nothing is ever made or deleted because of `Unknown`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Known<T> {
+    /// Read.
+    Known(T),
+    /// Not read (yet): a watch that has not listed, a refused or failed request, content that does not parse.
+    #[default]
+    Unknown,
+}
+
+impl<T> Known<T> {
+    /// The value, if it is known.
+    pub const fn get(&self) -> Option<&T> {
+        match self {
+            Known::Known(value) => Some(value),
+            Known::Unknown => None,
+        }
+    }
+}
+
+/// Everything that a decision looks at besides the resource itself.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Observed {
+    /// The objects that belong to the database, each by its kind.
+    pub children: Children,
+    /// What the StatefulSet asks for, if there is one (known whenever `children[StatefulSet]` is).
+    pub stateful_set: Option<SetFacts>,
+    /// The pods of this database (label [`api::names::LABEL_CLUSTER`] and an ordinal in the name), in order of ordinal.
+    pub pods: Known<Vec<Pod>>,
+    /// All claims with names of this database's claims, whoever made them, in order of ordinal, data before WAL.
+    pub claims: Known<Vec<Claim>>,
+    /// The Lease's content; `None` if there is no Lease. `Unknown` if it does not parse.
+    pub lease: Known<Option<LeaseRecord>>,
+    /// The StorageClass that the data volumes ask for (the default one if they name none); the WAL volumes' if only that is missing.
+    pub storage_class: Known<StorageClass>,
+    /// The namespace is being deleted. Give `false` if unknown.
+    pub namespace_terminating: bool,
+    /// Actions that failed and have not succeeded since (kept by the executor in its memory; after a restart it starts empty).
+    pub faults: Vec<Fault>,
+}
+
+/// An object that belongs to the database. The order is the order of creation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum ChildKind {
+    /// The agents' identity.
+    ServiceAccount,
+    /// What the agents may do.
+    Role,
+    /// Binds the two.
+    RoleBinding,
+    /// Secret with the cluster's certificate authority and its key. Made once: losing it is not repaired by itself.
+    CaSecret,
+    /// Secret with the agents' certificate, signed by the authority. Can be made again.
+    TlsSecret,
+    /// Secret with the application user's credentials. Made once.
+    AppSecret,
+    /// Service `<name>-pods`.
+    HeadlessService,
+    /// Service `<name>-rw`, without selector.
+    RwService,
+    /// Service `<name>-ro`.
+    RoService,
+    /// Service `<name>-r`.
+    RService,
+    /// EndpointSlice `<name>-rw`. Only its metadata is the operator's; it is made without endpoints, and the endpoints
+    /// are the holder's and never overwritten.
+    EndpointSlice,
+    /// The Lease. Made once, empty; its content is the agents'. It never counts as drifted.
+    Lease,
+    /// The budget against voluntary eviction.
+    PodDisruptionBudget,
+    /// The pods and claims. Its `replicas` is not part of its drift: see [`SetFacts`].
+    StatefulSet,
+}
+
+impl ChildKind {
+    /// All kinds, in the order of creation.
+    pub const ALL: [ChildKind; 14] = [
+        ChildKind::ServiceAccount,
+        ChildKind::Role,
+        ChildKind::RoleBinding,
+        ChildKind::CaSecret,
+        ChildKind::TlsSecret,
+        ChildKind::AppSecret,
+        ChildKind::HeadlessService,
+        ChildKind::RwService,
+        ChildKind::RoService,
+        ChildKind::RService,
+        ChildKind::EndpointSlice,
+        ChildKind::Lease,
+        ChildKind::PodDisruptionBudget,
+        ChildKind::StatefulSet,
+    ];
+
+    /// The Kubernetes kind.
+    pub const fn kind(self) -> &'static str {
+        match self {
+            ChildKind::ServiceAccount => "ServiceAccount",
+            ChildKind::Role => "Role",
+            ChildKind::RoleBinding => "RoleBinding",
+            ChildKind::CaSecret | ChildKind::TlsSecret | ChildKind::AppSecret => "Secret",
+            ChildKind::HeadlessService | ChildKind::RwService | ChildKind::RoService | ChildKind::RService => "Service",
+            ChildKind::EndpointSlice => "EndpointSlice",
+            ChildKind::Lease => "Lease",
+            ChildKind::PodDisruptionBudget => "PodDisruptionBudget",
+            ChildKind::StatefulSet => "StatefulSet",
+        }
+    }
+
+    /// What stands behind the database's name in this object's name (as in [`api::names::Names`]).
+    pub const fn suffix(self) -> &'static str {
+        match self {
+            ChildKind::ServiceAccount
+            | ChildKind::Role
+            | ChildKind::RoleBinding
+            | ChildKind::Lease
+            | ChildKind::PodDisruptionBudget
+            | ChildKind::StatefulSet => "",
+            ChildKind::CaSecret => "-ca",
+            ChildKind::TlsSecret => "-tls",
+            ChildKind::AppSecret => "-app",
+            ChildKind::HeadlessService => "-pods",
+            ChildKind::RwService | ChildKind::EndpointSlice => "-rw",
+            ChildKind::RoService => "-ro",
+            ChildKind::RService => "-r",
+        }
+    }
+}
+
+/// One value for each [`ChildKind`].
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Children([Known<ChildState>; ChildKind::ALL.len()]);
+
+impl Index<ChildKind> for Children {
+    type Output = Known<ChildState>;
+    fn index(&self, kind: ChildKind) -> &Known<ChildState> {
+        &self.0[kind as usize]
+    }
+}
+
+impl IndexMut<ChildKind> for Children {
+    fn index_mut(&mut self, kind: ChildKind) -> &mut Known<ChildState> {
+        &mut self.0[kind as usize]
+    }
+}
+
+/// Where one object stands.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ChildState {
+    /// There is none (or it is being deleted and will be none).
+    Missing,
+    /// An object with this name is not ours: it has another owner, or none and not our label either.
+    Foreign {
+        /// Whose it is, in words that end "… is": `owned by Deployment other`.
+        why: String,
+    },
+    /// As it should be.
+    Current {
+        /// Its UID.
+        uid: String,
+    },
+    /// Ours, but not as it should be.
+    Drifted {
+        /// Its UID.
+        uid: String,
+        /// Its version.
+        resource_version: String,
+        /// What differs, in a word (`spec.selector`).
+        what: String,
+        /// What differs cannot be changed in place (a StatefulSet's claim templates): the object has to be deleted,
+        /// its dependents orphaned, and made again.
+        immutable: bool,
+    },
+}
+
+/// What the StatefulSet asks for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SetFacts {
+    /// Its UID.
+    pub uid: String,
+    /// Its version.
+    pub resource_version: String,
+    /// `spec.replicas`. How many it should be is decided here, so a difference is not drift.
+    pub replicas: u32,
+}
+
+/// One pod.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Pod {
+    /// Its name.
+    pub name: String,
+    /// The number at the end of its name.
+    pub ordinal: u32,
+    /// Its UID.
+    pub uid: String,
+    /// Its version.
+    pub resource_version: String,
+    /// `metadata.creationTimestamp`.
+    pub created: DateTime<Utc>,
+    /// It has a node.
+    pub node: Option<String>,
+    /// The scheduler's words, if it finds no node for it.
+    pub unschedulable: Option<String>,
+    /// Its condition `Ready` is true.
+    pub ready: bool,
+    /// It is being deleted.
+    pub terminating: bool,
+    /// Its annotation [`api::names::ANNOTATION_REVISION`].
+    pub revision: Option<String>,
+    /// Its label [`api::names::LABEL_ROLE`].
+    pub role: Option<String>,
+    /// A container's image cannot be pulled or started.
+    pub image_error: Option<ImageError>,
+    /// The agent's termination message, if it ended because the first database could not be made.
+    pub bootstrap_error: Option<String>,
+}
+
+/// An image that does not run: `ErrImagePull`, `ImagePullBackOff`, `ErrImageNeverPull`, `InvalidImageName`,
+/// `RunContainerError`, `CreateContainerError`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ImageError {
+    /// The kubelet's reason.
+    pub reason: String,
+    /// The image.
+    pub image: String,
+    /// The kubelet's words.
+    pub message: String,
+    /// Since when, as far as it can be told: when it was first seen, or the pod's creation.
+    pub since: DateTime<Utc>,
+}
+
+/// Which volume of a member.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Volume {
+    /// Data.
+    Data,
+    /// Write-ahead log.
+    Wal,
+}
+
+/// One PersistentVolumeClaim.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Claim {
+    /// Its name.
+    pub name: String,
+    /// Which volume it is for.
+    pub volume: Volume,
+    /// Ordinal of the pod that it is for.
+    pub ordinal: u32,
+    /// Its UID.
+    pub uid: String,
+    /// Its version.
+    pub resource_version: String,
+    /// It is being deleted.
+    pub terminating: bool,
+    /// It has a volume.
+    pub bound: bool,
+    /// `spec.resources.requests.storage`, in bytes.
+    pub requested: u64,
+    /// UID of the ClusteredDatabase that it was made for (label [`api::names::LABEL_CLUSTER_UID`]).
+    pub cluster_uid: Option<String>,
+}
+
+/// Whether new volumes can be had.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum StorageClass {
+    /// It exists.
+    Present {
+        /// `allowVolumeExpansion`.
+        expandable: bool,
+    },
+    /// The class of this name does not exist.
+    Missing {
+        /// Its name.
+        name: String,
+    },
+    /// The spec names none, and the cluster has no default one.
+    NoDefault,
+}
+
+/// An action that failed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Fault {
+    /// What it was done to ([`crate::cluster::Action::target`]).
+    pub target: Target,
+    /// The kind of refusal.
+    pub kind: FaultKind,
+    /// The API server's words.
+    pub message: String,
+    /// How many times in a row it has failed (1 or more).
+    pub attempts: u32,
+    /// When it failed last.
+    pub at: DateTime<Utc>,
+}
+
+/// What an action is done to.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Target {
+    /// The ClusteredDatabase's metadata (its finalizer).
+    Resource,
+    /// The ClusteredDatabase's status.
+    Status,
+    /// One of its objects.
+    Child(ChildKind),
+    /// A pod, by name. Also where a StatefulSet's failure to make that pod belongs.
+    Pod(String),
+    /// A claim, by name.
+    Claim(String),
+}
+
+/// The kind of a refusal.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum FaultKind {
+    /// A resource quota (403 with "exceeded quota").
+    Quota,
+    /// Not allowed (401, 403): the operator's RBAC, or an admission rule.
+    Forbidden,
+    /// The object is invalid (400, 422).
+    Invalid,
+    /// It has changed meanwhile (409): observe again.
+    Conflict,
+    /// Anything else; may go away by itself.
+    Transient,
+}
