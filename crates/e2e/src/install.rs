@@ -1,22 +1,31 @@
 //! Installing the operator as a user would: `manifests/install.yaml`, with the images that the cluster has.
 
+use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
+use std::process::Stdio;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
 use k8s_openapi::api::apps::v1::Deployment;
+use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
-use kube::api::DynamicObject;
+use kube::api::{DynamicObject, ListParams, Patch, PatchParams};
 use kube::{Api, Client, ResourceExt};
 use serde_json::{Value, json};
 
-use crate::manifest;
+use testbed::{POSTGRES_IMAGE, Testbed};
+use tokio::process::Command;
+
 use crate::wait::{Seen, until};
+use crate::{OPERATOR_BINARY_VARIABLE, OPERATOR_IMAGE_VARIABLE, manifest};
 
 /// Where the manifests put the operator.
 pub const NAMESPACE: &str = "clustereddatabase-system";
 /// The operator's Deployment.
 pub const DEPLOYMENT: &str = "clustereddatabase-operator";
+
+/// The user as which the operator's pods act.
+pub const OPERATOR_ACCOUNT: &str = "system:serviceaccount:clustereddatabase-system:clustereddatabase-operator";
 
 /// The images that an installation uses.
 #[derive(Clone, Debug)]
@@ -77,6 +86,39 @@ fn set_images(object: &mut DynamicObject, images: &Images) {
     }
 }
 
+/// Scales the operator's Deployment, waits until that is done, and returns how many replicas it had.
+///
+/// # Errors
+/// When it is not done within two minutes.
+pub async fn scale(client: &Client, replicas: i32) -> Result<i32> {
+    let api: Api<Deployment> = Api::namespaced(client.clone(), NAMESPACE);
+    let before = api.get_scale(DEPLOYMENT).await.context("read the operator's scale")?;
+    let patch = Patch::Merge(json!({"spec": {"replicas": replicas}}));
+    api.patch_scale(DEPLOYMENT, &PatchParams::default(), &patch)
+        .await
+        .context("scale the operator")?;
+    if replicas > 0 {
+        wait_available(client).await?;
+    } else {
+        wait_no_pods(client).await?;
+    }
+    Ok(before.spec.and_then(|spec| spec.replicas).unwrap_or(1))
+}
+
+async fn wait_no_pods(client: &Client) -> Result<()> {
+    let pods: Api<Pod> = Api::namespaced(client.clone(), NAMESPACE);
+    until("the operator's pods to be gone", Duration::from_secs(120), || async {
+        let left = pods.list(&ListParams::default()).await?.items.len();
+        Ok(if left == 0 {
+            Seen::Yes(())
+        } else {
+            Seen::NotYet(format!("{left} pods"))
+        })
+    })
+    .await?;
+    Ok(())
+}
+
 async fn wait_established(client: &Client, name: &str) -> Result<()> {
     let api: Api<CustomResourceDefinition> = Api::all(client.clone());
     until(
@@ -119,4 +161,38 @@ async fn wait_available(client: &Client) -> Result<()> {
     })
     .await?;
     Ok(())
+}
+
+/// Runs the operator's binary on this machine, told to end itself (as if killed) right after `writes` writes. Returns
+/// whether it did so within `limit`; if it had nothing to write, it is ended.
+///
+/// # Errors
+/// When the binary is missing or cannot be started.
+pub async fn run_operator_until_it_has_written(testbed: &Testbed, writes: u32, limit: Duration) -> Result<bool> {
+    let binary = std::env::var(OPERATOR_BINARY_VARIABLE).with_context(|| {
+        format!("{OPERATOR_BINARY_VARIABLE} is not set: run the end-to-end tests by `cargo xtask test`")
+    })?;
+    let image = std::env::var(OPERATOR_IMAGE_VARIABLE).with_context(|| format!("read {OPERATOR_IMAGE_VARIABLE}"))?;
+    let mut operator = Command::new(binary)
+        .env("KUBECONFIG", testbed.kubeconfig_path())
+        .env("OPERATOR_IMAGE", image)
+        .env("POSTGRES_IMAGE_17", POSTGRES_IMAGE)
+        .env("POD_NAMESPACE", NAMESPACE)
+        .env("CDB_CRASH_AFTER_WRITES", writes.to_string())
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .kill_on_drop(true)
+        .spawn()
+        .context("start the operator")?;
+    match tokio::time::timeout(limit, operator.wait()).await {
+        Ok(status) => {
+            let status = status.context("await the operator")?;
+            anyhow::ensure!(status.signal().is_some(), "the operator ended by itself: {status}");
+            Ok(true)
+        }
+        Err(_) => {
+            operator.kill().await.context("end the operator")?;
+            Ok(false)
+        }
+    }
 }

@@ -1,10 +1,12 @@
 //! What the end-to-end tests, the demo and the measurements share: a namespace on a real Kubernetes, the operator
 //! installed as a user would, and a client pod that speaks SQL through the Services.
 
+pub mod audit;
 pub mod client;
 pub mod install;
 pub mod manifest;
 pub mod namespace;
+pub mod processes;
 pub mod wait;
 
 pub use client::SqlClient;
@@ -17,6 +19,8 @@ use kube::{Client, Config};
 
 /// Names a kubeconfig for the end-to-end tests; `cargo xtask test` sets it.
 pub const KUBECONFIG_VARIABLE: &str = "CDB_E2E_KUBECONFIG";
+/// Names the operator's binary, for tests that run it outside the cluster.
+pub const OPERATOR_BINARY_VARIABLE: &str = "CDB_E2E_OPERATOR_BINARY";
 /// Names the operator image that the cluster under test has.
 pub const OPERATOR_IMAGE_VARIABLE: &str = "CDB_E2E_OPERATOR_IMAGE";
 

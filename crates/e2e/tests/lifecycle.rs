@@ -1,1 +1,353 @@
-//! End-to-end: the life of a database.
+//! End-to-end: the life of a database, by the words of its users.
+
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+use api::ClusteredDatabase;
+use e2e::namespace::summary;
+use e2e::wait::{Seen, until};
+use e2e::{Namespace, SqlClient, connect_for_test};
+use k8s_openapi::api::apps::v1::StatefulSet;
+use k8s_openapi::api::core::v1::{Pod, Service};
+use kube::ResourceExt;
+use kube::api::{DeleteParams, Patch, PatchParams};
+use serde_json::json;
+use testbed::POSTGRES_IMAGE;
+
+/// Bound of every step; far above what it takes, since the machine may be busy.
+const BOUND: Duration = Duration::from_secs(180);
+
+async fn fresh(name: &str) -> Result<Namespace> {
+    Namespace::fresh(connect_for_test().await?, name).await
+}
+
+#[tokio::test]
+async fn one_two_and_three_instances_come_up_and_replicate() -> Result<()> {
+    let namespace = fresh("e2e-create").await?;
+    for replicas in 1..=3 {
+        let name = format!("db{replicas}");
+        namespace
+            .create(&name, json!({"replicas": replicas, "storage": {"size": "1Gi"}}))
+            .await?;
+    }
+    for replicas in 1..=3 {
+        let name = format!("db{replicas}");
+        let (database, time) = namespace.wait_ready(&name, BOUND).await?;
+        println!("{name}: Ready after {:.1} s", time.as_secs_f64());
+        let status = database.status.context("a status")?;
+        ensure!(
+            status.ready == format!("{replicas}/{replicas}"),
+            "ready is {}",
+            status.ready
+        );
+        ensure!(status.system_identifier.is_some(), "no system identifier in the status");
+        let sql = SqlClient::start(&namespace, &name, POSTGRES_IMAGE).await?;
+        sql.sql("CREATE TABLE t (v int); INSERT INTO t SELECT generate_series(1, 100)")
+            .await?;
+        for pod in namespace.pod_uids(&name).await?.keys() {
+            rows_at(&namespace, &sql, pod, "100").await?;
+        }
+    }
+    namespace.remove().await
+}
+
+/// Waits until a query of `t` on a pod itself gives `rows`.
+async fn rows_at(namespace: &Namespace, sql: &SqlClient, pod: &str, rows: &str) -> Result<()> {
+    until(&format!("{rows} rows on {pod}"), Duration::from_secs(30), || async {
+        let address = namespace
+            .api::<Pod>()
+            .get(pod)
+            .await?
+            .status
+            .and_then(|s| s.pod_ip)
+            .context("an address")?;
+        let seen = sql.sql_at(&address, "SELECT count(*) FROM t").await?;
+        Ok(if seen == rows {
+            Seen::Yes(())
+        } else {
+            Seen::NotYet(format!("{seen} rows"))
+        })
+    })
+    .await?;
+    Ok(())
+}
+
+#[tokio::test]
+async fn parameters_are_reloaded_or_restarted_in_place_standbys_first() -> Result<()> {
+    let namespace = fresh("e2e-parameters").await?;
+    namespace
+        .create("db", json!({"replicas": 3, "storage": {"size": "1Gi"}}))
+        .await?;
+    namespace.wait_ready("db", BOUND).await?;
+    let pods = namespace.pod_uids("db").await?;
+    let sql = SqlClient::start(&namespace, "db", POSTGRES_IMAGE).await?;
+    let started = sql.sql("SELECT pg_postmaster_start_time()").await?;
+
+    namespace
+        .change("db", json!({"postgres": {"parameters": {"work_mem": "7MB"}}}))
+        .await?;
+    namespace.wait_ready("db", BOUND).await?;
+    ensure!(sql.sql("SHOW work_mem").await? == "7MB", "work_mem was not reloaded");
+    ensure!(
+        sql.sql("SELECT pg_postmaster_start_time()").await? == started,
+        "a reload restarted the primary"
+    );
+
+    namespace
+        .change("db", json!({"postgres": {"parameters": {"max_connections": "123"}}}))
+        .await?;
+    namespace.wait_ready("db", BOUND).await?;
+    for pod in pods.keys() {
+        let address = namespace
+            .api::<Pod>()
+            .get(pod)
+            .await?
+            .status
+            .and_then(|s| s.pod_ip)
+            .context("an address")?;
+        ensure!(
+            sql.sql_at(&address, "SHOW max_connections").await? == "123",
+            "{pod} was not restarted"
+        );
+    }
+    ensure!(
+        namespace.pod_uids("db").await? == pods,
+        "a parameter change replaced a pod"
+    );
+
+    namespace
+        .change("db", json!({"postgres": {"parameters": {"work_mem": "much"}}}))
+        .await?;
+    until("the bad value to be explained", BOUND, || async {
+        let seen = serde_json::to_string(&namespace.get("db").await?.status)?;
+        Ok(if seen.contains("work_mem") {
+            Seen::Yes(())
+        } else {
+            Seen::NotYet(seen)
+        })
+    })
+    .await?;
+    ensure!(sql.sql("SHOW work_mem").await? == "7MB", "a bad value was taken up");
+    namespace
+        .change("db", json!({"postgres": {"parameters": {"work_mem": "8MB"}}}))
+        .await?;
+    namespace.wait_ready("db", BOUND).await?;
+    ensure!(
+        sql.sql("SHOW work_mem").await? == "8MB",
+        "the mended value was not taken up"
+    );
+    namespace.remove().await
+}
+
+#[tokio::test]
+async fn scales_and_changes_its_image_one_pod_at_a_time() -> Result<()> {
+    let namespace = fresh("e2e-scale").await?;
+    let spec = json!({"replicas": 3, "storage": {"size": "1Gi"}, "volumePolicy": {"onScaleDown": "Delete"}});
+    namespace.create("db", spec).await?;
+    namespace.wait_ready("db", BOUND).await?;
+    let three = namespace.pod_uids("db").await?;
+    let sql = SqlClient::start(&namespace, "db", POSTGRES_IMAGE).await?;
+    sql.sql("CREATE TABLE t (v int); INSERT INTO t SELECT generate_series(1, 100)")
+        .await?;
+
+    namespace.change("db", json!({"replicas": 5})).await?;
+    namespace.wait_ready("db", BOUND).await?;
+    rows_at(&namespace, &sql, "db-4", "100").await?;
+    namespace.change("db", json!({"replicas": 3})).await?;
+    namespace.wait_ready("db", BOUND).await?;
+    until("the claims of the removed instances to go", BOUND, || async {
+        let claims = namespace.claim_uids("db").await?;
+        Ok(if claims.len() == 3 {
+            Seen::Yes(())
+        } else {
+            Seen::NotYet(format!("{claims:?}"))
+        })
+    })
+    .await?;
+    ensure!(
+        namespace.pod_uids("db").await? == three,
+        "scaling replaced a pod that stays"
+    );
+
+    // Another name for the same image is a new pod template.
+    let image = format!("docker.io/{POSTGRES_IMAGE}");
+    let other = if POSTGRES_IMAGE.starts_with("localhost/") {
+        POSTGRES_IMAGE.to_owned()
+    } else {
+        image
+    };
+    let annotations =
+        json!({"podMetadata": {"annotations": {"example.com/rolled": "yes"}}, "postgres": {"image": other}});
+    namespace.change("db", annotations).await?;
+    namespace.wait_ready("db", BOUND).await?;
+    let rolled = namespace.pod_uids("db").await?;
+    ensure!(
+        rolled.iter().all(|(name, uid)| three.get(name) != Some(uid)),
+        "a pod was not replaced: {rolled:?}"
+    );
+    ensure!(
+        sql.sql("SELECT count(*) FROM t").await? == "100",
+        "rows were lost in the rollout"
+    );
+    namespace.remove().await
+}
+
+#[tokio::test]
+async fn repairs_what_is_deleted_or_edited_by_hand() -> Result<()> {
+    let namespace = fresh("e2e-repair").await?;
+    namespace
+        .create("db", json!({"replicas": 2, "storage": {"size": "1Gi"}}))
+        .await?;
+    namespace.wait_ready("db", BOUND).await?;
+    let pods = namespace.pod_uids("db").await?;
+
+    let sets = namespace.api::<StatefulSet>();
+    let before = sets.get("db").await?.uid();
+    sets.delete(
+        "db",
+        &DeleteParams {
+            propagation_policy: Some(kube::api::PropagationPolicy::Orphan),
+            ..DeleteParams::default()
+        },
+    )
+    .await?;
+    until("the StatefulSet to be made again", BOUND, || async {
+        let now = sets.get_opt("db").await?.and_then(|set| set.uid());
+        Ok(if now.is_some() && now != before {
+            Seen::Yes(())
+        } else {
+            Seen::NotYet(format!("{now:?}"))
+        })
+    })
+    .await?;
+    namespace.wait_ready("db", BOUND).await?;
+    ensure!(namespace.pod_uids("db").await? == pods, "a pod was restarted");
+
+    let services = namespace.api::<Service>();
+    let edit = Patch::Merge(json!({"spec": {"ports": [{"name": "postgres", "port": 1234, "targetPort": 1234}]}}));
+    services.patch("db-rw", &PatchParams::default(), &edit).await?;
+    until("the Service to be set right", BOUND, || async {
+        let port = services
+            .get("db-rw")
+            .await?
+            .spec
+            .and_then(|spec| spec.ports)
+            .and_then(|ports| ports.first().map(|p| p.port));
+        Ok(if port == Some(5432) {
+            Seen::Yes(())
+        } else {
+            Seen::NotYet(format!("{port:?}"))
+        })
+    })
+    .await?;
+    services.delete("db-ro", &DeleteParams::default()).await?;
+    until("the deleted Service to be back", BOUND, || async {
+        Ok(if services.get_opt("db-ro").await?.is_some() {
+            Seen::Yes(())
+        } else {
+            Seen::NotYet("none".to_owned())
+        })
+    })
+    .await?;
+    namespace.remove().await
+}
+
+#[tokio::test]
+async fn a_killed_primary_comes_back_with_every_row() -> Result<()> {
+    let namespace = fresh("e2e-kill").await?;
+    namespace
+        .create("db", json!({"replicas": 3, "storage": {"size": "1Gi"}}))
+        .await?;
+    let (database, _) = namespace.wait_ready("db", BOUND).await?;
+    let primary = database
+        .status
+        .and_then(|status| status.current_primary)
+        .context("a primary")?;
+    let sql = SqlClient::start(&namespace, "db", POSTGRES_IMAGE).await?;
+    sql.sql("CREATE TABLE t (v int); INSERT INTO t SELECT generate_series(1, 100)")
+        .await?;
+    for (kind, parameters) in [
+        ("graceful", DeleteParams::default()),
+        ("forced", DeleteParams::default().grace_period(0)),
+    ] {
+        let pod = namespace.api::<Pod>().get(&primary).await?;
+        namespace.api::<Pod>().delete(&primary, &parameters).await?;
+        until("the pod to be replaced", BOUND, || async {
+            let now = namespace.api::<Pod>().get(&primary).await?.uid();
+            Ok(if now == pod.uid() {
+                Seen::NotYet("the old pod".to_owned())
+            } else {
+                Seen::Yes(())
+            })
+        })
+        .await?;
+        let ((), outage) = until("a write", BOUND, || async {
+            sql.sql("INSERT INTO t VALUES (0)").await.map(|_| Seen::Yes(()))
+        })
+        .await?;
+        println!(
+            "{kind} deletion: writes again {:.1} s after the new pod was made",
+            outage.as_secs_f64()
+        );
+        namespace.wait_ready("db", BOUND).await?;
+    }
+    ensure!(sql.sql("SELECT count(*) FROM t").await? == "102", "rows were lost");
+    namespace.remove().await
+}
+
+#[tokio::test]
+async fn deletion_keeps_or_removes_volumes_as_told() -> Result<()> {
+    let namespace = fresh("e2e-delete").await?;
+    let databases = namespace.api::<ClusteredDatabase>();
+    namespace
+        .create("db", json!({"replicas": 2, "storage": {"size": "1Gi"}}))
+        .await?;
+    namespace.wait_ready("db", BOUND).await?;
+    let claims = namespace.claim_uids("db").await?;
+    databases.delete("db", &DeleteParams::default()).await?;
+    println!(
+        "deleted with Retain after {:.1} s",
+        namespace.wait_gone("db", BOUND).await?.as_secs_f64()
+    );
+    ensure!(namespace.claim_uids("db").await? == claims, "retained claims changed");
+
+    // A new database of the same name must not silently mix with the old one's volumes.
+    namespace
+        .create("db", json!({"replicas": 2, "storage": {"size": "1Gi"}}))
+        .await?;
+    let (refused, _) = namespace.wait_phase("db", api::Phase::Failed, BOUND).await?;
+    ensure!(
+        summary(&refused).contains("data-db-"),
+        "the refusal does not name the claims: {}",
+        summary(&refused)
+    );
+    ensure!(namespace.claim_uids("db").await? == claims, "retained claims changed");
+    databases.delete("db", &DeleteParams::default()).await?;
+    namespace.wait_gone("db", BOUND).await?;
+    for claim in claims.keys() {
+        namespace
+            .api::<k8s_openapi::api::core::v1::PersistentVolumeClaim>()
+            .delete(claim, &DeleteParams::default())
+            .await?;
+    }
+
+    namespace
+        .create(
+            "new",
+            json!({"replicas": 2, "storage": {"size": "1Gi"}, "volumePolicy": {"onDelete": "Delete"}}),
+        )
+        .await?;
+    namespace.wait_ready("new", BOUND).await?;
+    databases.delete("new", &DeleteParams::default()).await?;
+    namespace.wait_gone("new", BOUND).await?;
+    until("everything to be gone", BOUND, || async {
+        let left = (namespace.pod_uids("new").await?, namespace.claim_uids("new").await?);
+        Ok(if left.0.is_empty() && left.1.is_empty() {
+            Seen::Yes(())
+        } else {
+            Seen::NotYet(format!("{left:?}"))
+        })
+    })
+    .await?;
+    namespace.remove().await
+}

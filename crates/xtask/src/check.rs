@@ -4,7 +4,7 @@ use std::process::Command;
 
 use anyhow::{Context, Result, bail};
 use clap::Args;
-use e2e::{KUBECONFIG_VARIABLE, OPERATOR_IMAGE_VARIABLE};
+use e2e::{KUBECONFIG_VARIABLE, OPERATOR_BINARY_VARIABLE, OPERATOR_IMAGE_VARIABLE};
 use testbed::{Options, POSTGRES_IMAGE, Testbed};
 
 use crate::shell::{cargo, cargo_command, step};
@@ -57,17 +57,18 @@ pub async fn run(arguments: Arguments) -> Result<()> {
     let (testbed, _) = Testbed::up(Options::from_env()?)
         .await
         .context("bring up the testbed")?;
-    let operator = image::into_testbed(&testbed).await?;
+    let built = image::into_testbed(&testbed).await?;
     let client = e2e::connect(Some(testbed.kubeconfig_path()), None).await?;
     let images = e2e::Images {
-        operator: operator.clone(),
+        operator: built.name.clone(),
         postgres: POSTGRES_IMAGE.to_owned(),
     };
     println!("==> installing the operator");
     e2e::install::install(&client, &crate::shell::repository()?, &images).await?;
     let mut tests = cargo_test(&["-p", "e2e", "--features", "cluster"]);
     tests.env(KUBECONFIG_VARIABLE, testbed.kubeconfig_path());
-    tests.env(OPERATOR_IMAGE_VARIABLE, operator);
+    tests.env(OPERATOR_IMAGE_VARIABLE, &built.name);
+    tests.env(OPERATOR_BINARY_VARIABLE, &built.operator);
     tests.arg("--");
     tests.args(arguments.e2e);
     // One database at a time: the tests measure, and the machine may have two cores.

@@ -90,7 +90,7 @@ async fn prepare(arguments: &Arguments) -> Result<(kube::Client, Images, Option<
     }
     say("bringing up a local three-node Kubernetes");
     let (testbed, _) = Testbed::up(Options::from_env()?).await?;
-    let operator = image::into_testbed(&testbed).await?;
+    let operator = image::into_testbed(&testbed).await?.name;
     let images = Images {
         operator,
         postgres: POSTGRES_IMAGE.to_owned(),

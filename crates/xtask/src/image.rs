@@ -16,6 +16,15 @@ pub struct Arguments {
     name: String,
 }
 
+/// What was built.
+#[derive(Debug)]
+pub struct Built {
+    /// The image's name in the testbed.
+    pub name: String,
+    /// The operator's binary, which also runs outside the image.
+    pub operator: PathBuf,
+}
+
 /// Runs `cargo xtask image`.
 ///
 /// # Errors
@@ -28,17 +37,20 @@ pub async fn run(arguments: Arguments) -> Result<()> {
 }
 
 /// Builds the image from the working tree, tagged with a hash of its binaries, so that a changed one is never
-/// confused with an older one of the same name; loads it into the testbed. Returns its name.
+/// confused with an older one of the same name; loads it into the testbed.
 ///
 /// # Errors
 /// When the build or the load fails.
-pub async fn into_testbed(testbed: &Testbed) -> Result<String> {
+pub async fn into_testbed(testbed: &Testbed) -> Result<Built> {
     let binaries = build_static()?;
     let hash = hash_of(&[binaries.join("operator"), binaries.join("agent")])?;
     let name = format!("localhost/cdb/operator:{hash}");
     build_image(&binaries, &name).await?;
     testbed.load_image(&name).await.context("load the operator's image")?;
-    Ok(name)
+    Ok(Built {
+        name,
+        operator: binaries.join("operator"),
+    })
 }
 
 /// Static binaries (no libc of the image is needed, so the agent runs in any PostgreSQL image).

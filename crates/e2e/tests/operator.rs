@@ -1,0 +1,224 @@
+//! End-to-end: the operator itself: what it writes, and what it does when it is killed in the middle.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+use e2e::audit::{Audit, Write};
+use e2e::install::{NAMESPACE, OPERATOR_ACCOUNT};
+use e2e::namespace::{members, summary};
+use e2e::{Namespace, connect_for_test, manifest};
+use k8s_openapi::api::apps::v1::StatefulSet;
+use k8s_openapi::api::core::v1::{ConfigMap, Pod, Secret, Service};
+use kube::api::{DeleteParams, ObjectMeta, PostParams};
+use kube::{Api, ResourceExt};
+use serde_json::json;
+use testbed::{Options, Testbed};
+
+/// Bound of every step; far above what it takes, since the machine may be busy.
+const BOUND: Duration = Duration::from_secs(180);
+/// Most writes that the operator may need for a database of three instances.
+const CREATION_WRITES: usize = 25;
+/// How long an idle database is watched.
+const IDLE: Duration = Duration::from_secs(180);
+
+fn testbed() -> Result<Testbed> {
+    Testbed::attach(Options::from_env()?.instance)
+}
+
+/// The operator's writes, but for the lease by which its replicas elect their leader.
+fn operators(writes: Vec<Write>) -> Vec<Write> {
+    let leader = |write: &Write| write.namespace == NAMESPACE && write.resource == "leases";
+    writes
+        .into_iter()
+        .filter(|write| write.user == OPERATOR_ACCOUNT && !leader(write))
+        .collect()
+}
+
+#[tokio::test]
+async fn creation_takes_few_writes_and_an_idle_database_none() -> Result<()> {
+    let audit_log = testbed()?.audit_log_path();
+    let namespace = Namespace::fresh(connect_for_test().await?, "e2e-idle").await?;
+    let audit = Audit::from_now(&audit_log)?;
+    namespace
+        .create("db", json!({"replicas": 3, "storage": {"size": "1Gi"}}))
+        .await?;
+    namespace.wait_ready("db", BOUND).await?;
+    let settled = tokio::time::sleep(Duration::from_secs(5));
+    settled.await;
+    let writes = operators(audit.writes()?);
+    let mut by_kind: BTreeMap<String, usize> = BTreeMap::new();
+    for write in &writes {
+        *by_kind.entry(format!("{} {}", write.verb, write.resource)).or_default() += 1;
+    }
+    println!("operator's writes for three instances: {} {by_kind:?}", writes.len());
+    ensure!(writes.len() <= CREATION_WRITES, "{} writes: {by_kind:?}", writes.len());
+
+    let audit = Audit::from_now(&audit_log)?;
+    let before = (namespace.get("db").await?, versions(&namespace, "db").await?);
+    tokio::time::sleep(IDLE).await;
+    let writes = operators(audit.writes()?);
+    ensure!(writes.is_empty(), "the operator wrote while idle: {writes:?}");
+    let after = (namespace.get("db").await?, versions(&namespace, "db").await?);
+    ensure!(
+        before.0.metadata.resource_version == after.0.metadata.resource_version,
+        "the status changed while idle"
+    );
+    ensure!(
+        before.1 == after.1,
+        "objects changed while idle: {:?} {:?}",
+        before.1,
+        after.1
+    );
+    namespace.remove().await
+}
+
+/// Resource versions of a database's objects, by kind and name; without the Lease, which the primary renews.
+async fn versions(namespace: &Namespace, database: &str) -> Result<BTreeMap<String, String>> {
+    let mut all = BTreeMap::new();
+    let selector = members(database);
+    let mut note = |kind: &str, name: String, version: Option<String>| {
+        all.insert(format!("{kind}/{name}"), version.unwrap_or_default())
+    };
+    for object in namespace.api::<Pod>().list(&selector).await? {
+        note("pod", object.name_any(), object.resource_version());
+    }
+    for object in namespace.api::<Secret>().list(&selector).await? {
+        note("secret", object.name_any(), object.resource_version());
+    }
+    for object in namespace.api::<Service>().list(&selector).await? {
+        note("service", object.name_any(), object.resource_version());
+    }
+    for object in namespace.api::<StatefulSet>().list(&selector).await? {
+        note("statefulset", object.name_any(), object.resource_version());
+    }
+    ensure!(all.len() >= 11, "too few objects carry the database's label: {all:?}");
+    Ok(all)
+}
+
+#[tokio::test]
+async fn a_foreign_object_is_named_and_never_touched() -> Result<()> {
+    let namespace = Namespace::fresh(connect_for_test().await?, "e2e-foreign").await?;
+    let foreign = Service {
+        metadata: ObjectMeta {
+            name: Some("db-rw".to_owned()),
+            ..ObjectMeta::default()
+        },
+        spec: Some(serde_json::from_value(json!({"ports": [{"port": 80}]}))?),
+        ..Service::default()
+    };
+    let services = namespace.api::<Service>();
+    let made = services.create(&PostParams::default(), &foreign).await?;
+    namespace
+        .create("db", json!({"replicas": 1, "storage": {"size": "1Gi"}}))
+        .await?;
+    let (failed, _) = namespace.wait_phase("db", api::Phase::Failed, BOUND).await?;
+    ensure!(
+        summary(&failed).contains("db-rw"),
+        "the fault does not name the object: {}",
+        summary(&failed)
+    );
+    ensure!(
+        services.get("db-rw").await?.resource_version() == made.resource_version(),
+        "the foreign Service was changed"
+    );
+    services.delete("db-rw", &DeleteParams::default()).await?;
+    namespace.wait_ready("db", BOUND).await?;
+    namespace.remove().await
+}
+
+#[tokio::test]
+async fn a_missing_storage_class_and_a_bad_image_are_explained_and_mended() -> Result<()> {
+    let namespace = Namespace::fresh(connect_for_test().await?, "e2e-faults").await?;
+    namespace
+        .create(
+            "lost",
+            json!({"replicas": 1, "storage": {"size": "1Gi", "storageClassName": "no-such-class"}}),
+        )
+        .await?;
+    namespace
+        .create(
+            "bad",
+            json!({"replicas": 1, "storage": {"size": "1Gi"}, "postgres": {"image": "localhost/no/such:image"}}),
+        )
+        .await?;
+    let (lost, _) = namespace.wait_phase("lost", api::Phase::Failed, BOUND).await?;
+    ensure!(summary(&lost).contains("no-such-class"), "{}", summary(&lost));
+    let class = json!({"apiVersion": "storage.k8s.io/v1", "kind": "StorageClass", "metadata": {"name": "no-such-class"}, "provisioner": standard_provisioner(&namespace).await?});
+    let class = serde_json::from_value(class)?;
+    manifest::apply(&namespace.client, "", &[class]).await?;
+    let mended = namespace.wait_ready("lost", BOUND).await;
+    let classes: Api<k8s_openapi::api::storage::v1::StorageClass> = Api::all(namespace.client.clone());
+    classes.delete("no-such-class", &DeleteParams::default()).await?;
+    mended?;
+    let (bad, _) = namespace
+        .wait_phase("bad", api::Phase::Failed, Duration::from_secs(300))
+        .await?;
+    ensure!(summary(&bad).contains("no/such"), "{}", summary(&bad));
+    namespace.change("bad", json!({"postgres": {"image": null}})).await?;
+    namespace.wait_ready("bad", BOUND).await?;
+    namespace.remove().await
+}
+
+async fn standard_provisioner(namespace: &Namespace) -> Result<String> {
+    let classes: Api<k8s_openapi::api::storage::v1::StorageClass> = Api::all(namespace.client.clone());
+    Ok(classes.get("standard").await?.provisioner)
+}
+
+#[tokio::test]
+async fn an_operator_killed_after_every_write_reaches_the_same_end() -> Result<()> {
+    let namespace = Namespace::fresh(connect_for_test().await?, "e2e-crash-operator").await?;
+    let testbed = testbed()?;
+    let replicas = e2e::install::scale(&namespace.client, 0).await?;
+    let outcome = crash_chain(&namespace, &testbed).await;
+    e2e::install::scale(&namespace.client, replicas).await?;
+    outcome?;
+    namespace.wait_ready("db", BOUND).await?;
+    namespace.remove().await
+}
+
+/// Runs the operator again and again; each run ends itself right after one write to the API server.
+async fn crash_chain(namespace: &Namespace, testbed: &Testbed) -> Result<()> {
+    let leader = Api::<k8s_openapi::api::coordination::v1::Lease>::namespaced(namespace.client.clone(), NAMESPACE);
+    let audit = Audit::from_now(&testbed.audit_log_path())?;
+    namespace
+        .create("db", json!({"replicas": 3, "storage": {"size": "1Gi"}}))
+        .await?;
+    let mut passwords: Option<(Option<String>, Option<String>)> = None;
+    let mut crashes = 0;
+    loop {
+        for lease in leader.list(&Default::default()).await? {
+            leader.delete(&lease.name_any(), &DeleteParams::default()).await?;
+        }
+        let ended = e2e::install::run_operator_until_it_has_written(testbed, 1, Duration::from_secs(20)).await?;
+        crashes += u32::from(ended);
+        ensure!(
+            crashes <= 60,
+            "still writing after 60 crashes: {}",
+            summary(&namespace.get("db").await?)
+        );
+        if let Some(secret) = namespace.api::<Secret>().get_opt("db-app").await? {
+            let now = (secret.uid(), Some(format!("{:?}", secret.data)));
+            let first = passwords.get_or_insert_with(|| now.clone());
+            ensure!(*first == now, "the credentials were made again");
+        }
+        let database = namespace.get("db").await?;
+        let ready = database.status.as_ref().and_then(|status| status.phase) == Some(api::Phase::Ready);
+        if ready && !ended {
+            break;
+        }
+    }
+    let creations: Vec<String> = audit
+        .writes()?
+        .into_iter()
+        .filter(|write| write.namespace == namespace.name && write.code == 201 && write.resource == "secrets")
+        .map(|write| write.name)
+        .collect();
+    println!("{crashes} crashes; Secrets made: {creations:?}");
+    ensure!(crashes >= 10, "only {crashes} crashes: the test did not do its work");
+    let maps = namespace.api::<ConfigMap>().list(&members("db")).await?;
+    ensure!(maps.items.is_empty(), "unexpected objects");
+    let status = namespace.get("db").await?.status.context("a status")?;
+    ensure!(status.ready == "3/3", "ready is {}", status.ready);
+    Ok(())
+}
