@@ -3,6 +3,7 @@
 //! [`protocol`] holds what members tell each other and what stands in the Lease.
 
 pub mod cluster;
+pub mod lease;
 pub mod lease_object;
 pub mod protocol;
 pub mod timing;
