@@ -8,6 +8,10 @@ demo *args:
 test *args:
     cargo xtask test {{args}}
 
+# The figures of the docs.
+bench *args:
+    cargo xtask bench {{args}}
+
 # A local three-node Kubernetes: up, down, status, load, cut, heal.
 testbed *args:
     cargo xtask testbed {{args}}

@@ -75,6 +75,11 @@ pub async fn run(arguments: Arguments) -> Result<()> {
     Ok(())
 }
 
+/// The spec of a small database whose volumes go with it.
+pub fn small(replicas: i32) -> serde_json::Value {
+    json!({"replicas": replicas, "storage": {"size": "1Gi"}, "volumePolicy": {"onDelete": "Delete"}})
+}
+
 fn say(what: &str) {
     println!("==> {what}");
 }
@@ -101,9 +106,7 @@ async fn prepare(arguments: &Arguments) -> Result<(kube::Client, Images, Option<
 
 async fn create(namespace: &Namespace, summary: &mut Vec<String>) -> Result<()> {
     say("creating a database of three instances");
-    namespace
-        .create(DATABASE, json!({"replicas": 3, "storage": {"size": "1Gi"}}))
-        .await?;
+    namespace.create(DATABASE, small(3)).await?;
     let (database, time) = watched(namespace, namespace.wait_ready(DATABASE, BOUND)).await?;
     println!("{}", table(&database));
     summary.push(format!("Creating -> Ready (3 instances): {:.1} s", time.as_secs_f64()));

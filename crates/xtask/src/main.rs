@@ -1,5 +1,6 @@
 //! The project's own tasks: `cargo xtask --help` lists them.
 
+mod bench;
 mod check;
 mod demo;
 mod image;
@@ -19,6 +20,8 @@ enum Task {
     Demo(demo::Arguments),
     /// Install what is missing and run all checks.
     Test(check::Arguments),
+    /// Measure creation time, API writes, memory and decisions per second.
+    Bench(bench::Arguments),
     /// Build the operator's image.
     Image(image::Arguments),
     /// A real Kubernetes on this Linux machine, for the demo and the tests.
@@ -30,6 +33,7 @@ async fn main() -> ExitCode {
     let done = match Task::parse() {
         Task::Demo(arguments) => demo::run(arguments).await,
         Task::Test(arguments) => check::run(arguments).await,
+        Task::Bench(arguments) => bench::run(arguments).await,
         Task::Image(arguments) => image::run(arguments).await,
         Task::Testbed(arguments) => testbed::run(arguments).await,
     };
