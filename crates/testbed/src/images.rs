@@ -45,7 +45,7 @@ fn store() -> PathBuf {
 }
 
 fn run_store() -> PathBuf {
-    paths::run_root().join("buildah")
+    paths::cache_root().join("images-run")
 }
 
 /// Builds an image from a Containerfile; the same file that works with Docker.
@@ -94,6 +94,8 @@ pub async fn export(image: &str, archive: &Path) -> Result<()> {
 /// # Errors
 /// When a build fails.
 pub async fn build_all(programs: &Programs) -> Result<()> {
+    // Half-built containers of builds that were killed; there mostly are none.
+    let _ = buildah().words("rm --all").run().await;
     if !exists(BASE_IMAGE).await {
         step("making the Debian base image", build_base()).await?;
     }
@@ -174,8 +176,12 @@ async fn commit_scratch(content: &Path, at: &str, image: &str, config: &[&str]) 
     Ok(())
 }
 
-/// Removes the mount that buildah leaves behind on its store.
-async fn tidy() -> Result<()> {
+/// Removes the mount that buildah leaves behind on its store, and its counts of
+/// mounts, which are wrong after it was killed.
+///
+/// # Errors
+/// When something is in the way.
+pub async fn tidy() -> Result<()> {
     mounts::unmount_below(&store()).await?;
     mounts::unmount_below(&run_store()).await?;
     remove_tree(&run_store())

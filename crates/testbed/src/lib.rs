@@ -5,7 +5,8 @@
 //! it; [`Testbed::down`] removes all of it. Several can run beside each other,
 //! told apart by [`Options::instance`].
 //!
-//! What is slow to make lives in `/var/cache/cdb-testbed` and outlives `down`;
+//! What is slow to make lives in `/var/cache/cdb-testbed`, or where
+//! [`CACHE_VARIABLE`] says, and outlives `down`;
 //! a running testbed lives in `/var/lib/cdb-testbed/INSTANCE` and
 //! `/run/cdb-testbed/INSTANCE`.
 
@@ -37,6 +38,7 @@ mod up;
 
 pub use crate::images::{BASE_IMAGE, POSTGRES_IMAGE};
 pub use crate::options::{INSTANCE_VARIABLE, Options, Timing};
+pub use crate::paths::CACHE_VARIABLE;
 pub use crate::status::Status;
 pub use crate::testbed::Testbed;
 pub use crate::up::Outcome;

@@ -78,14 +78,12 @@ pub async fn check_free(plan: &Plan) -> Result<()> {
 /// # Errors
 /// When a link cannot be removed.
 pub async fn remove(plan: &Plan) -> Result<()> {
+    let (bridge, cable) = (plan.bridge(), format!("{}v", plan.bridge()));
     let mut links = Vec::new();
     for entry in fs::read_dir("/sys/class/net").context("list network links")?.flatten() {
         let name = entry.file_name().to_string_lossy().into_owned();
-        if name == plan.bridge()
-            || name
-                .strip_prefix(&plan.cable(0)[..plan.cable(0).len() - 1])
-                .is_some_and(is_number)
-        {
+        let ours = fs::read_to_string(entry.path().join("address")).is_ok_and(|mac| mac.trim() == plan.bridge_mac());
+        if (name == bridge && ours) || name.strip_prefix(&cable).is_some_and(is_number) {
             links.push(name);
         }
     }

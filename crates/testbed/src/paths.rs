@@ -5,6 +5,8 @@ use std::path::{Path, PathBuf};
 /// Below it lies what is slow to make and may be used again: it survives
 /// `down` and is shared by all checkouts of this machine.
 const CACHE: &str = "/var/cache/cdb-testbed";
+/// Environment variable that names another directory for the cache.
+pub const CACHE_VARIABLE: &str = "CDB_TESTBED_CACHE";
 /// Below it lies what belongs to a running testbed and is large.
 const STATE: &str = "/var/lib/cdb-testbed";
 /// Below it lie locks, sockets and network namespaces. Paths of sockets must
@@ -123,6 +125,8 @@ pub fn state_root() -> &'static Path {
 
 /// What survives `down`.
 #[must_use]
-pub fn cache_root() -> &'static Path {
-    Path::new(CACHE)
+pub fn cache_root() -> PathBuf {
+    std::env::var_os(CACHE_VARIABLE)
+        .filter(|dir| !dir.is_empty())
+        .map_or_else(|| PathBuf::from(CACHE), PathBuf::from)
 }

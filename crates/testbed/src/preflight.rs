@@ -7,7 +7,7 @@ use std::time::Duration;
 use anyhow::{Context, Result, bail, ensure};
 
 use crate::command::{self, Tool};
-use crate::paths;
+use crate::paths::{self, CACHE_VARIABLE};
 use crate::plan::{API_PORT, DNS_READY_PORT, Plan};
 use crate::progress::{say, step};
 
@@ -64,14 +64,15 @@ pub fn check_machine() -> Result<()> {
 /// Says how much is needed and where.
 pub fn check_space(cold: bool) -> Result<()> {
     let needed = if cold { COLD_SPACE } else { WARM_SPACE };
-    for dir in [paths::cache_root(), paths::state_root()] {
+    for dir in [paths::cache_root(), paths::state_root().to_owned()] {
         let existing = dir.ancestors().find(|d| d.is_dir()).unwrap_or(Path::new("/"));
         let stat =
             rustix::fs::statvfs(existing).with_context(|| format!("ask for the free space of {}", dir.display()))?;
         let free = stat.f_bavail * stat.f_frsize;
         ensure!(
             free >= needed,
-            "{} has {} MB free and the testbed needs {} MB there: free some, or put another file system there",
+            "{} has {} MB free and the testbed needs {} MB there: free some, or mount another file system there \
+             (the cache may be elsewhere: {CACHE_VARIABLE}=DIRECTORY)",
             dir.display(),
             free >> 20,
             needed >> 20

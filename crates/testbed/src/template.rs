@@ -63,7 +63,7 @@ impl Template {
     /// When the cache cannot be read.
     pub fn all() -> Result<Vec<PathBuf>> {
         let root = paths::cache_root();
-        let entries = fs::read_dir(root).with_context(|| format!("list {}", root.display()))?;
+        let entries = fs::read_dir(&root).with_context(|| format!("list {}", root.display()))?;
         let named = entries
             .flatten()
             .filter(|e| e.file_name().to_string_lossy().starts_with(PREFIX));
@@ -82,7 +82,7 @@ impl Template {
     /// When containerd does not take an image.
     pub async fn build(&self) -> Result<()> {
         let unfinished = self.dir.with_extension("new");
-        let run = paths::run_root().join("template");
+        let run = paths::cache_root().join("template-run");
         for dir in [&unfinished, &run] {
             if dir.exists() {
                 fs::remove_dir_all(dir).with_context(|| format!("remove {}", dir.display()))?;

@@ -199,6 +199,6 @@ impl Testbed {
         }
         images::forget().await?;
         let root = paths::cache_root();
-        std::fs::remove_dir_all(root).with_context(|| format!("remove {}", root.display()))
+        std::fs::remove_dir_all(&root).with_context(|| format!("remove {}", root.display()))
     }
 }

@@ -58,7 +58,7 @@ impl Testbed {
             .await
             .context("remove what an earlier testbed left")?;
         let start = Instant::now();
-        let what = format!("starting {} nodes", options.nodes);
+        let what = format!("starting Kubernetes, nodes: {}", options.nodes);
         step(&what, Start::new(&testbed, options, programs, template)?.run()).await?;
         Ok((testbed, Outcome::Started(start.elapsed())))
     }
@@ -107,6 +107,7 @@ async fn prepare() -> Result<(Programs, Template)> {
         return Ok((programs, template));
     }
     let _cache = Lock::cache().await?;
+    images::tidy().await?;
     prune(&programs, &template)?;
     if !programs.exist() {
         programs.build().await?;
@@ -256,7 +257,7 @@ fn make_dirs(paths: &Paths) -> Result<()> {
         paths.run(),
         paths.logs(),
         paths.volumes(),
-        paths::cache_root().to_owned(),
+        paths::cache_root(),
     ] {
         fs::create_dir_all(&dir).with_context(|| format!("make {}", dir.display()))?;
     }
