@@ -1,0 +1,396 @@
+//! What a member's pod looks like, and the revision of it.
+
+use std::collections::BTreeMap;
+
+use api::names::{
+    ANNOTATION_REVISION, APP_PATH, CONTAINER, DATA_PATH, DATA_VOLUME, LABEL_ROLE, PEER_PORT, PROBE_PORT, ROLE_REPLICA,
+    RUN_PATH, TLS_PATH, WAL_PATH, WAL_VOLUME,
+};
+use k8s_openapi::api::core::v1::{
+    Capabilities, Container, ContainerPort, EmptyDirVolumeSource, EnvVar, EnvVarSource, HTTPGetAction, KeyToPath,
+    ObjectFieldSelector, PodSecurityContext, PodSpec, PodTemplateSpec, Probe, SeccompProfile, SecretVolumeSource,
+    SecurityContext, TopologySpreadConstraint, Volume, VolumeMount,
+};
+use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, ObjectMeta};
+use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
+
+use super::Subject;
+use super::secrets::PASSWORD_KEY;
+use super::services::{PEER_PORT_NAME, POSTGRES_PORT_NAME};
+use crate::drift::hash;
+
+/// User and group of the official PostgreSQL images; a volume written under one image is readable under another.
+pub const POSTGRES_UID: i64 = 999;
+/// PGDATA: a directory of the data volume, not its root, which belongs to root and may hold `lost+found`.
+pub const PGDATA: &str = "/var/lib/postgresql/data/pgdata";
+/// How long a pod may take to stop, in seconds. A clean stop writes a checkpoint and sends the standbys the rest of
+/// the WAL; a minute is enough for both on any disk that keeps up with its load, and what is cut off after it is a
+/// crash, which loses nothing. Longer would hold up every drain of a node whose disk hangs.
+pub const TERMINATION_SECONDS: i64 = 60;
+
+const PROBES_PORT_NAME: &str = "probes";
+const RUN_VOLUME: &str = "run";
+const TMP_VOLUME: &str = "tmp";
+const SHM_VOLUME: &str = "shm";
+const TLS_VOLUME: &str = "tls";
+const APP_VOLUME: &str = "app";
+const AGENT: &str = "/cdb/run/agent";
+/// Read by the group (fsGroup) and by nobody else; PostgreSQL refuses keys that others may read.
+const SECRET_MODE: i32 = 0o440;
+
+/// The pod template, with its revision as an annotation.
+pub fn pod_template(subject: &Subject<'_>) -> PodTemplateSpec {
+    let metadata = &subject.db.spec.pod_metadata;
+    let mut labels = metadata.labels.clone();
+    labels.extend(subject.labels());
+    // The operator turns it into `primary` where that is so; until then a pod must not be taken for one.
+    labels.insert(LABEL_ROLE.to_owned(), ROLE_REPLICA.to_owned());
+    let mut template = PodTemplateSpec {
+        metadata: Some(ObjectMeta {
+            labels: Some(labels),
+            annotations: Some(metadata.annotations.clone()),
+            ..ObjectMeta::default()
+        }),
+        spec: Some(pod_spec(subject)),
+    };
+    let revision = revision(&template);
+    if let Some(metadata) = &mut template.metadata {
+        metadata.annotations.get_or_insert_default().insert(ANNOTATION_REVISION.to_owned(), revision);
+    }
+    template
+}
+
+/// Hash of everything in the template that needs a new pod. The image that brings the agent is left out: a new version
+/// of the operator restarts no database, and a new agent arrives with the pod's next replacement.
+pub fn revision(template: &PodTemplateSpec) -> String {
+    let mut template = template.clone();
+    if let Some(annotations) = template.metadata.as_mut().and_then(|metadata| metadata.annotations.as_mut()) {
+        annotations.remove(ANNOTATION_REVISION);
+    }
+    for container in template.spec.iter_mut().flat_map(|spec| spec.init_containers.iter_mut().flatten()) {
+        container.image = None;
+    }
+    hash(&template)
+}
+
+/// The image with PostgreSQL: the one asked for, or the operator's for that major version.
+pub fn postgres_image(subject: &Subject<'_>) -> String {
+    let postgres = &subject.db.spec.postgres;
+    postgres.image.clone().unwrap_or_else(|| subject.config.postgres_image(postgres.major_version))
+}
+
+fn pod_spec(subject: &Subject<'_>) -> PodSpec {
+    let scheduling = &subject.db.spec.scheduling;
+    PodSpec {
+        service_account_name: Some(subject.names.cluster().to_owned()),
+        automount_service_account_token: Some(true),
+        enable_service_links: Some(false),
+        termination_grace_period_seconds: Some(TERMINATION_SECONDS),
+        security_context: Some(pod_security()),
+        init_containers: Some(vec![install_container(subject)]),
+        containers: vec![postgres_container(subject)],
+        volumes: Some(volumes(subject)),
+        affinity: scheduling.affinity.clone(),
+        tolerations: (!scheduling.tolerations.is_empty()).then(|| scheduling.tolerations.clone()),
+        node_selector: (!scheduling.node_selector.is_empty()).then(|| scheduling.node_selector.clone()),
+        priority_class_name: scheduling.priority_class_name.clone(),
+        topology_spread_constraints: Some(
+            scheduling.topology_spread.clone().unwrap_or_else(|| default_spread(subject)),
+        ),
+        ..PodSpec::default()
+    }
+}
+
+/// Copies the agent into the pod; PostgreSQL's image stays as it is.
+fn install_container(subject: &Subject<'_>) -> Container {
+    Container {
+        name: "install-agent".to_owned(),
+        image: Some(subject.config.agent_image.clone()),
+        image_pull_policy: Some("IfNotPresent".to_owned()),
+        command: Some(vec!["/agent".to_owned(), "install".to_owned(), AGENT.to_owned()]),
+        // A pod needs the larger of its init containers and its containers: the same again costs nothing, and a quota
+        // that demands limits on every container is obeyed.
+        resources: subject.db.spec.resources.clone(),
+        security_context: Some(container_security()),
+        volume_mounts: Some(vec![mount(RUN_VOLUME, RUN_PATH)]),
+        ..Container::default()
+    }
+}
+
+fn postgres_container(subject: &Subject<'_>) -> Container {
+    let mut mounts = vec![
+        mount(DATA_VOLUME, DATA_PATH),
+        mount(RUN_VOLUME, RUN_PATH),
+        mount(TMP_VOLUME, "/tmp"),
+        mount(SHM_VOLUME, "/dev/shm"),
+        VolumeMount { read_only: Some(true), ..mount(TLS_VOLUME, TLS_PATH) },
+        VolumeMount { read_only: Some(true), ..mount(APP_VOLUME, APP_PATH) },
+    ];
+    if subject.db.spec.storage.wal.is_some() {
+        mounts.push(mount(WAL_VOLUME, WAL_PATH));
+    }
+    Container {
+        name: CONTAINER.to_owned(),
+        image: Some(postgres_image(subject)),
+        image_pull_policy: Some("IfNotPresent".to_owned()),
+        command: Some(vec![AGENT.to_owned(), "run".to_owned()]),
+        env: Some(environment(subject)),
+        ports: Some(vec![
+            port(POSTGRES_PORT_NAME, subject.db.spec.postgres.port),
+            port(PEER_PORT_NAME, PEER_PORT),
+            port(PROBES_PORT_NAME, PROBE_PORT),
+        ]),
+        resources: subject.db.spec.resources.clone(),
+        security_context: Some(container_security()),
+        // The agent answers at once, whatever PostgreSQL does: a minute without an answer is a broken pod.
+        startup_probe: Some(probe("/startupz", 1, 60)),
+        // Half a minute: a stalled node must not turn into restarts of all its databases.
+        liveness_probe: Some(probe("/livez", 5, 6)),
+        readiness_probe: Some(probe("/readyz", 1, 3)),
+        volume_mounts: Some(mounts),
+        ..Container::default()
+    }
+}
+
+fn environment(subject: &Subject<'_>) -> Vec<EnvVar> {
+    let field = |name: &str, path: &str| EnvVar {
+        name: name.to_owned(),
+        value: None,
+        value_from: Some(EnvVarSource {
+            field_ref: Some(ObjectFieldSelector { api_version: Some("v1".to_owned()), field_path: path.to_owned() }),
+            ..EnvVarSource::default()
+        }),
+    };
+    let value =
+        |name: &str, value: String| EnvVar { name: name.to_owned(), value: Some(value), ..EnvVar::default() };
+    vec![
+        field("POD_NAME", "metadata.name"),
+        field("POD_UID", "metadata.uid"),
+        field("POD_IP", "status.podIP"),
+        field("POD_NAMESPACE", "metadata.namespace"),
+        value("CLUSTER_NAME", subject.names.cluster().to_owned()),
+        value("CLUSTER_UID", subject.uid.clone()),
+        value("PGDATA", PGDATA.to_owned()),
+        // So that `psql` in the container just works.
+        value("PGHOST", format!("{RUN_PATH}/socket")),
+        value("PGPORT", subject.db.spec.postgres.port.to_string()),
+        value("PGUSER", "postgres".to_owned()),
+    ]
+}
+
+fn volumes(subject: &Subject<'_>) -> Vec<Volume> {
+    let empty = |name: &str, source: EmptyDirVolumeSource| Volume {
+        name: name.to_owned(),
+        empty_dir: Some(source),
+        ..Volume::default()
+    };
+    let secret = |name: &str, secret: String, items: Option<Vec<KeyToPath>>| Volume {
+        name: name.to_owned(),
+        secret: Some(SecretVolumeSource {
+            secret_name: Some(secret),
+            default_mode: Some(SECRET_MODE),
+            items,
+            optional: Some(false),
+        }),
+        ..Volume::default()
+    };
+    let password = KeyToPath { key: PASSWORD_KEY.to_owned(), path: PASSWORD_KEY.to_owned(), mode: None };
+    let app = subject.db.spec.bootstrap.initdb.password_secret.clone().unwrap_or_else(|| subject.names.app_secret());
+    vec![
+        empty(RUN_VOLUME, EmptyDirVolumeSource::default()),
+        empty(TMP_VOLUME, EmptyDirVolumeSource::default()),
+        empty(SHM_VOLUME, shared_memory(subject)),
+        secret(TLS_VOLUME, subject.names.tls_secret(), None),
+        secret(APP_VOLUME, app, Some(vec![password])),
+    ]
+}
+
+/// PostgreSQL's dynamic shared memory (parallel queries). What is used counts against the container's memory limit,
+/// which is therefore the bound; without a limit it is 1 GiB instead of the container runtime's 64 MiB.
+fn shared_memory(subject: &Subject<'_>) -> EmptyDirVolumeSource {
+    let limits = subject.db.spec.resources.as_ref().and_then(|resources| resources.limits.as_ref());
+    let memory = limits.and_then(|limits| limits.get("memory"));
+    EmptyDirVolumeSource {
+        medium: Some("Memory".to_owned()),
+        size_limit: Some(memory.cloned().unwrap_or_else(|| Quantity("1Gi".to_owned()))),
+    }
+}
+
+/// Apart from each other if possible; a cluster with too few nodes or zones still runs all members.
+fn default_spread(subject: &Subject<'_>) -> Vec<TopologySpreadConstraint> {
+    ["kubernetes.io/hostname", "topology.kubernetes.io/zone"]
+        .map(|key| TopologySpreadConstraint {
+            max_skew: 1,
+            topology_key: key.to_owned(),
+            when_unsatisfiable: "ScheduleAnyway".to_owned(),
+            label_selector: Some(LabelSelector { match_labels: Some(subject.selector()), match_expressions: None }),
+            ..TopologySpreadConstraint::default()
+        })
+        .to_vec()
+}
+
+fn pod_security() -> PodSecurityContext {
+    PodSecurityContext {
+        run_as_user: Some(POSTGRES_UID),
+        run_as_group: Some(POSTGRES_UID),
+        run_as_non_root: Some(true),
+        fs_group: Some(POSTGRES_UID),
+        // A recursive change of owner on a volume with many files takes minutes.
+        fs_group_change_policy: Some("OnRootMismatch".to_owned()),
+        seccomp_profile: Some(SeccompProfile { type_: "RuntimeDefault".to_owned(), localhost_profile: None }),
+        ..PodSecurityContext::default()
+    }
+}
+
+fn container_security() -> SecurityContext {
+    SecurityContext {
+        allow_privilege_escalation: Some(false),
+        capabilities: Some(Capabilities { add: None, drop: Some(vec!["ALL".to_owned()]) }),
+        privileged: Some(false),
+        read_only_root_filesystem: Some(true),
+        run_as_non_root: Some(true),
+        ..SecurityContext::default()
+    }
+}
+
+fn probe(path: &str, period: i32, failures: i32) -> Probe {
+    Probe {
+        http_get: Some(HTTPGetAction {
+            path: Some(path.to_owned()),
+            port: IntOrString::Int(PROBE_PORT.into()),
+            scheme: Some("HTTP".to_owned()),
+            ..HTTPGetAction::default()
+        }),
+        period_seconds: Some(period),
+        timeout_seconds: Some(period.max(2)),
+        failure_threshold: Some(failures),
+        success_threshold: Some(1),
+        ..Probe::default()
+    }
+}
+
+fn port(name: &str, port: u16) -> ContainerPort {
+    ContainerPort {
+        name: Some(name.to_owned()),
+        container_port: port.into(),
+        protocol: Some("TCP".to_owned()),
+        ..ContainerPort::default()
+    }
+}
+
+fn mount(volume: &str, path: &str) -> VolumeMount {
+    VolumeMount { name: volume.to_owned(), mount_path: path.to_owned(), ..VolumeMount::default() }
+}
+
+/// The revision that a pod or a template carries.
+pub fn revision_of(annotations: &BTreeMap<String, String>) -> Option<&str> {
+    annotations.get(ANNOTATION_REVISION).map(String::as_str)
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::builders::fixture::{database, smallest};
+    use crate::config::Config;
+
+    fn revision_for(spec: serde_json::Value, config: &Config) -> String {
+        let db = database(spec);
+        let template = pod_template(&Subject::new(&db, config).unwrap());
+        revision_of(&template.metadata.unwrap().annotations.unwrap()).unwrap().to_owned()
+    }
+
+    #[test]
+    fn obeys_the_restricted_pod_security_standard() {
+        let (db, config) = (smallest(), Config::default());
+        let spec = pod_template(&Subject::new(&db, &config).unwrap()).spec.unwrap();
+        let pod = spec.security_context.unwrap();
+        assert_eq!((pod.run_as_non_root, pod.fs_group), (Some(true), Some(999)));
+        assert_eq!(pod.fs_group_change_policy.as_deref(), Some("OnRootMismatch"));
+        assert_eq!(pod.seccomp_profile.unwrap().type_, "RuntimeDefault");
+        for container in spec.containers.iter().chain(spec.init_containers.iter().flatten()) {
+            let security = container.security_context.as_ref().unwrap();
+            assert_eq!(security.allow_privilege_escalation, Some(false));
+            assert_eq!(security.read_only_root_filesystem, Some(true));
+            assert_eq!(security.capabilities.as_ref().unwrap().drop.as_deref(), Some(&["ALL".to_owned()][..]));
+        }
+        assert!(spec.volumes.unwrap().iter().all(|volume| volume.host_path.is_none()));
+    }
+
+    #[test]
+    fn the_agent_is_the_first_process_and_psql_finds_the_socket() {
+        let (db, config) = (smallest(), Config::default());
+        let spec = pod_template(&Subject::new(&db, &config).unwrap()).spec.unwrap();
+        let postgres = &spec.containers[0];
+        assert_eq!(postgres.name, CONTAINER);
+        assert_eq!(postgres.command.as_ref().unwrap(), &["/cdb/run/agent", "run"]);
+        assert_eq!(postgres.image.as_deref(), Some("clustereddatabase/postgres:17"));
+        let env = |name: &str| {
+            postgres.env.as_ref().unwrap().iter().find(|variable| variable.name == name).and_then(|v| v.value.clone())
+        };
+        assert_eq!(env("PGHOST").as_deref(), Some("/cdb/run/socket"));
+        assert_eq!(env("PGDATA").as_deref(), Some("/var/lib/postgresql/data/pgdata"));
+        assert_eq!(env("CLUSTER_UID"), db.metadata.uid);
+        let install = &spec.init_containers.as_ref().unwrap()[0];
+        assert_eq!(install.command.as_ref().unwrap(), &["/agent", "install", "/cdb/run/agent"]);
+        assert_eq!(spec.topology_spread_constraints.unwrap().len(), 2);
+    }
+
+    #[test]
+    fn the_users_password_secret_is_mounted_and_only_the_password_of_it() {
+        let db = database(json!({
+            "storage": {"size": "1Gi"}, "bootstrap": {"initdb": {"passwordSecret": "mine"}},
+        }));
+        let config = Config::default();
+        let spec = pod_template(&Subject::new(&db, &config).unwrap()).spec.unwrap();
+        let volumes = spec.volumes.unwrap();
+        let app = volumes.iter().find(|volume| volume.name == APP_VOLUME).unwrap().secret.clone().unwrap();
+        assert_eq!(app.secret_name.as_deref(), Some("mine"));
+        assert_eq!(app.default_mode, Some(0o440));
+        assert_eq!(app.items.unwrap()[0].key, "password");
+    }
+
+    #[test]
+    fn users_labels_cannot_displace_ours() {
+        let db = database(json!({
+            "storage": {"size": "1Gi"},
+            "podMetadata": {"labels": {"team": "a", "clustereddatabase.io/role": "primary"}, "annotations": {"x": "y"}},
+        }));
+        let config = Config::default();
+        let metadata = pod_template(&Subject::new(&db, &config).unwrap()).metadata.unwrap();
+        let labels = metadata.labels.unwrap();
+        assert_eq!((labels["team"].as_str(), labels[LABEL_ROLE].as_str()), ("a", "replica"));
+        assert_eq!(metadata.annotations.unwrap()["x"], "y");
+    }
+
+    #[test]
+    fn the_revision_changes_with_what_needs_a_new_pod_and_with_nothing_else() {
+        let config = Config::default();
+        let first = revision_for(json!({"storage": {"size": "1Gi"}}), &config);
+        let same = revision_for(
+            json!({"storage": {"size": "2Gi"}, "replicas": 5, "postgres": {"parameters": {"work_mem": "8MB"}}}),
+            &config,
+        );
+        assert_eq!(first, same);
+        let newer = Config { agent_image: "clustereddatabase/operator:next".to_owned(), ..Config::default() };
+        assert_eq!(first, revision_for(json!({"storage": {"size": "1Gi"}}), &newer), "an operator upgrade restarts nobody");
+        for changed in [
+            json!({"storage": {"size": "1Gi"}, "postgres": {"image": "other:17"}}),
+            json!({"storage": {"size": "1Gi"}, "resources": {"limits": {"cpu": "1"}}}),
+            json!({"storage": {"size": "1Gi"}, "scheduling": {"nodeSelector": {"disk": "ssd"}}}),
+            json!({"storage": {"size": "1Gi"}, "podMetadata": {"labels": {"a": "b"}}}),
+        ] {
+            assert_ne!(first, revision_for(changed, &config));
+        }
+    }
+
+    #[test]
+    fn shared_memory_is_bounded_by_the_memory_limit() {
+        let db = database(json!({"storage": {"size": "1Gi"}, "resources": {"limits": {"memory": "512Mi"}}}));
+        let config = Config::default();
+        let source = shared_memory(&Subject::new(&db, &config).unwrap());
+        assert_eq!(source.size_limit, Some(Quantity("512Mi".to_owned())));
+    }
+}

@@ -1,0 +1,98 @@
+//! The Secrets: authority, agents' certificate, application's credentials. Made once; their content is never changed.
+
+use std::collections::BTreeMap;
+
+use k8s_openapi::ByteString;
+use k8s_openapi::api::core::v1::Secret;
+
+use super::Subject;
+use crate::certificates::Pair;
+use crate::credentials::{Password, application};
+
+/// Key of the authority's certificate, in both certificate Secrets.
+pub const CA_CERTIFICATE_KEY: &str = "ca.crt";
+/// Key of the authority's private key.
+pub const CA_KEY_KEY: &str = "ca.key";
+/// Key of the application user's password, in the Secret made here and in one that the user brings.
+pub const PASSWORD_KEY: &str = "password";
+
+/// Secret with the authority; only the operator reads it, no pod mounts it.
+pub fn ca(subject: &Subject<'_>, authority: &Pair) -> Secret {
+    let data = [(CA_CERTIFICATE_KEY, &authority.certificate), (CA_KEY_KEY, &authority.key)];
+    secret(subject, subject.names.ca_secret(), "Opaque", data.map(|(key, text)| (key.to_owned(), text.clone())).into())
+}
+
+/// Secret with the agents' certificate.
+pub fn tls(subject: &Subject<'_>, agents: &Pair, authority_certificate: &str) -> Secret {
+    let data = [
+        ("tls.crt", agents.certificate.as_str()),
+        ("tls.key", agents.key.as_str()),
+        (CA_CERTIFICATE_KEY, authority_certificate),
+    ];
+    let data = data.map(|(key, text)| (key.to_owned(), text.to_owned())).into();
+    secret(subject, subject.names.tls_secret(), "kubernetes.io/tls", data)
+}
+
+/// Secret with the application's credentials.
+pub fn app(subject: &Subject<'_>, password: &Password) -> Secret {
+    secret(subject, subject.names.app_secret(), "Opaque", application(subject, password))
+}
+
+/// The authority in a Secret made by [`ca`]; `None` if a key is missing or not text.
+pub fn authority_of(secret: &Secret) -> Option<Pair> {
+    Some(Pair { certificate: text(secret, CA_CERTIFICATE_KEY)?, key: text(secret, CA_KEY_KEY)? })
+}
+
+/// The password in a Secret; `None` if it is missing, empty or not text.
+pub fn password_of(secret: &Secret) -> Option<Password> {
+    text(secret, PASSWORD_KEY).filter(|text| !text.is_empty()).map(Password::chosen)
+}
+
+fn text(secret: &Secret, key: &str) -> Option<String> {
+    String::from_utf8(secret.data.as_ref()?.get(key)?.0.clone()).ok()
+}
+
+fn secret(subject: &Subject<'_>, name: String, kind: &str, data: BTreeMap<String, String>) -> Secret {
+    Secret {
+        metadata: subject.meta(name),
+        type_: Some(kind.to_owned()),
+        data: Some(data.into_iter().map(|(key, text)| (key, ByteString(text.into_bytes()))).collect()),
+        ..Secret::default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::builders::fixture::smallest;
+    use crate::certificates;
+    use crate::config::Config;
+
+    #[test]
+    fn the_authority_is_read_back_as_it_was_written() {
+        let (db, config) = (smallest(), Config::default());
+        let subject = Subject::new(&db, &config).unwrap();
+        let now = "2027-01-01T00:00:00Z".parse().unwrap();
+        let authority = certificates::authority(&subject, now).unwrap();
+        let stored = ca(&subject, &authority);
+        let read = authority_of(&stored).unwrap();
+        assert!(read.key == authority.key && read.certificate == authority.certificate);
+        let agents = certificates::agents(&subject, &read, now).unwrap();
+        let tls = tls(&subject, &agents, &read.certificate);
+        let keys: Vec<_> = tls.data.unwrap().into_keys().collect();
+        assert_eq!(keys, ["ca.crt", "tls.crt", "tls.key"], "the authority's key stays with the operator");
+        assert_eq!(tls.type_.as_deref(), Some("kubernetes.io/tls"));
+    }
+
+    #[test]
+    fn a_password_that_is_missing_or_empty_is_none() {
+        let with = |data: &[(&str, &[u8])]| Secret {
+            data: Some(data.iter().map(|(key, value)| ((*key).to_owned(), ByteString(value.to_vec()))).collect()),
+            ..Secret::default()
+        };
+        assert_eq!(password_of(&Secret::default()), None);
+        assert_eq!(password_of(&with(&[("password", b"")])), None);
+        assert_eq!(password_of(&with(&[("password", b"\xff")])), None);
+        assert!(password_of(&with(&[("password", b"x")])).is_some());
+    }
+}

@@ -1,0 +1,94 @@
+//! The Services: `-pods` gives the pods their names, `-rw` leads to the primary, `-ro` to standbys, `-r` to all.
+
+use std::collections::BTreeMap;
+
+use api::names::{LABEL_ROLE, PEER_PORT, ROLE_REPLICA};
+use k8s_openapi::api::core::v1::{Service, ServicePort, ServiceSpec};
+use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
+
+use super::Subject;
+
+/// Name of PostgreSQL's port, on pods, Services and in the EndpointSlice.
+pub const POSTGRES_PORT_NAME: &str = "postgres";
+/// Name of the peer API's port.
+pub const PEER_PORT_NAME: &str = "peer";
+
+/// The headless Service. It publishes pods that are not ready, since these must find each other to become so.
+pub fn headless(subject: &Subject<'_>) -> Service {
+    let peer = ServicePort {
+        name: Some(PEER_PORT_NAME.to_owned()),
+        port: PEER_PORT.into(),
+        target_port: Some(IntOrString::String(PEER_PORT_NAME.to_owned())),
+        protocol: Some("TCP".to_owned()),
+        ..ServicePort::default()
+    };
+    service(subject, subject.names.headless(), ServiceSpec {
+        cluster_ip: Some("None".to_owned()),
+        publish_not_ready_addresses: Some(true),
+        selector: Some(subject.selector()),
+        ports: Some(vec![postgres_port(subject), peer]),
+        ..ServiceSpec::default()
+    })
+}
+
+/// The primary's Service. No selector: its EndpointSlice is written by the holder's agent.
+pub fn rw(subject: &Subject<'_>) -> Service {
+    // An empty selector, said aloud: one that somebody adds is taken away again.
+    selecting(subject, subject.names.rw(), BTreeMap::new())
+}
+
+/// The standbys' Service.
+pub fn ro(subject: &Subject<'_>) -> Service {
+    let mut selector = subject.selector();
+    selector.insert(LABEL_ROLE.to_owned(), ROLE_REPLICA.to_owned());
+    selecting(subject, subject.names.ro(), selector)
+}
+
+/// The Service of all members that are ready.
+pub fn r(subject: &Subject<'_>) -> Service {
+    selecting(subject, subject.names.r(), subject.selector())
+}
+
+fn selecting(subject: &Subject<'_>, name: String, selector: BTreeMap<String, String>) -> Service {
+    service(subject, name, ServiceSpec {
+        type_: Some("ClusterIP".to_owned()),
+        selector: Some(selector),
+        ports: Some(vec![postgres_port(subject)]),
+        ..ServiceSpec::default()
+    })
+}
+
+fn service(subject: &Subject<'_>, name: String, spec: ServiceSpec) -> Service {
+    Service { metadata: subject.meta(name), spec: Some(spec), status: None }
+}
+
+fn postgres_port(subject: &Subject<'_>) -> ServicePort {
+    ServicePort {
+        name: Some(POSTGRES_PORT_NAME.to_owned()),
+        port: subject.db.spec.postgres.port.into(),
+        target_port: Some(IntOrString::String(POSTGRES_PORT_NAME.to_owned())),
+        protocol: Some("TCP".to_owned()),
+        ..ServicePort::default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::builders::fixture::smallest;
+    use crate::config::Config;
+
+    #[test]
+    fn each_service_selects_what_its_name_says() {
+        let (db, config) = (smallest(), Config::default());
+        let subject = Subject::new(&db, &config).unwrap();
+        let selector = |service: Service| service.spec.unwrap().selector;
+        assert!(selector(rw(&subject)).unwrap().is_empty());
+        assert_eq!(selector(ro(&subject)).unwrap()[LABEL_ROLE], "replica");
+        assert!(!selector(r(&subject)).unwrap().contains_key(LABEL_ROLE));
+        let pods = headless(&subject).spec.unwrap();
+        assert_eq!(pods.cluster_ip.as_deref(), Some("None"));
+        assert_eq!(pods.publish_not_ready_addresses, Some(true));
+        assert_eq!(pods.ports.unwrap()[0].port, 5432);
+    }
+}

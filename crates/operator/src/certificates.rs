@@ -1,0 +1,213 @@
+//! The cluster's certificate authority and what it signs: ECDSA P-256 throughout.
+//!
+//! Nothing is renewed yet: the times are long for that reason (see the constants).
+
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use chrono::{DateTime, Datelike, Days, Utc};
+use machine::protocol::MemberId;
+use rcgen::{
+    BasicConstraints, CertificateParams, DistinguishedName, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair,
+    KeyUsagePurpose, PKCS_ECDSA_P256_SHA256, PublicKeyData, SubjectPublicKeyInfo, date_time_ymd,
+};
+
+use crate::builders::Subject;
+
+/// How long an authority is valid.
+const AUTHORITY_YEARS: i32 = 10;
+/// How long what it signs is valid. Two years, because nothing renews it yet: a database that lives longer needs its
+/// `-tls` Secret deleted (it is then made again) and its members' certificates forgotten.
+const LEAF_YEARS: i32 = 2;
+/// A certificate begins this long ago, for machines whose clocks are behind.
+const BACKDATE: Days = Days::new(1);
+
+/// A certificate and its private key, in PEM.
+#[derive(Clone)]
+pub struct Pair {
+    /// The certificate.
+    pub certificate: String,
+    /// The key. Never logged.
+    pub key: String,
+}
+
+/// Why no certificate could be made. Never holds a key.
+#[derive(Debug, thiserror::Error)]
+pub enum CertificateError {
+    /// The stored authority cannot be used.
+    #[error("the stored certificate authority cannot be read")]
+    Authority(#[source] rcgen::Error),
+    /// A member's public key is not a key for ECDSA P-256.
+    #[error("the public key of {member} is no ECDSA P-256 key: {why}")]
+    PublicKey {
+        /// The member.
+        member: MemberId,
+        /// What is wrong with it.
+        why: String,
+    },
+    /// Something else in making one.
+    #[error("a certificate cannot be made")]
+    Make(#[from] rcgen::Error),
+}
+
+/// A new certificate authority for the database.
+pub fn authority(subject: &Subject<'_>, now: DateTime<Utc>) -> Result<Pair, CertificateError> {
+    let key = KeyPair::generate_for(&PKCS_ECDSA_P256_SHA256)?;
+    let mut params = params(&format!("{} authority", subject.names.cluster()), AUTHORITY_YEARS, now);
+    params.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
+    params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
+    let certificate = params.self_signed(&key)?;
+    Ok(Pair { certificate: certificate.pem(), key: key.serialize_pem() })
+}
+
+/// The certificate that all agents of the database share: PostgreSQL's server certificate, and both ends of the peer API.
+pub fn agents(subject: &Subject<'_>, authority: &Pair, now: DateTime<Utc>) -> Result<Pair, CertificateError> {
+    let key = KeyPair::generate_for(&PKCS_ECDSA_P256_SHA256)?;
+    let common_name = format!("{}-agent", subject.names.cluster());
+    let mut params = params(&common_name, LEAF_YEARS, now);
+    params.subject_alt_names = CertificateParams::new(host_names(subject))?.subject_alt_names;
+    params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth, ExtendedKeyUsagePurpose::ClientAuth];
+    let certificate = params.signed_by(&key, &issuer(authority)?)?;
+    Ok(Pair { certificate: certificate.pem(), key: key.serialize_pem() })
+}
+
+/// Signs a member's public key (SubjectPublicKeyInfo, DER, base64) as its replication certificate; PEM.
+pub fn member(
+    member: &MemberId,
+    public_key: &str,
+    authority: &Pair,
+    now: DateTime<Utc>,
+) -> Result<String, CertificateError> {
+    let refuse = |why: String| CertificateError::PublicKey { member: member.clone(), why };
+    let der = STANDARD.decode(public_key).map_err(|error| refuse(error.to_string()))?;
+    let key = SubjectPublicKeyInfo::from_der(&der).map_err(|error| refuse(error.to_string()))?;
+    if key.algorithm() != &PKCS_ECDSA_P256_SHA256 {
+        return Err(refuse("it is for another algorithm".to_owned()));
+    }
+    let mut params = params(member.as_str(), LEAF_YEARS, now);
+    params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ClientAuth];
+    Ok(params.signed_by(&key, &issuer(authority)?)?.pem())
+}
+
+/// Every name under which a member can be reached, and the common name, by which agents know each other.
+pub fn host_names(subject: &Subject<'_>) -> Vec<String> {
+    let names = &subject.names;
+    let services = [format!("*.{}", names.headless()), names.rw(), names.ro(), names.r()];
+    let (namespace, domain) = (&subject.namespace, &subject.config.cluster_domain);
+    let mut hosts = vec![format!("{}-agent", names.cluster()), "localhost".to_owned()];
+    for service in services {
+        hosts.push(service.clone());
+        hosts.push(format!("{service}.{namespace}"));
+        hosts.push(format!("{service}.{namespace}.svc"));
+        hosts.push(format!("{service}.{namespace}.svc.{domain}"));
+    }
+    hosts
+}
+
+fn issuer(authority: &Pair) -> Result<Issuer<'static, KeyPair>, CertificateError> {
+    let key = KeyPair::from_pem(&authority.key).map_err(CertificateError::Authority)?;
+    Issuer::from_ca_cert_pem(&authority.certificate, key).map_err(CertificateError::Authority)
+}
+
+fn params(common_name: &str, years: i32, now: DateTime<Utc>) -> CertificateParams {
+    let from = now.checked_sub_days(BACKDATE).unwrap_or(now).date_naive();
+    let day = |year: i32| {
+        // 29 February exists only in some years.
+        let day = from.day().min(28);
+        date_time_ymd(year, u8::try_from(from.month()).unwrap_or(1), u8::try_from(day).unwrap_or(1))
+    };
+    let mut params = CertificateParams::default();
+    params.not_before = day(from.year());
+    params.not_after = day(from.year() + years);
+    params.distinguished_name = DistinguishedName::new();
+    params.distinguished_name.push(DnType::CommonName, common_name);
+    params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
+    params.use_authority_key_identifier_extension = true;
+    params
+}
+
+#[cfg(test)]
+mod tests {
+    use x509_parser::prelude::*;
+
+    use super::*;
+    use crate::builders::fixture::smallest;
+    use crate::config::Config;
+
+    fn now() -> DateTime<Utc> {
+        "2027-02-28T12:00:00Z".parse().unwrap()
+    }
+
+    fn parse(pem: &str) -> (Vec<u8>, String) {
+        let (_, pem) = parse_x509_pem(pem.as_bytes()).unwrap();
+        (pem.contents, pem.label)
+    }
+
+    #[test]
+    fn the_agents_certificate_serves_every_name_and_is_signed_by_the_authority() {
+        let (db, config) = (smallest(), Config::default());
+        let subject = Subject::new(&db, &config).unwrap();
+        let authority = authority(&subject, now()).unwrap();
+        let agents = agents(&subject, &authority, now()).unwrap();
+        let (ca_der, der) = (parse(&authority.certificate).0, parse(&agents.certificate).0);
+        let (_, ca) = parse_x509_certificate(&ca_der).unwrap();
+        let (_, leaf) = parse_x509_certificate(&der).unwrap();
+        assert!(ca.is_ca());
+        leaf.verify_signature(Some(ca.public_key())).unwrap();
+        assert_eq!(leaf.issuer(), ca.subject());
+        let san = leaf.subject_alternative_name().unwrap().unwrap();
+        let names: Vec<_> = san.value.general_names.iter().map(ToString::to_string).collect();
+        for wanted in [
+            "*.db-pods.ns.svc.cluster.local",
+            "*.db-pods.ns.svc",
+            "db-rw.ns.svc.cluster.local",
+            "db-ro",
+            "db-r.ns",
+            "db-agent",
+        ] {
+            assert!(names.iter().any(|name| name == &format!("DNSName({wanted})")), "{wanted}: {names:?}");
+        }
+        let usage = leaf.extended_key_usage().unwrap().unwrap().value;
+        assert!(usage.server_auth && usage.client_auth);
+        assert_eq!(leaf.subject().to_string(), "CN=db-agent");
+        assert!(leaf.validity().not_before.timestamp() < now().timestamp());
+        let years = (leaf.validity().not_after.timestamp() - now().timestamp()) / (365 * 86_400 - 5 * 86_400);
+        assert_eq!(years, 2);
+    }
+
+    #[test]
+    fn a_member_gets_a_certificate_for_its_own_key_and_its_own_name() {
+        let (db, config) = (smallest(), Config::default());
+        let authority = authority(&Subject::new(&db, &config).unwrap(), now()).unwrap();
+        let key = KeyPair::generate_for(&PKCS_ECDSA_P256_SHA256).unwrap();
+        let public = STANDARD.encode(key.subject_public_key_info());
+        let id = MemberId::new(1, "11112222-3333-4444-5555-666677778888", 7);
+        let pem = member(&id, &public, &authority, now()).unwrap();
+        let der = parse(&pem).0;
+        let (_, certificate) = parse_x509_certificate(&der).unwrap();
+        assert_eq!(certificate.subject().to_string(), format!("CN={id}"));
+        assert_eq!(certificate.public_key().raw, key.subject_public_key_info());
+        let usage = certificate.extended_key_usage().unwrap().unwrap().value;
+        assert!(usage.client_auth && !usage.server_auth);
+        assert!(!certificate.is_ca());
+        let ca_der = parse(&authority.certificate).0;
+        certificate.verify_signature(Some(parse_x509_certificate(&ca_der).unwrap().1.public_key())).unwrap();
+    }
+
+    #[test]
+    fn other_keys_are_refused() {
+        let (db, config) = (smallest(), Config::default());
+        let authority = authority(&Subject::new(&db, &config).unwrap(), now()).unwrap();
+        let id = MemberId::new(1, "11112222", 7);
+        let other = KeyPair::generate_for(&rcgen::PKCS_ED25519).unwrap();
+        for bad in ["not base64!", "AAAA", &STANDARD.encode(other.subject_public_key_info())] {
+            assert!(matches!(member(&id, bad, &authority, now()), Err(CertificateError::PublicKey { .. })), "{bad}");
+        }
+    }
+
+    #[test]
+    fn certificates_can_be_made_on_the_29th_of_february() {
+        let (db, config) = (smallest(), Config::default());
+        let leap = "2028-03-01T00:00:00Z".parse().unwrap();
+        authority(&Subject::new(&db, &config).unwrap(), leap).unwrap();
+    }
+}
