@@ -2,9 +2,12 @@
 
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::CustomResourceExt;
-use serde_json::Value;
+use serde_json::{Value, json};
 
-use crate::ClusteredDatabase;
+use crate::{
+    ClusteredDatabase,
+    rules::{LIMITS, RULES, Rule},
+};
 
 /// Fields whose types are Kubernetes' own. Their descriptions run to many kilobytes, so only the first sentence stays.
 const FOREIGN: [&str; 5] = [
@@ -16,7 +19,7 @@ const FOREIGN: [&str; 5] = [
 ];
 
 /// Where the schema stands in a CustomResourceDefinition.
-const SCHEMA: &str = "/spec/versions/0/schema/openAPIV3Schema";
+pub(crate) const SCHEMA: &str = "/spec/versions/0/schema/openAPIV3Schema";
 
 /// The CustomResourceDefinition of `ClusteredDatabase`.
 ///
@@ -32,6 +35,13 @@ pub fn crd() -> CustomResourceDefinition {
         each_schema(field, &mut shorten_description);
     }
     each_schema(schema, &mut drop_what_means_nothing_to_a_server);
+    remove_claims(schema);
+    for (field, keyword, bound) in LIMITS {
+        set(field_of(schema, field), keyword, bound.into());
+    }
+    for rule in RULES.iter() {
+        add_rule(field_of(schema, rule.at), rule);
+    }
     serde_json::from_value(definition).expect("still a definition")
 }
 
@@ -42,6 +52,45 @@ pub fn crd() -> CustomResourceDefinition {
 pub fn crd_yaml() -> String {
     let yaml = serde_saphyr::to_string(&crd()).expect("a definition is YAML");
     format!("# Generated from crates/api; `UPDATE=1 cargo test -p api` writes it again.\n{yaml}")
+}
+
+/// The schema of a field such as `spec.storage.size`, where `*` stands for a list's items or a map's values.
+fn field_of<'a>(schema: &'a mut Value, field: &str) -> &'a mut Value {
+    let mut found = schema;
+    for name in field.split('.').filter(|name| !name.is_empty()) {
+        let inner = match name {
+            "*" if found.get("items").is_some() => found.get_mut("items"),
+            "*" => found.get_mut("additionalProperties"),
+            name => found.get_mut("properties").and_then(|fields| fields.get_mut(name)),
+        };
+        found = inner.unwrap_or_else(|| panic!("the schema has no {field}"));
+    }
+    found
+}
+
+/// Sets a keyword of a schema.
+fn set(schema: &mut Value, keyword: &str, value: Value) {
+    schema
+        .as_object_mut()
+        .expect("a schema is an object")
+        .insert(keyword.to_owned(), value);
+}
+
+/// Adds a rule to a schema.
+fn add_rule(schema: &mut Value, rule: &Rule) {
+    let object = schema.as_object_mut().expect("a schema is an object");
+    let validation = json!({ "rule": rule.cel, "message": rule.message });
+    let rules = object.entry("x-kubernetes-validations").or_insert_with(|| json!([]));
+    rules.as_array_mut().expect("rules are a list").push(validation);
+}
+
+/// Takes `claims` out of `resources`: they name devices that a pod must declare, and ours declare none.
+fn remove_claims(schema: &mut Value) {
+    let resources = field_of(schema, "spec.resources");
+    resources
+        .get_mut("properties")
+        .and_then(Value::as_object_mut)
+        .and_then(|fields| fields.remove("claims"));
 }
 
 /// Calls `visit` for `schema` and every schema inside it.
@@ -70,8 +119,9 @@ fn shorten_description(schema: &mut Value) {
     *text = paragraph[..end.unwrap_or(paragraph.len())].trim().to_owned();
 }
 
-/// Drops Rust's integer formats, which an API server does not know, and `nullable`: without it the server drops nulls,
-/// so that a field is either absent or has a value.
+/// Drops Rust's integer formats, which an API server does not know, with the bounds that they bring (where bounds matter
+/// there is a rule, whose message is better), and `nullable`: without it the server drops nulls, so that a field is
+/// either absent or has a value.
 fn drop_what_means_nothing_to_a_server(schema: &mut Value) {
     let Some(object) = schema.as_object_mut() else { return };
     object.remove("nullable");
@@ -81,5 +131,7 @@ fn drop_what_means_nothing_to_a_server(schema: &mut Value) {
         .is_some_and(|format| format.starts_with("uint"))
     {
         object.remove("format");
+        object.remove("minimum");
+        object.remove("maximum");
     }
 }

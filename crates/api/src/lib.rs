@@ -6,11 +6,16 @@
 pub mod crd;
 pub mod names;
 pub mod phase;
+pub mod quantity;
+pub mod reference;
+pub mod rules;
 pub mod spec;
 pub mod status;
 
 pub use crd::{crd, crd_yaml};
 pub use phase::Phase;
+pub use reference::reference;
+pub use rules::{Violation, validate, validate_update};
 pub use spec::{ClusteredDatabase, ClusteredDatabaseSpec};
 pub use status::ClusteredDatabaseStatus;
 

@@ -27,3 +27,8 @@ fn definition_is_small_enough_for_client_side_apply() {
     let bytes = serde_json::to_string(&api::crd()).expect("JSON").len();
     assert!(bytes < 200 * 1024, "the definition has {bytes} bytes");
 }
+
+#[test]
+fn reference() {
+    same_as_checked_in("docs/api.md", &api::reference());
+}

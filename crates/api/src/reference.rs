@@ -1,0 +1,163 @@
+//! The reference of the resource's fields, as a page of Markdown.
+
+use std::fmt::Write;
+
+use serde_json::{Map, Value};
+
+/// Fields of Kubernetes' own types, and where those are described: nobody needs them repeated.
+const KUBERNETES: [(&str, &str, &str); 5] = [
+    (
+        "spec.resources",
+        "ResourceRequirements",
+        "https://kubernetes.io/docs/concepts/configuration/manage-resources-containers/",
+    ),
+    (
+        "spec.scheduling.affinity",
+        "Affinity",
+        "https://kubernetes.io/docs/concepts/scheduling-eviction/assign-pod-node/",
+    ),
+    (
+        "spec.scheduling.tolerations",
+        "[]Toleration",
+        "https://kubernetes.io/docs/concepts/scheduling-eviction/taint-and-toleration/",
+    ),
+    (
+        "spec.scheduling.topologySpread",
+        "[]TopologySpreadConstraint",
+        "https://kubernetes.io/docs/concepts/scheduling-eviction/topology-spread-constraints/",
+    ),
+    (
+        "status.conditions",
+        "[]Condition",
+        "https://kubernetes.io/docs/reference/kubernetes-api/common-definitions/",
+    ),
+];
+
+/// The reference of `ClusteredDatabase`, made from its definition: `docs/api.md`.
+pub fn reference() -> String {
+    let definition = serde_json::to_value(crate::crd()).unwrap_or_default();
+    let schema = definition.pointer(crate::crd::SCHEMA).cloned().unwrap_or_default();
+    let mut page = String::from(HEAD);
+    rules(&mut page, &schema);
+    for part in ["spec", "status"] {
+        section(&mut page, part, &schema["properties"][part]);
+    }
+    page
+}
+
+const HEAD: &str = "<!-- Generated from crates/api; `UPDATE=1 cargo test -p api` writes it again. -->
+
+# ClusteredDatabase
+
+`apiVersion: clustereddatabase.io/v1alpha1`, `kind: ClusteredDatabase`, short name `cdb`. The same text is in
+`kubectl explain cdb.spec`. Only `spec` is yours to write; `status` is the operator's.
+
+A field with no default may be left out unless it is marked *required*. The API server refuses what breaks a rule below,
+with the rule's text as the message.
+";
+
+/// One object's fields as a table, and then the objects inside it.
+fn section(page: &mut String, path: &str, schema: &Value) {
+    let Some(fields) = schema["properties"].as_object() else {
+        return;
+    };
+    let _ = write!(page, "\n## {path}\n\n{}\n\n", text(schema));
+    page.push_str("| field | type | default | what it says |\n|---|---|---|---|\n");
+    let required = schema["required"].as_array().map(Vec::as_slice).unwrap_or_default();
+    for (name, field) in fields {
+        let inner = format!("{path}.{name}");
+        let needed = required.iter().any(|one| one == name.as_str());
+        let _ = writeln!(
+            page,
+            "| `{name}` | {} | {} | {} |",
+            type_of(&inner, field),
+            default_of(field, needed),
+            text(field)
+        );
+    }
+    rules_of_section(page, path, schema, fields);
+    for (name, field) in fields {
+        let inner = format!("{path}.{name}");
+        if !is_kubernetes(&inner) {
+            section(page, &inner, field);
+            section(page, &format!("{inner}[]"), &field["items"]);
+            section(page, &format!("{inner}.*"), &field["additionalProperties"]);
+        }
+    }
+}
+
+/// The rules of an object and of those of its fields that have no section of their own.
+fn rules_of_section(page: &mut String, path: &str, schema: &Value, fields: &Map<String, Value>) {
+    let mut lines = String::new();
+    rules(&mut lines, schema);
+    for field in fields
+        .values()
+        .filter(|field| field["properties"].is_null() || field["properties"] == Value::Null)
+    {
+        rules(&mut lines, field);
+    }
+    for (name, field) in fields {
+        if is_kubernetes(&format!("{path}.{name}")) && field["properties"].is_object() {
+            rules(&mut lines, field);
+        }
+    }
+    page.push_str(&lines);
+}
+
+/// The messages of one schema's rules, as a list.
+fn rules(page: &mut String, schema: &Value) {
+    let rules = schema["x-kubernetes-validations"]
+        .as_array()
+        .map(Vec::as_slice)
+        .unwrap_or_default();
+    for rule in rules {
+        let lead = if page.ends_with("|\n") || page.ends_with(".\n") {
+            "\n"
+        } else {
+            ""
+        };
+        let _ = writeln!(page, "{lead}- {}", rule["message"].as_str().unwrap_or_default());
+    }
+}
+
+fn is_kubernetes(path: &str) -> bool {
+    KUBERNETES.iter().any(|(field, _, _)| *field == path)
+}
+
+fn type_of(path: &str, field: &Value) -> String {
+    if let Some((_, name, link)) = KUBERNETES.iter().find(|(field, _, _)| *field == path) {
+        return format!("[{name}]({link})");
+    }
+    if let Some(values) = field["enum"].as_array() {
+        let values: Vec<_> = values
+            .iter()
+            .filter_map(Value::as_str)
+            .map(|value| format!("`{value}`"))
+            .collect();
+        return values.join(" or ");
+    }
+    match field["type"].as_str().unwrap_or("any") {
+        "array" => format!("list of {}", type_of("", &field["items"])),
+        "object" if field["additionalProperties"].is_object() => {
+            format!("map of {}", type_of("", &field["additionalProperties"]))
+        }
+        "string" if field["format"] == "date-time" => "time".to_owned(),
+        other => other.to_owned(),
+    }
+}
+
+fn default_of(field: &Value, required: bool) -> String {
+    match &field["default"] {
+        _ if required => "*required*".to_owned(),
+        Value::Null | Value::Object(_) => String::new(),
+        default => format!("`{default}`"),
+    }
+}
+
+fn text(schema: &Value) -> String {
+    schema["description"]
+        .as_str()
+        .unwrap_or_default()
+        .replace('\n', " ")
+        .replace('|', "\\|")
+}

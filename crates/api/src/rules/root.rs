@@ -1,0 +1,60 @@
+//! Rules about the resource as a whole: its name, its size.
+
+use super::{Rule, text};
+use crate::names::{MAX_NAME, Names};
+
+/// The field that rules about the whole resource speak of.
+pub(super) const PATH: &str = "metadata.name";
+
+pub(super) fn rules() -> Vec<Rule> {
+    vec![
+        Rule::holds(
+            "",
+            format!("size(self.metadata.name) <= {MAX_NAME}"),
+            "metadata.name must be at most 40 characters: choose a shorter one, since names of pods and Services are made from it",
+            |resource| name(resource).len() <= MAX_NAME,
+        ),
+        Rule::holds(
+            "",
+            format!("self.metadata.name.matches('{}')", text::DNS_LABEL),
+            "metadata.name must start with a lower-case letter, hold only lower-case letters, digits and dashes, and not end in a dash: choose another one, since names of Services are made from it",
+            |resource| text::is_dns_label(name(resource)),
+        ),
+        Rule::holds(
+            "",
+            "!has(self.spec.bootstrap.initdb.passwordSecret) || !(['-app', '-ca', '-tls'].exists(suffix, self.spec.bootstrap.initdb.passwordSecret == self.metadata.name + suffix))",
+            "bootstrap.initdb.passwordSecret must not name a Secret that the operator makes itself: leave it out, or name one of your own",
+            |resource| {
+                let names = Names::new(name(resource));
+                let own = [names.app_secret(), names.ca_secret(), names.tls_secret()];
+                resource
+                    .spec
+                    .bootstrap
+                    .initdb
+                    .password_secret
+                    .as_ref()
+                    .is_none_or(|secret| !own.contains(secret))
+            },
+        ),
+        Rule::holds(
+            "spec.replicas",
+            "self >= 1 && self <= 9",
+            "replicas must be 1 to 9",
+            |resource| (1..=9).contains(&resource.spec.replicas),
+        ),
+    ]
+}
+
+fn name(resource: &crate::ClusteredDatabase) -> &str {
+    resource.metadata.name.as_deref().unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_message_names_the_bound() {
+        assert!(rules()[0].message.contains(&format!(" {MAX_NAME} ")));
+    }
+}
