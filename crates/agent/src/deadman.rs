@@ -1,13 +1,34 @@
 //! The dead-man: a second tiny process that ends PostgreSQL when the agent does not push the deadline on.
 //!
-//! The agent may hang, be stopped or starve; a stopped process cannot fence itself. This one has no runtime and no
-//! memory to ask for: it waits for a deadline of `CLOCK_BOOTTIME` and then sends SIGKILL to everything.
+//! The agent may hang, be stopped or starve; a stopped process cannot fence itself. This one has no runtime and asks for
+//! no memory: it waits for a deadline of `CLOCK_BOOTTIME` and then sends SIGKILL to everything but PID 1 and itself. The
+//! kernel lets it, since everything in the container runs as the same user.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::io::{self, Write};
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::process::CommandExt;
+use std::path::Path;
+use std::process::{ChildStdin, Command, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 
 use machine::timing::BootTime;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
+use rustix::io::Errno;
+use rustix::process::{Pid, Signal, kill_process, kill_process_group};
+use rustix::time::{
+    ClockId, Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, clock_gettime, timerfd_create,
+    timerfd_settime,
+};
+
+use crate::process::{ProcessInfo, descendants_among, processes};
 
 /// Now, on the clock that goes on while the machine sleeps.
 pub fn boot_time() -> BootTime {
-    todo!()
+    let now = clock_gettime(ClockId::Boottime);
+    BootTime(now.tv_sec.unsigned_abs() * 1_000 + now.tv_nsec.unsigned_abs() / 1_000_000)
 }
 
 /// The hidden first argument with which the agent's binary becomes the dead-man.
@@ -16,43 +37,273 @@ pub const SUBCOMMAND: &str = "dead-man";
 /// If this process was started as the dead-man: be it, and never return. To be called first in `main`, before any
 /// thread exists.
 pub fn become_dead_man_if_asked() {
-    todo!()
+    let mut arguments = std::env::args().skip(1);
+    if arguments.next().as_deref() != Some(SUBCOMMAND) {
+        return;
+    }
+    let Some(scope) = arguments.next().and_then(|scope| Scope::parse(&scope)) else {
+        eprintln!("{SUBCOMMAND} is started by the agent itself");
+        std::process::exit(2);
+    };
+    if let Err(error) = watch(scope) {
+        eprintln!("dead-man: {error}");
+    }
+    std::process::exit(1);
 }
 
 /// The agent's end of the dead-man. Dropping it (or dying) makes the dead-man kill everything.
 #[derive(Debug)]
-pub struct DeadMan {}
+pub struct DeadMan {
+    pid: u32,
+    deadlines: ChildStdin,
+}
 
 /// Why the dead-man is of no use; the holder of the lease must not go on without it.
 #[derive(Debug, thiserror::Error)]
 pub enum DeadManError {
     /// It could not be started.
     #[error("start the dead-man")]
-    Start(#[source] std::io::Error),
+    Start(#[source] io::Error),
     /// It does not take deadlines.
     #[error("tell the dead-man its deadline")]
-    Tell(#[source] std::io::Error),
+    Tell(#[source] io::Error),
 }
 
 impl DeadMan {
-    /// Starts the dead-man from `/proc/self/exe`. To be called before the asynchronous runtime starts.
+    /// Starts the dead-man from `/proc/self/exe`. To be called before the asynchronous runtime starts, and before
+    /// [`crate::process::Supervisor::start`].
     pub fn start() -> Result<Self, DeadManError> {
-        todo!()
+        Self::start_program(Path::new("/proc/self/exe"))
     }
+
     /// As [`DeadMan::start`], with another binary that calls [`become_dead_man_if_asked`] (tests).
-    pub fn start_program(_program: &std::path::Path) -> Result<Self, DeadManError> {
-        todo!()
+    pub fn start_program(program: &Path) -> Result<Self, DeadManError> {
+        let scope = match std::process::id() {
+            1 => NAMESPACE.to_owned(),
+            own => own.to_string(),
+        };
+        let mut child = Command::new(program)
+            .args([SUBCOMMAND, &scope])
+            .stdin(Stdio::piped())
+            .stdout(Stdio::null())
+            .process_group(0)
+            .spawn()
+            .map_err(DeadManError::Start)?;
+        let deadlines = child.stdin.take().ok_or_else(|| DeadManError::Start(io::ErrorKind::BrokenPipe.into()))?;
+        set_nonblocking(&deadlines).map_err(DeadManError::Start)?;
+        Ok(Self { pid: child.id(), deadlines })
     }
+
     /// Its process id: for [`crate::process::Supervisor::kill_everything_else`].
     pub fn pid(&self) -> u32 {
-        todo!()
+        self.pid
     }
-    /// Everything dies at `deadline`, unless a later one is set before. Never blocks.
-    pub fn arm(&self, _deadline: BootTime) -> Result<(), DeadManError> {
-        todo!()
+
+    /// Everything dies at `deadline`, unless another one is set before. Never blocks.
+    pub fn arm(&self, deadline: BootTime) -> Result<(), DeadManError> {
+        // 0 means none; the first millisecond after boot has passed long ago.
+        self.tell(deadline.0.max(1))
     }
+
     /// No deadline. Never blocks.
     pub fn disarm(&self) -> Result<(), DeadManError> {
-        todo!()
+        self.tell(0)
+    }
+
+    fn tell(&self, deadline: u64) -> Result<(), DeadManError> {
+        // Fewer bytes than PIPE_BUF are written whole or not at all.
+        rustix::io::retry_on_intr(|| rustix::io::write(&self.deadlines, &deadline.to_ne_bytes()))
+            .map(|_| ())
+            .map_err(|error| DeadManError::Tell(error.into()))
+    }
+}
+
+const NAMESPACE: &str = "namespace";
+
+/// What is killed.
+enum Scope {
+    /// All of the PID namespace: the agent is PID 1.
+    Namespace,
+    /// The agent's descendants: it is not PID 1 (tests).
+    Family {
+        agent: u32,
+        /// Those known when the last deadline came, with their start times: without the agent they have other parents.
+        known: BTreeMap<u32, u64>,
+    },
+}
+
+impl Scope {
+    fn parse(text: &str) -> Option<Self> {
+        let parent = std::os::unix::process::parent_id();
+        if text == NAMESPACE {
+            // On a machine's own PID namespace this would end everything.
+            return (parent == 1).then_some(Self::Namespace);
+        }
+        text.parse().ok().map(|agent| Self::Family { agent, known: BTreeMap::new() })
+    }
+
+    fn remember(&mut self) {
+        if let Self::Family { agent, known } = self {
+            let family = descendants_of(&BTreeSet::from([*agent]));
+            *known = family.into_iter().map(|process| (process.pid, process.started)).collect();
+        }
+    }
+
+    fn kill(&self) {
+        match self {
+            // kill(-1): every process but PID 1 and the caller, in one system call that no fork escapes.
+            Self::Namespace => {
+                let _ = kill_process_group(Pid::INIT, Signal::KILL);
+            }
+            Self::Family { agent, known } => kill_family(*agent, known),
+        }
+    }
+}
+
+fn descendants_of(ancestors: &BTreeSet<u32>) -> Vec<ProcessInfo> {
+    let own = std::process::id();
+    let mut family = descendants_among(processes().unwrap_or_default(), ancestors);
+    family.retain(|process| process.pid != own);
+    family
+}
+
+fn kill_family(agent: u32, known: &BTreeMap<u32, u64>) {
+    loop {
+        let all = processes().unwrap_or_default();
+        let own = std::process::id();
+        let alive: Vec<u32> = all.iter().filter(|p| known.get(&p.pid) == Some(&p.started)).map(|p| p.pid).collect();
+        let mut ancestors: BTreeSet<u32> = alive.iter().copied().collect();
+        ancestors.insert(agent);
+        let descendants = descendants_of(&ancestors).into_iter().map(|process| process.pid);
+        let victims: BTreeSet<u32> = alive.into_iter().chain(descendants).filter(|pid| *pid != own).collect();
+        if victims.is_empty() {
+            return;
+        }
+        for pid in victims.into_iter().filter_map(|pid| i32::try_from(pid).ok().and_then(Pid::from_raw)) {
+            let _ = kill_process(pid, Signal::KILL);
+        }
+        std::thread::sleep(std::time::Duration::from_millis(2));
+    }
+}
+
+/// The dead-man's life.
+fn watch(mut scope: Scope) -> io::Result<()> {
+    // What a handler merely notes does not end us. (To ignore a signal needs unsafe code.)
+    let noted = Arc::new(AtomicBool::new(false));
+    for signal in [Signal::TERM, Signal::INT, Signal::HUP, Signal::QUIT] {
+        signal_hook::flag::register(signal.as_raw(), Arc::clone(&noted))?;
+    }
+    let stdin = io::stdin();
+    set_nonblocking(&stdin)?;
+    let timer = timerfd_create(TimerfdClockId::Boottime, TimerfdFlags::CLOEXEC | TimerfdFlags::NONBLOCK)?;
+    let mut deadline = 0;
+    loop {
+        // First what the agent said, then the clock: after a long sleep of the machine both are waiting.
+        match take_deadlines(&stdin, &mut deadline)? {
+            Said::Nothing => {}
+            Said::Something => scope.remember(),
+            Said::Goodbye => {
+                scope.kill();
+                tell("the agent is gone: killed everything");
+                std::process::exit(0);
+            }
+        }
+        if deadline != 0 && boot_time().0 >= deadline {
+            scope.kill();
+            tell("the deadline passed without a renewal: killed everything");
+            deadline = 0;
+        }
+        set_timer(&timer, deadline)?;
+        let mut waiting = [PollFd::new(&stdin, PollFlags::IN), PollFd::new(&timer, PollFlags::IN)];
+        match poll(&mut waiting, None) {
+            Ok(_) | Err(Errno::INTR) => {}
+            Err(error) => return Err(error.into()),
+        }
+    }
+}
+
+enum Said {
+    Nothing,
+    Something,
+    Goodbye,
+}
+
+/// Takes what waits in the pipe; the last deadline counts.
+fn take_deadlines(pipe: impl AsFd, deadline: &mut u64) -> io::Result<Said> {
+    let mut said = Said::Nothing;
+    let mut buffer = [0_u8; 512];
+    loop {
+        match rustix::io::read(&pipe, &mut buffer) {
+            Ok(0) => return Ok(Said::Goodbye),
+            Ok(count) => {
+                if let Some(last) = buffer[..count].as_chunks().0.last() {
+                    *deadline = u64::from_ne_bytes(*last);
+                    said = Said::Something;
+                }
+            }
+            Err(Errno::AGAIN) => return Ok(said),
+            Err(Errno::INTR) => {}
+            Err(error) => return Err(error.into()),
+        }
+    }
+}
+
+fn set_timer(timer: &OwnedFd, deadline: u64) -> io::Result<()> {
+    // All zero disarms.
+    let seconds = i64::try_from(deadline / 1_000).unwrap_or(i64::MAX);
+    let nanoseconds = i64::try_from(deadline % 1_000).unwrap_or(0) * 1_000_000;
+    let none = Timespec { tv_sec: 0, tv_nsec: 0 };
+    let at = Itimerspec { it_interval: none, it_value: Timespec { tv_sec: seconds, tv_nsec: nanoseconds } };
+    timerfd_settime(timer, TimerfdTimerFlags::ABSTIME, &at)?;
+    Ok(())
+}
+
+/// Logs after the deed, and only if that cannot block.
+fn tell(message: &str) {
+    let stderr = io::stderr();
+    let mut writable = [PollFd::new(&stderr, PollFlags::OUT)];
+    let now = Timespec { tv_sec: 0, tv_nsec: 0 };
+    if matches!(poll(&mut writable, Some(&now)), Ok(1..)) {
+        let line = format!("{{\"level\":\"ERROR\",\"target\":\"dead-man\",\"fields\":{{\"message\":\"{message}\"}}}}\n");
+        let _ = stderr.lock().write_all(line.as_bytes());
+    }
+}
+
+fn set_nonblocking(file: impl AsFd) -> io::Result<()> {
+    let flags = fcntl_getfl(&file)?;
+    fcntl_setfl(&file, flags | OFlags::NONBLOCK)?;
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_last_deadline_counts() {
+        let (read, write) = rustix::pipe::pipe().expect("a pipe");
+        set_nonblocking(&read).expect("non-blocking");
+        let mut deadline = 7;
+        assert!(matches!(take_deadlines(&read, &mut deadline), Ok(Said::Nothing)));
+        assert_eq!(deadline, 7);
+        for said in 1..=100_u64 {
+            rustix::io::write(&write, &said.to_ne_bytes()).expect("room in the pipe");
+        }
+        assert!(matches!(take_deadlines(&read, &mut deadline), Ok(Said::Something)));
+        assert_eq!(deadline, 100);
+        drop(write);
+        assert!(matches!(take_deadlines(&read, &mut deadline), Ok(Said::Goodbye)));
+    }
+
+    #[test]
+    fn boot_time_goes_on() {
+        let before = boot_time();
+        std::thread::sleep(std::time::Duration::from_millis(20));
+        assert!((20..5_000).contains(&boot_time().since(before)));
+    }
+
+    #[test]
+    fn a_whole_namespace_is_only_for_a_child_of_its_first_process() {
+        assert!(std::os::unix::process::parent_id() == 1 || Scope::parse(NAMESPACE).is_none());
     }
 }

@@ -5,6 +5,8 @@ mod supervisor;
 mod tool;
 
 pub use proc_fs::{ProcessInfo, descendants, postgres_processes, processes};
+pub(crate) use proc_fs::descendants_among;
+pub(crate) use supervisor::wait_for;
 pub use supervisor::{Exit, Running, Supervisor};
 pub use tool::Output;
 
