@@ -24,6 +24,9 @@ pub const PAUSE_IMAGE: &str = "localhost/cdb/pause:1";
 /// Debian's release of [`BASE_IMAGE`].
 const RELEASE: &str = "trixie";
 
+/// Where buildah keeps what users build; it leaves a mount there, too.
+const USERS_STORE: &str = "/var/lib/containers/storage";
+
 /// How long a build may take: packages are downloaded.
 const BUILD_LIMIT: Duration = Duration::from_secs(30 * 60);
 
@@ -54,6 +57,9 @@ fn run_store() -> PathBuf {
 /// # Errors
 /// When the build fails.
 pub async fn build(containerfile: &Path, context: &Path, image: &str) -> Result<()> {
+    if !exists(BASE_IMAGE).await {
+        step("making the Debian base image", build_base()).await?;
+    }
     let tool = buildah()
         .words("bud --isolation chroot --network host --pull-never --layers=false -t")
         .arg(image)
@@ -72,6 +78,7 @@ pub async fn build(containerfile: &Path, context: &Path, image: &str) -> Result<
 /// When neither store has it.
 pub async fn export(image: &str, archive: &Path) -> Result<()> {
     let ours = exists(image).await;
+    let mounted_before = mounts::all()?.iter().any(|m| m.point.starts_with(USERS_STORE));
     let tool = if ours {
         buildah()
     } else {
@@ -85,6 +92,9 @@ pub async fn export(image: &str, archive: &Path) -> Result<()> {
         .run()
         .await;
     tidy().await?;
+    if !mounted_before {
+        mounts::unmount_below(Path::new(USERS_STORE)).await?;
+    }
     push.with_context(|| format!("export {image}; build it first, with `buildah bud -t {image}` for example"))?;
     Ok(())
 }
@@ -96,9 +106,6 @@ pub async fn export(image: &str, archive: &Path) -> Result<()> {
 pub async fn build_all(programs: &Programs) -> Result<()> {
     // Half-built containers of builds that were killed; there mostly are none.
     let _ = buildah().words("rm --all").run().await;
-    if !exists(BASE_IMAGE).await {
-        step("making the Debian base image", build_base()).await?;
-    }
     let containerfile = postgres_containerfile();
     let context = containerfile.parent().context("find the image's directory")?;
     build(&containerfile, context, POSTGRES_IMAGE).await?;

@@ -111,12 +111,6 @@ impl Paths {
     }
 }
 
-/// The parent of all instances' run directories.
-#[must_use]
-pub fn run_root() -> &'static Path {
-    Path::new(RUN)
-}
-
 /// The parent of all instances' state directories.
 #[must_use]
 pub fn state_root() -> &'static Path {

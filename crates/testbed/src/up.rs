@@ -45,7 +45,8 @@ impl Testbed {
         let testbed = Self::new(&options)?;
         let _lock = Lock::instance(&testbed.paths).await?;
         let found = State::load(&testbed.paths)?;
-        if found.map_or(Ok(false), |state| keep(&state, &options))? {
+        if found.as_ref().map_or(Ok(false), |state| keep(state, &options))? {
+            tell_if_outdated(found.as_ref())?;
             ensure!(
                 testbed.api_is_ready(ANSWER_LIMIT).await,
                 "the testbed runs but its API server does not answer; if no test stopped it, \
@@ -95,6 +96,16 @@ fn keep(state: &State, options: &Options) -> Result<bool> {
         state.options.nodes
     );
     Ok(true)
+}
+
+/// Says so when the running testbed was made from other sources than these.
+fn tell_if_outdated(state: Option<&State>) -> Result<()> {
+    let programs = Programs::locate()?;
+    let now = [programs.kubebox.clone(), Template::locate(&programs)?.dir().to_owned()];
+    if state.is_some_and(|state| state.uses != now) {
+        say("it was started from other sources than these: `cargo xtask testbed down` and `up` brings their changes");
+    }
+    Ok(())
 }
 
 /// Makes what is slow to make and outlives the testbed.

@@ -46,6 +46,7 @@ async fn live(options: &Options) -> Result<()> {
     let (testbed, _) = Testbed::up(options.clone()).await?;
     found_running(options).await?;
     let client = testbed.client().await?;
+    load_image(&testbed, &client).await?;
     run_pod(&client).await?;
     grow_volume(&client).await?;
     freeze_and_thaw(&testbed).await?;
@@ -92,6 +93,39 @@ async fn found_running(options: &Options) -> Result<()> {
         "another number of nodes was not refused"
     );
     Ok(())
+}
+
+/// An image that is built here and that no registry has.
+async fn load_image(testbed: &Testbed, client: &kube::Client) -> Result<()> {
+    const IMAGE: &str = "localhost/cdb-testbed-test/image:1";
+    let dir = testbed.state_dir().join("image");
+    std::fs::create_dir_all(&dir)?;
+    let containerfile = dir.join("Containerfile");
+    std::fs::write(
+        &containerfile,
+        format!("FROM {}\nCOPY Containerfile /here\n", testbed::BASE_IMAGE),
+    )?;
+    Testbed::build_image(&containerfile, &dir, IMAGE).await?;
+    testbed.load_image(IMAGE).await?;
+    testbed.tag_image(IMAGE, "localhost/cdb-testbed-test/image:2").await?;
+    let pods: Api<Pod> = Api::default_namespaced(client.clone());
+    let pod = serde_json::from_value(json!({
+        "metadata": {"name": "image"},
+        "spec": {
+            "restartPolicy": "Never",
+            "containers": [{
+                "name": "c",
+                "image": "localhost/cdb-testbed-test/image:2",
+                "command": ["test", "-f", "/here"],
+            }],
+        },
+    }))?;
+    pods.create(&PostParams::default(), &pod).await?;
+    until("the pod of the loaded image to succeed", async || {
+        let pod = pods.get("image").await?;
+        Ok(pod.status.and_then(|s| s.phase).as_deref() == Some("Succeeded"))
+    })
+    .await
 }
 
 /// A pod with a volume of its own size, as a user that is not root.
