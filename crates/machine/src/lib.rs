@@ -2,7 +2,9 @@
 //!
 //! [`protocol`] holds what members tell each other and what stands in the Lease.
 
+pub mod backoff;
 pub mod cluster;
+pub mod instance;
 pub mod lease;
 pub mod lease_object;
 pub mod protocol;

@@ -1,0 +1,130 @@
+//! The first database: made at most once per `ClusteredDatabase`, on the claim that the operator named.
+
+use super::context::{Context, Tenure};
+use super::identity::volume_is_free;
+use super::{Action, Data, Draft, Verdict};
+use crate::protocol::Epoch;
+
+/// The operator has given this volume leave to make the first database.
+pub(super) fn is_granted(context: &Context) -> bool {
+    let (Some(cluster), Some(member)) = (context.cluster(), context.member()) else {
+        return false;
+    };
+    cluster.grant.as_ref().is_some_and(|grant| {
+        grant.pod == context.observed.own.pod
+            && grant.claim_uid == member.claim_uid
+            && cluster.claim_uid.as_ref() == Some(&member.claim_uid)
+    })
+}
+
+/// No system identifier is recorded anywhere, and the Lease was read and never held.
+fn is_unmade(context: &Context) -> bool {
+    let (Some(cluster), Some(record)) = (context.cluster(), context.record()) else {
+        return false;
+    };
+    cluster.system_id.is_none()
+        && cluster.epoch.is_none_or(|epoch| epoch == Epoch(0))
+        && record.system_id.is_none()
+        && record.epoch == Epoch(0)
+        && record.release.is_none()
+        && context.tenure() == Tenure::Vacant
+}
+
+/// Throws away what an `initdb` or clone of an earlier run left unfinished. PGDATA itself is never touched.
+pub(super) fn discard_staging(context: &Context, draft: &mut Draft) -> Option<Verdict> {
+    let unfinished = matches!(context.volume()?.data, Data::Unfinished);
+    if !unfinished || context.alive() || !volume_is_free(context, draft) {
+        return None;
+    }
+    Verdict::new(
+        Action::DiscardStaging,
+        "an unfinished copy of a database lies on the volume",
+    )
+}
+
+/// Makes the first database.
+pub(super) fn initdb(context: &Context, draft: &mut Draft) -> Option<Verdict> {
+    let cluster = context.cluster()?;
+    let empty = matches!(context.volume()?.data, Data::Empty);
+    if !empty || !is_granted(context) || !is_unmade(context) || context.stop_intended() {
+        return None;
+    }
+    if context.alive() || !volume_is_free(context, draft) {
+        return None;
+    }
+    Verdict::new(
+        Action::Initdb {
+            cluster_uid: cluster.uid.clone(),
+        },
+        "the operator granted the bootstrap to this volume",
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::fixtures::*;
+    use super::super::*;
+    use crate::protocol::Epoch;
+    use crate::timing::BootTime;
+
+    fn decided(observed: &Observed) -> Decision {
+        decide(observed, &Memo::default(), BootTime(1_000))
+    }
+
+    #[test]
+    fn the_grant_for_this_claim_starts_initdb() {
+        assert_eq!(
+            decided(&granted()).action,
+            Action::Initdb {
+                cluster_uid: CLUSTER_UID.to_owned()
+            }
+        );
+    }
+
+    #[test]
+    fn without_every_proof_there_is_no_initdb() {
+        let spoil: [fn(&mut Observed); 14] = [
+            |o| cluster(o).grant = None,
+            |o| cluster(o).grant.as_mut().unwrap().pod = "orders-1".to_owned(),
+            |o| cluster(o).grant.as_mut().unwrap().claim_uid = "other".to_owned(),
+            |o| cluster(o).system_id = Some(SYSTEM_ID.to_owned()),
+            |o| cluster(o).epoch = Some(Epoch(1)),
+            |o| cluster(o).stop = true,
+            |o| record(o).system_id = Some(SYSTEM_ID.to_owned()),
+            |o| record(o).epoch = Epoch(1),
+            |o| hold_by(o, other_holder(), 1),
+            |o| o.lease.record = Reading::Missing,
+            |o| o.lease.record = Reading::Unknown,
+            |o| volume(o).data = Data::Unknown,
+            |o| o.volume = Reading::Unknown,
+            |o| o.tasks.volume.running = Some(Work::Initdb),
+        ];
+        for (index, spoil) in spoil.iter().enumerate() {
+            let mut observed = granted();
+            spoil(&mut observed);
+            assert_ne!(decided(&observed).rule, "initdb", "{index}");
+        }
+    }
+
+    #[test]
+    fn an_unfinished_try_is_discarded_first() {
+        let mut observed = granted();
+        volume(&mut observed).data = Data::Unfinished;
+        assert_eq!(decided(&observed).action, Action::DiscardStaging);
+    }
+
+    #[test]
+    fn a_failed_initdb_is_repeated_with_growing_distance() {
+        let mut observed = granted();
+        observed.tasks.volume = Task {
+            failures: 3,
+            ended: BootTime(900),
+            ..Task::default()
+        };
+        let decision = decided(&observed);
+        assert_eq!(
+            (&decision.action, decision.wake),
+            (&Action::Wait, Some(BootTime(1_700)))
+        );
+    }
+}

@@ -1,0 +1,185 @@
+//! What the rules ask of what is observed.
+
+use super::observed::*;
+use crate::protocol::{Epoch, HolderRecord, Incarnation, LeaseRecord};
+use crate::timing::{BootTime, Timing};
+
+/// What is observed, and the questions that several rules ask of it.
+pub(super) struct Context<'a> {
+    pub observed: &'a Observed,
+    pub now: BootTime,
+}
+
+/// How this run stands to the lease.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Tenure<'a> {
+    /// It holds it now.
+    Held {
+        /// The epoch.
+        epoch: Epoch,
+        /// PostgreSQL must be stopped from this time on, unless the lease is renewed before.
+        until: BootTime,
+    },
+    /// The Lease names it, but too long ago (or in an epoch) for it to rely on that before it has renewed.
+    Lapsed,
+    /// The Lease names an earlier run on the same volume.
+    OwnBefore(&'a HolderRecord),
+    /// The Lease names another member.
+    Other(&'a HolderRecord),
+    /// The Lease names nobody.
+    Vacant,
+    /// The Lease cannot be read, is missing, or is older than what the cluster's status has seen.
+    Unknown,
+}
+
+impl<'a> Context<'a> {
+    pub fn new(observed: &'a Observed, now: BootTime) -> Self {
+        Self { observed, now }
+    }
+
+    pub fn cluster(&self) -> Option<&'a ClusterView> {
+        self.observed.cluster.is()
+    }
+    pub fn record(&self) -> Option<&'a LeaseRecord> {
+        self.observed.lease.record.is()
+    }
+    pub fn volume(&self) -> Option<&'a VolumeView> {
+        self.observed.volume.is()
+    }
+    pub fn member(&self) -> Option<&'a Member> {
+        self.volume()?.member.as_ref()
+    }
+    pub fn database(&self) -> Option<&'a Database> {
+        match &self.volume()?.data {
+            Data::Present(database) => Some(database),
+            Data::Unknown | Data::Empty | Data::Unfinished => None,
+        }
+    }
+    pub fn tasks(&self) -> &'a Tasks {
+        &self.observed.tasks
+    }
+    /// The times in force; the default ones as long as the cluster has not been read.
+    pub fn timing(&self) -> Timing {
+        self.cluster().map_or(Timing::DEFAULT, |cluster| cluster.timing)
+    }
+    pub fn incarnation(&self) -> Option<Incarnation> {
+        let own = &self.observed.own;
+        Some(Incarnation {
+            pod: own.pod.clone(),
+            pod_uid: own.pod_uid.clone(),
+            run: own.run.clone(),
+            member: self.member()?.id.clone(),
+        })
+    }
+
+    /// When PostgreSQL must be stopped, by the last successful write of the Lease.
+    pub fn fence_at(&self) -> Option<BootTime> {
+        let confirmed = self.observed.lease.confirmed?;
+        Some(confirmed.sent.plus(confirmed.timing.fence.min(self.timing().fence)))
+    }
+
+    /// How this run stands to the lease (protocol.md; design §4).
+    pub fn tenure(&self) -> Tenure<'a> {
+        let until = self.fence_at().filter(|until| self.now < *until);
+        let confirmed = self.observed.lease.confirmed.map(|confirmed| confirmed.epoch);
+        let record = match &self.observed.lease.record {
+            Reading::Is(record) => record,
+            Reading::Missing | Reading::Unknown => {
+                return match (confirmed, until) {
+                    (Some(epoch), Some(until)) => Tenure::Held { epoch, until },
+                    _ => Tenure::Unknown,
+                };
+            }
+        };
+        let Some(holder) = &record.holder else {
+            return Tenure::Vacant;
+        };
+        if self.is_own_member(holder) && self.is_this_run(holder) {
+            return match until {
+                Some(until) if confirmed == Some(record.epoch) => Tenure::Held {
+                    epoch: record.epoch,
+                    until,
+                },
+                _ => Tenure::Lapsed,
+            };
+        }
+        if self.is_own_member(holder) {
+            Tenure::OwnBefore(holder)
+        } else {
+            Tenure::Other(holder)
+        }
+    }
+    pub fn held(&self) -> Option<(Epoch, BootTime)> {
+        match self.tenure() {
+            Tenure::Held { epoch, until } => Some((epoch, until)),
+            Tenure::Lapsed | Tenure::OwnBefore(_) | Tenure::Other(_) | Tenure::Vacant | Tenure::Unknown => None,
+        }
+    }
+    pub fn is_own_pod(&self, holder: &HolderRecord) -> bool {
+        holder.incarnation.pod_uid == self.observed.own.pod_uid
+    }
+    fn is_this_run(&self, holder: &HolderRecord) -> bool {
+        self.is_own_pod(holder) && holder.incarnation.run == self.observed.own.run
+    }
+    fn is_own_member(&self, holder: &HolderRecord) -> bool {
+        self.member()
+            .is_some_and(|member| member.id == holder.incarnation.member)
+    }
+    /// The data of this member was the last to be written: only it may take the lease (until elections exist).
+    pub fn was_last_holder(&self) -> bool {
+        let Some(record) = self.record() else { return false };
+        match (&record.holder, &record.release) {
+            (Some(holder), _) => self.is_own_member(holder),
+            (None, Some(release)) => self.member().is_some_and(|member| member.id == release.member),
+            (None, None) => false,
+        }
+    }
+    /// The holder has not been heard of, through the Lease, for its whole duration.
+    pub fn expires_at(&self) -> Option<BootTime> {
+        let duration = self.record()?.duration.max(self.timing().lease);
+        Some(self.observed.lease.changed.plus(duration))
+    }
+    /// The data belongs to this cluster: its system identifier is the one that the Lease records.
+    pub fn is_our_data(&self) -> bool {
+        match (
+            self.database(),
+            self.record().and_then(|record| record.system_id.as_ref()),
+        ) {
+            (Some(database), Some(system_id)) => database.system_id == *system_id,
+            _ => false,
+        }
+    }
+
+    pub fn running(&self) -> Option<Mode> {
+        match self.observed.postgres.process {
+            Process::Running { mode } => Some(mode),
+            Process::Stopped { .. } => None,
+        }
+    }
+    pub fn starting(&self) -> Option<Mode> {
+        match self.tasks().start.running? {
+            Work::StartPrimary => Some(Mode::Primary),
+            _ => Some(Mode::Standby),
+        }
+    }
+    /// Some process of PostgreSQL lives, or may be about to.
+    pub fn alive(&self) -> bool {
+        self.running().is_some() || self.starting().is_some() || self.observed.postgres.strays > 0
+    }
+    /// Something may write here, or be about to.
+    pub fn writable(&self) -> bool {
+        self.running() == Some(Mode::Primary) || self.starting() == Some(Mode::Primary)
+    }
+    /// Nothing of PostgreSQL lives and nothing works on the volume.
+    pub fn at_rest(&self) -> bool {
+        !self.alive() && self.tasks().volume.running.is_none()
+    }
+    /// PostgreSQL serves writes: it runs as primary and has left recovery.
+    pub fn serving(&self) -> bool {
+        self.running() == Some(Mode::Primary) && self.observed.postgres.answer.is_some_and(|answer| !answer.in_recovery)
+    }
+    /// All instances are to be stopped.
+    pub fn stop_intended(&self) -> bool {
+        self.cluster().is_some_and(|cluster| cluster.stop)
+    }
+}

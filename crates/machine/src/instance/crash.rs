@@ -1,0 +1,165 @@
+//! PostgreSQL ended by itself: what is left of it is killed, and it is started again, soon at first.
+
+use super::context::Context;
+use super::{Action, Draft, Memo, Observed, Process, Stop, Stopping, Verdict};
+
+/// A PostgreSQL that ran this long (in milliseconds) before it ended starts a new count.
+const STABLE: u64 = 60_000;
+/// Distance between the second and the third start, in milliseconds; doubles. The first restart is immediate: one crash
+/// says nothing about the next, and every millisecond is an outage.
+const FIRST_BACKOFF: u64 = 200;
+/// Longest distance, in milliseconds.
+const LONGEST_BACKOFF: u64 = 10_000;
+/// Distance between repeated kills, in milliseconds.
+const KILL_AGAIN: u64 = 100;
+/// Longest wait between failed starts, in milliseconds.
+const START_RETRY: u64 = 5_000;
+/// So many ends in a row are reported as a fault.
+const MANY: u32 = 3;
+
+/// Counts an end of PostgreSQL that is not counted yet.
+pub(super) fn count(observed: &Observed, mut memo: Memo) -> Memo {
+    let Process::Stopped { exit: Some(exit) } = observed.postgres.process else {
+        return memo;
+    };
+    if memo.last_exit == Some(exit.at) {
+        return memo;
+    }
+    memo.last_exit = Some(exit.at);
+    memo.crashes = match (exit.asked, exit.ran >= STABLE) {
+        (true, _) => 0,
+        (false, true) => 1,
+        (false, false) => memo.crashes.saturating_add(1),
+    };
+    memo
+}
+
+/// Kills PostgreSQL processes that have outlived their postmaster: they may still write, and hold the shared memory.
+pub(super) fn kill_strays(context: &Context, draft: &mut Draft) -> Option<Verdict> {
+    let orphaned = context.running().is_none() && context.starting().is_none() && context.observed.postgres.strays > 0;
+    // initdb and a clone run PostgreSQL of their own.
+    if !orphaned || context.tasks().volume.running.is_some() {
+        return None;
+    }
+    if let Some(stopping) = draft.memo.stopping.filter(|stopping| stopping.stop == Stop::Kill) {
+        let next = stopping.since.plus(KILL_AGAIN);
+        if context.now < next {
+            draft.wake(next);
+            return None;
+        }
+    }
+    draft.memo.stopping = Some(Stopping {
+        stop: Stop::Kill,
+        since: context.now,
+    });
+    draft.wake(context.now.plus(KILL_AGAIN));
+    Verdict::new(
+        Action::Stop(Stop::Kill),
+        "PostgreSQL processes have outlived their postmaster",
+    )
+}
+
+/// PostgreSQL may be started now.
+pub(super) fn may_start(context: &Context, draft: &mut Draft) -> bool {
+    if !context.at_rest() {
+        return false;
+    }
+    let Some(free) = context.tasks().start.free_at(START_RETRY) else {
+        return false;
+    };
+    let backoff = match draft.memo.crashes {
+        0 | 1 => 0,
+        crashes => (FIRST_BACKOFF << (crashes - 2).min(16)).min(LONGEST_BACKOFF),
+    };
+    let at = draft.memo.last_exit.map_or(free, |exit| free.max(exit.plus(backoff)));
+    if context.now < at {
+        draft.wake(at);
+        return false;
+    }
+    true
+}
+
+/// PostgreSQL does not stay up, in words.
+pub(super) fn fault(memo: &Memo) -> Option<String> {
+    (memo.crashes >= MANY).then(|| {
+        format!(
+            "PostgreSQL ended by itself {} times in a row, soon after its start",
+            memo.crashes
+        )
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::fixtures::*;
+    use super::super::*;
+    use crate::timing::BootTime;
+
+    fn crashed(at: u64, ran: u64) -> Observed {
+        let mut observed = primary();
+        observed.postgres.process = Process::Stopped {
+            exit: Some(Exit {
+                at: BootTime(at),
+                ran,
+                asked: false,
+            }),
+        };
+        observed.postgres.answer = None;
+        observed.tasks.lease.running = Some(Work::WriteLease);
+        observed
+    }
+
+    #[test]
+    fn a_killed_postmaster_is_restarted_at_once_when_its_children_are_gone() {
+        let mut observed = crashed(1_500, 90_000);
+        observed.postgres.strays = 3;
+        let killed = decide(&observed, &Memo::default(), BootTime(1_500));
+        assert_eq!(killed.action, Action::Stop(Stop::Kill));
+        assert_eq!(decide(&observed, &killed.memo, BootTime(1_510)).action, Action::Wait);
+        observed.postgres.strays = 0;
+        let started = decide(&observed, &killed.memo, BootTime(1_510));
+        assert!(matches!(started.action, Action::StartPrimary { .. }), "{started:?}");
+    }
+
+    #[test]
+    fn repeated_crashes_are_spaced_out() {
+        let mut memo = Memo::default();
+        let waits: Vec<u64> = (1..=9)
+            .map(|crash| {
+                let at = crash * 20_000;
+                let mut observed = crashed(at, 100);
+                observed.lease.confirmed = Some(Confirmed {
+                    sent: BootTime(at),
+                    ..observed.lease.confirmed.unwrap()
+                });
+                let decision = decide(&observed, &memo, BootTime(at));
+                memo = decision.memo;
+                match decision.action {
+                    Action::StartPrimary { .. } => 0,
+                    _ => decision.wake.unwrap().since(BootTime(at)),
+                }
+            })
+            .collect();
+        assert_eq!(waits[..5], [0, 200, 400, 800, 1_600]);
+        assert!(waits[5..].iter().all(|wait| *wait <= 10_000));
+    }
+
+    #[test]
+    fn a_stop_that_was_asked_for_is_no_crash() {
+        let mut observed = crashed(1_500, 100);
+        observed.postgres.process = Process::Stopped {
+            exit: Some(Exit {
+                at: BootTime(1_500),
+                ran: 100,
+                asked: true,
+            }),
+        };
+        let memo = Memo {
+            crashes: 7,
+            ..Memo::default()
+        };
+        let decision = decide(&observed, &memo, BootTime(1_500));
+        assert!(matches!(decision.action, Action::StartPrimary { .. }));
+        assert_eq!(decision.memo.crashes, 0);
+    }
+}

@@ -1,0 +1,153 @@
+//! The clock fence: a holder whose lease ran out, or went elsewhere, has stopped PostgreSQL before anybody may take it.
+
+use super::context::{Context, Tenure};
+use super::{Action, Draft, Stop, Stopping, Verdict};
+use crate::timing::{BootTime, Timing};
+
+/// Part of the kill budget after which SIGQUIT is followed by SIGKILL. Backends answer SIGQUIT in milliseconds unless
+/// they hang in the kernel, where nothing helps but SIGKILL.
+const QUIT_PERCENT: u64 = 50;
+/// Part of the kill budget after which the dead-man acts by itself. The rest is for the kernel to tear down the processes.
+const DEAD_MAN_PERCENT: u64 = 75;
+/// Distance between repeated SIGKILLs, in milliseconds.
+const KILL_AGAIN: u64 = 100;
+
+/// Stops whatever may write without the lease: SIGQUIT, then SIGKILL, whatever else is in flight.
+pub(super) fn fence(context: &Context, draft: &mut Draft) -> Option<Verdict> {
+    if !context.writable() {
+        return None;
+    }
+    let because = match context.tenure() {
+        Tenure::Held { .. } => return None,
+        Tenure::Lapsed | Tenure::Unknown => "the lease was not renewed in time: PostgreSQL is stopped at once",
+        Tenure::Other(_) => "another member holds the lease: PostgreSQL is stopped at once",
+        Tenure::OwnBefore(_) => "the Lease names another run on this volume: PostgreSQL is stopped at once",
+        Tenure::Vacant => "the Lease names no holder: PostgreSQL is stopped at once",
+    };
+    let now = context.now;
+    let quit = draft.memo.stopping.filter(|stopping| stopping.stop >= Stop::Immediate);
+    let stop = match quit {
+        None => Stop::Immediate,
+        Some(stopping) => {
+            let patience = match stopping.stop {
+                Stop::Kill => KILL_AGAIN,
+                Stop::Fast | Stop::Immediate => context.timing().kill * QUIT_PERCENT / 100,
+            };
+            let next = stopping.since.plus(patience);
+            if now < next {
+                draft.wake(next);
+                return None;
+            }
+            Stop::Kill
+        }
+    };
+    draft.memo.stopping = Some(Stopping { stop, since: now });
+    draft.wake(now.plus(KILL_AGAIN));
+    Verdict::new(Action::Stop(stop), because)
+}
+
+/// When the dead-man must act: as long as something may write here, or is about to.
+pub(super) fn dead_man(context: &Context, action: &Action) -> Option<BootTime> {
+    let about_to_write = context.writable() || matches!(action, Action::StartPrimary { .. });
+    let deadline = || {
+        context
+            .fence_at()
+            .unwrap_or(context.now)
+            .plus(dead_man_delay(context.timing()))
+    };
+    about_to_write.then(deadline)
+}
+
+/// From the fence deadline to the moment when the dead-man acts, in milliseconds.
+pub fn dead_man_delay(timing: Timing) -> u64 {
+    timing.kill * DEAD_MAN_PERCENT / 100
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::fixtures::*;
+    use super::super::*;
+    use super::*;
+
+    #[test]
+    fn past_the_deadline_everything_stops_and_then_is_killed() {
+        let observed = primary();
+        let at = BootTime(FENCE);
+        let first = decide(&observed, &Memo::default(), at);
+        assert_eq!((first.rule, &first.action), ("fence", &Action::Stop(Stop::Immediate)));
+        let second = decide(&observed, &first.memo, at.plus(700));
+        assert_ne!(second.rule, "fence");
+        let third = decide(&observed, &first.memo, at.plus(750));
+        assert_eq!(third.action, Action::Stop(Stop::Kill));
+        let fourth = decide(&observed, &third.memo, at.plus(860));
+        assert_eq!(fourth.action, Action::Stop(Stop::Kill));
+    }
+
+    #[test]
+    fn a_millisecond_before_the_deadline_nothing_stops() {
+        let decision = decide(&primary(), &Memo::default(), BootTime(FENCE - 1));
+        assert_eq!(decision.rule, "renew");
+        assert_eq!(decision.wake, Some(BootTime(FENCE)));
+    }
+
+    #[test]
+    fn another_holder_fences_at_once_whatever_is_in_flight() {
+        for work in [Work::WriteLease, Work::Route, Work::Configure] {
+            let mut observed = primary();
+            hold_by(&mut observed, other_holder(), 2);
+            observed.tasks.lease.running = Some(work);
+            observed.terminating = true;
+            let decision = decide(&observed, &Memo::default(), BootTime(1_100));
+            assert_eq!(
+                (decision.rule, &decision.action),
+                ("fence", &Action::Stop(Stop::Immediate))
+            );
+        }
+    }
+
+    #[test]
+    fn a_higher_epoch_fences_even_with_this_run_as_holder() {
+        let mut observed = primary();
+        record(&mut observed).epoch = crate::protocol::Epoch(9);
+        assert_eq!(decide(&observed, &Memo::default(), BootTime(1_100)).rule, "fence");
+    }
+
+    #[test]
+    fn a_missing_lease_fences_at_the_deadline_and_not_before() {
+        let mut observed = primary();
+        observed.lease.record = Reading::Missing;
+        assert_ne!(decide(&observed, &Memo::default(), BootTime(FENCE - 1)).rule, "fence");
+        assert_eq!(decide(&observed, &Memo::default(), BootTime(FENCE)).rule, "fence");
+    }
+
+    #[test]
+    fn a_start_in_flight_is_fenced_too() {
+        let mut observed = primary();
+        observed.postgres.process = Process::Stopped { exit: None };
+        observed.tasks.start.running = Some(Work::StartPrimary);
+        assert_eq!(decide(&observed, &Memo::default(), BootTime(FENCE)).rule, "fence");
+    }
+
+    #[test]
+    fn the_dead_man_acts_within_the_kill_budget() {
+        let decision = decide(&primary(), &Memo::default(), BootTime(1_100));
+        assert_eq!(decision.dead_man, Some(BootTime(FENCE + 1_125)));
+        assert_eq!(decide(&standby(), &Memo::default(), BootTime(1_100)).dead_man, None);
+    }
+
+    #[test]
+    fn a_fast_stop_does_not_delay_the_fence() {
+        let stopping = Stopping {
+            stop: Stop::Fast,
+            since: BootTime(FENCE - 1),
+        };
+        let memo = Memo {
+            stopping: Some(stopping),
+            ..Memo::default()
+        };
+        assert_eq!(
+            decide(&primary(), &memo, BootTime(FENCE)).action,
+            Action::Stop(Stop::Immediate)
+        );
+    }
+}

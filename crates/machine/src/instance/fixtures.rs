@@ -1,0 +1,329 @@
+//! Situations for tests: three members of `orders`, of which `orders-0` is this one.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use api::status::BootstrapGrant;
+
+use super::*;
+use crate::protocol::{
+    Epoch, HolderRecord, Incarnation, LeaseRecord, Lsn, MemberId, MemberReport, MemberState, Position, Timeline,
+};
+use crate::timing::Timing;
+
+pub(super) const CLUSTER_UID: &str = "c0ffee";
+pub(super) const CLAIM: &str = "aaaa0000-1111";
+pub(super) const SYSTEM_ID: &str = "7411111111111111111";
+pub(super) const SETTINGS: &str = "cbf29ce484222325";
+/// When the holder of [`primary`] is fenced: it has renewed at 1 s.
+pub(super) const FENCE: u64 = 1_000 + Timing::DEFAULT.fence;
+
+fn id(ordinal: u32) -> MemberId {
+    let claim = if ordinal == 0 { CLAIM } else { "bbbb0000-2222" };
+    MemberId::new(ordinal, claim, ordinal)
+}
+
+fn member() -> Member {
+    Member {
+        id: id(0),
+        claim_uid: CLAIM.to_owned(),
+        public_key: "key".to_owned(),
+        certificate: Some("pem".to_owned()),
+    }
+}
+
+pub(super) fn position() -> Position {
+    Position {
+        timeline: Timeline(1),
+        lsn: Lsn(0x100),
+    }
+}
+
+/// A pod with a new volume; the Lease was just made.
+pub(super) fn blank() -> Observed {
+    Observed {
+        own: Own {
+            pod: "orders-0".to_owned(),
+            ordinal: 0,
+            pod_uid: "pod-0".to_owned(),
+            run: "run-1".to_owned(),
+            address: "10.0.0.1".to_owned(),
+            agent_version: "0.1.0".to_owned(),
+        },
+        cluster: Reading::Is(ClusterView {
+            uid: CLUSTER_UID.to_owned(),
+            replicas: 3,
+            timing: Timing::DEFAULT,
+            settings: SETTINGS.to_owned(),
+            system_id: None,
+            epoch: None,
+            claim_uid: Some(CLAIM.to_owned()),
+            certificate: None,
+            grant: None,
+            restart: None,
+            stop: false,
+        }),
+        lease: LeaseView {
+            record: Reading::Is(LeaseRecord {
+                version: "7".to_owned(),
+                uid: "lease".to_owned(),
+                holder: None,
+                renewal: None,
+                duration: 0,
+                epoch: Epoch(0),
+                system_id: None,
+                release: None,
+                members: BTreeMap::new(),
+                positions: BTreeMap::new(),
+            }),
+            changed: BootTime(0),
+            confirmed: None,
+        },
+        volume: Reading::Is(VolumeView {
+            member: None,
+            made_for: None,
+            data: Data::Empty,
+            read: BootTime(900),
+        }),
+        postgres: stopped(),
+        peers: BTreeMap::new(),
+        admitted: BTreeSet::new(),
+        route: None,
+        reply: None,
+        tasks: Tasks::default(),
+        terminating: false,
+    }
+}
+
+pub(super) fn stopped() -> PostgresView {
+    PostgresView {
+        process: Process::Stopped { exit: None },
+        strays: 0,
+        configured: None,
+        refused: None,
+        good_settings: SETTINGS.to_owned(),
+        answer: None,
+        streamed: false,
+        version: None,
+    }
+}
+
+/// The bootstrap is granted to this volume.
+pub(super) fn granted() -> Observed {
+    let mut observed = blank();
+    volume(&mut observed).member = Some(Member {
+        certificate: None,
+        ..member()
+    });
+    cluster(&mut observed).grant = Some(BootstrapGrant {
+        pod: "orders-0".to_owned(),
+        claim_uid: CLAIM.to_owned(),
+    });
+    observed
+}
+
+/// `initdb` is done.
+pub(super) fn made_first() -> Observed {
+    let mut observed = granted();
+    volume(&mut observed).made_for = Some(CLUSTER_UID.to_owned());
+    volume(&mut observed).data = Data::Present(database());
+    observed
+}
+
+fn database() -> Database {
+    Database {
+        system_id: SYSTEM_ID.to_owned(),
+        timeline: Timeline(1),
+        checkpoint: Lsn(0x100),
+        clean: true,
+    }
+}
+
+/// This member serves writes; it renewed at 1 s.
+pub(super) fn primary() -> Observed {
+    let mut observed = made_first();
+    volume(&mut observed).member = Some(member());
+    cluster(&mut observed).system_id = Some(SYSTEM_ID.to_owned());
+    cluster(&mut observed).epoch = Some(Epoch(1));
+    observed.postgres = PostgresView {
+        process: Process::Running { mode: Mode::Primary },
+        configured: Some(Configured {
+            settings: SETTINGS.to_owned(),
+            upstream: None,
+        }),
+        answer: Some(Answer {
+            in_recovery: false,
+            position: Some(position()),
+            streaming: false,
+            pending_restart: false,
+            lowers_limits: false,
+        }),
+        ..stopped()
+    };
+    let report = MemberReport {
+        pod_uid: "pod-1".to_owned(),
+        member: id(1),
+        address: "10.0.0.2".to_owned(),
+        state: MemberState::Streaming,
+        settings: SETTINGS.to_owned(),
+        pending_restart: false,
+        lowers_limits: false,
+        settings_error: None,
+        public_key: None,
+        server_version: None,
+        agent_version: "0.1.0".to_owned(),
+        fault: None,
+    };
+    let peer = Peer {
+        report: report.clone(),
+        position: Some(position()),
+        heard: BootTime(1_000),
+    };
+    observed.peers = BTreeMap::from([("orders-1".to_owned(), peer)]);
+    observed.admitted = BTreeSet::from([id(1)]);
+    observed.route = Some(Route {
+        address: "10.0.0.1".to_owned(),
+        epoch: Epoch(1),
+    });
+    observed.lease.confirmed = Some(Confirmed {
+        epoch: Epoch(1),
+        sent: BootTime(1_000),
+        timing: Timing::DEFAULT,
+    });
+    let incarnation = Incarnation {
+        pod: "orders-0".to_owned(),
+        pod_uid: "pod-0".to_owned(),
+        run: "run-1".to_owned(),
+        member: id(0),
+    };
+    let holder = HolderRecord {
+        incarnation,
+        address: "10.0.0.1".to_owned(),
+        timeline: Some(Timeline(1)),
+        serving: true,
+    };
+    hold_by(&mut observed, holder, 1);
+    let own = status(&observed);
+    record(&mut observed).members = BTreeMap::from([("orders-0".to_owned(), own), ("orders-1".to_owned(), report)]);
+    observed
+}
+
+fn status(observed: &Observed) -> MemberReport {
+    report::status(observed, &Memo::default(), BootTime(1_100))
+        .expect("a member")
+        .report
+}
+
+/// What a primary's agent remembers after its first decisions.
+pub(super) fn settled() -> Memo {
+    Memo {
+        kept: Some(BTreeSet::from([id(0), id(1)])),
+        holding_since: Some(BootTime(0)),
+        ..Memo::default()
+    }
+}
+
+/// A new container in the pod of [`primary`], before its first decision.
+pub(super) fn restarted() -> Observed {
+    let mut observed = primary();
+    observed.own.run = "run-2".to_owned();
+    observed.postgres = stopped();
+    observed.lease.confirmed = None;
+    observed.peers.clear();
+    observed.route = None;
+    observed
+}
+
+pub(super) fn other_holder() -> HolderRecord {
+    let incarnation = Incarnation {
+        pod: "orders-1".to_owned(),
+        pod_uid: "pod-1".to_owned(),
+        run: "run-9".to_owned(),
+        member: id(1),
+    };
+    HolderRecord {
+        incarnation,
+        address: "10.0.0.2".to_owned(),
+        timeline: Some(Timeline(1)),
+        serving: true,
+    }
+}
+
+/// This member streams from `orders-1`; it reported at 1 s.
+pub(super) fn standby() -> Observed {
+    let mut observed = primary();
+    cluster(&mut observed).grant = None;
+    hold_by(&mut observed, other_holder(), 1);
+    observed.lease.confirmed = None;
+    observed.peers.clear();
+    observed.admitted.clear();
+    volume(&mut observed).made_for = None;
+    observed.postgres = PostgresView {
+        process: Process::Running { mode: Mode::Standby },
+        configured: Some(Configured {
+            settings: SETTINGS.to_owned(),
+            upstream: Some("10.0.0.2".to_owned()),
+        }),
+        answer: Some(Answer {
+            in_recovery: true,
+            position: Some(position()),
+            streaming: true,
+            pending_restart: false,
+            lowers_limits: false,
+        }),
+        streamed: true,
+        ..stopped()
+    };
+    answered(observed)
+}
+
+/// An empty member, admitted by `orders-1` at 1 s and certified.
+pub(super) fn cloning() -> Observed {
+    let mut observed = standby();
+    observed.postgres = stopped();
+    volume(&mut observed).data = Data::Empty;
+    cluster(&mut observed).certificate = Some(SignedCertificate {
+        member: id(0).as_str().to_owned(),
+        pem: "pem".to_owned(),
+    });
+    answered(observed)
+}
+
+fn answered(mut observed: Observed) -> Observed {
+    let report = status(&observed);
+    observed.reply = Some(Reply {
+        epoch: Epoch(1),
+        admitted: true,
+        report,
+        sent: BootTime(1_000),
+    });
+    observed
+}
+
+pub(super) fn hold_by(observed: &mut Observed, holder: HolderRecord, epoch: u64) {
+    let record = record(observed);
+    record.holder = Some(holder);
+    record.epoch = Epoch(epoch);
+    record.system_id = Some(SYSTEM_ID.to_owned());
+    record.duration = Timing::DEFAULT.lease;
+}
+
+pub(super) fn cluster(observed: &mut Observed) -> &mut ClusterView {
+    match &mut observed.cluster {
+        Reading::Is(cluster) => cluster,
+        other => panic!("{other:?}"),
+    }
+}
+
+pub(super) fn record(observed: &mut Observed) -> &mut LeaseRecord {
+    match &mut observed.lease.record {
+        Reading::Is(record) => record,
+        other => panic!("{other:?}"),
+    }
+}
+
+pub(super) fn volume(observed: &mut Observed) -> &mut VolumeView {
+    match &mut observed.volume {
+        Reading::Is(volume) => volume,
+        other => panic!("{other:?}"),
+    }
+}

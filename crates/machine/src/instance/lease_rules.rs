@@ -1,0 +1,414 @@
+//! Taking and renewing the lease. Releasing it belongs to [`super::shutdown`].
+//!
+//! Until members can be elected, only the member that held the lease last takes it again: it has every acknowledged
+//! write, in every mode.
+
+use std::borrow::Cow;
+
+use super::context::{Context, Tenure};
+use super::members;
+use super::shutdown;
+use super::{Action, Draft, Process, Purpose, Verdict};
+use crate::lease_object::LeaseContent;
+use crate::protocol::{Epoch, HolderRecord, LeaseRecord, Release};
+
+/// The new content of the Lease that `record` was read from.
+pub(super) struct Write<'a> {
+    pub record: &'a LeaseRecord,
+    pub holder: Option<HolderRecord>,
+    pub epoch: Epoch,
+    pub system_id: Option<String>,
+    pub release: Option<Release>,
+    pub purpose: Purpose,
+}
+
+impl Write<'_> {
+    pub(super) fn action(self, context: &Context, draft: &mut Draft) -> Action {
+        let (reports, positions) = members::view(context, draft);
+        Action::WriteLease {
+            content: Box::new(LeaseContent {
+                uid: self.record.uid.clone(),
+                version: self.record.version.clone(),
+                holder: self.holder,
+                duration: context.timing().lease,
+                epoch: self.epoch,
+                system_id: self.system_id,
+                release: self.release,
+                members: reports,
+                positions,
+            }),
+            purpose: self.purpose,
+            timing: context.timing(),
+        }
+    }
+}
+
+/// Keeps the lease, before anything else; at once when what it says about the holder or a member has changed.
+pub(super) fn renew(context: &Context, draft: &mut Draft) -> Option<Verdict> {
+    let record = context.record()?;
+    let held = match context.tenure() {
+        Tenure::Held { .. } => true,
+        Tenure::Lapsed => false,
+        Tenure::OwnBefore(_) | Tenure::Other(_) | Tenure::Vacant | Tenure::Unknown => return None,
+    };
+    if shutdown::may_release(context) {
+        return None;
+    }
+    let timing = context.timing();
+    let sent = context.observed.lease.confirmed.map(|confirmed| confirmed.sent);
+    let due = sent.map_or(context.now, |sent| sent.plus(timing.renew));
+    let holder = holder(context, record)?;
+    let because: Cow<'static, str> = if !held {
+        "the Lease names this run, but it was not renewed in time".into()
+    } else if context.now >= due {
+        "the lease is due for renewal".into()
+    } else if record.holder.as_ref() != Some(&holder) {
+        if holder.serving {
+            "this member serves writes now"
+        } else {
+            "this member does not serve writes any more"
+        }
+        .into()
+    } else if record.duration != timing.lease {
+        "the lease's duration was changed".into()
+    } else if let Some(pod) = members::changed(context, draft) {
+        format!("{pod} has something new to tell").into()
+    } else {
+        draft.wake(due);
+        return None;
+    };
+    if !is_free(context, draft) {
+        return None;
+    }
+    let write = Write {
+        record,
+        epoch: record.epoch,
+        system_id: record.system_id.clone(),
+        release: record.release.clone(),
+        holder: Some(holder),
+        purpose: Purpose::Renew,
+    };
+    Verdict::new(write.action(context, draft), because)
+}
+
+/// Takes the lease, if this member's data was the last to be written or is the very first.
+pub(super) fn take(context: &Context, draft: &mut Draft) -> Option<Verdict> {
+    let record = context.record()?;
+    let basis = basis(context, record, draft)?;
+    let incarnation = context.incarnation()?;
+    let database = context.database()?;
+    if !is_free(context, draft) || !context.at_rest() {
+        return None;
+    }
+    let write = Write {
+        record,
+        holder: Some(HolderRecord {
+            incarnation,
+            address: context.observed.own.address.clone(),
+            timeline: None,
+            serving: false,
+        }),
+        epoch: Epoch(record.epoch.0 + 1),
+        system_id: Some(database.system_id.clone()),
+        release: None,
+        purpose: Purpose::Take,
+    };
+    Verdict::new(write.action(context, draft), basis)
+}
+
+/// Why this run may take the lease now.
+fn basis(context: &Context, record: &LeaseRecord, draft: &mut Draft) -> Option<&'static str> {
+    let cluster = context.cluster()?;
+    // A Lease behind the status is an old view of it, or was put back by somebody: either way it decides nothing.
+    if cluster.epoch.is_some_and(|seen| seen > record.epoch) {
+        return None;
+    }
+    match context.tenure() {
+        Tenure::Vacant if is_first(context, record) => Some("this volume holds the first database, made by the grant"),
+        Tenure::Vacant if context.was_last_holder() && context.is_our_data() => {
+            Some("this member released the lease itself")
+        }
+        Tenure::OwnBefore(holder) if context.is_our_data() => {
+            let fresh = context.observed.lease.confirmed.is_none();
+            if context.is_own_pod(holder) && fresh {
+                return Some("the holder was an earlier run in this pod: its processes are gone with its container");
+            }
+            let expiry = context.expires_at()?;
+            if context.now >= expiry {
+                return Some("the holder was an earlier pod on this volume, and its lease has run out");
+            }
+            draft.wake(expiry);
+            None
+        }
+        Tenure::Vacant
+        | Tenure::OwnBefore(_)
+        | Tenure::Held { .. }
+        | Tenure::Lapsed
+        | Tenure::Other(_)
+        | Tenure::Unknown => None,
+    }
+}
+
+/// The Lease was never held, nothing is recorded anywhere, and the data here was made by the grant for this cluster.
+fn is_first(context: &Context, record: &LeaseRecord) -> bool {
+    let (Some(cluster), Some(volume)) = (context.cluster(), context.volume()) else {
+        return false;
+    };
+    let untouched = record.epoch == Epoch(0) && record.system_id.is_none() && record.release.is_none();
+    let made_here = volume.made_for.as_ref() == Some(&cluster.uid);
+    untouched
+        && cluster.system_id.is_none()
+        && made_here
+        && super::bootstrap::is_granted(context)
+        && context.database().is_some()
+}
+
+/// This run, as the Lease shall describe it.
+fn holder(context: &Context, record: &LeaseRecord) -> Option<HolderRecord> {
+    let serving = context.serving();
+    let position = context.observed.postgres.answer.and_then(|answer| answer.position);
+    let timeline = position.filter(|_| serving).map(|position| position.timeline);
+    let before = record.holder.as_ref().and_then(|holder| holder.timeline);
+    Some(HolderRecord {
+        incarnation: context.incarnation()?,
+        address: context.observed.own.address.clone(),
+        timeline: timeline.or(before),
+        serving,
+    })
+}
+
+/// A write of the Lease may begin now. Failures are repeated soon: the fence deadline does not wait.
+fn is_free(context: &Context, draft: &mut Draft) -> bool {
+    let longest = context.timing().renew / 2;
+    match context.tasks().lease.free_at(longest) {
+        None => false,
+        Some(at) if context.now < at => {
+            draft.wake(at);
+            false
+        }
+        Some(_) => true,
+    }
+}
+
+/// Hands the lease back: PostgreSQL has stopped and nothing of it lives.
+pub(super) fn release(context: &Context, draft: &mut Draft) -> Option<Verdict> {
+    let record = context.record()?;
+    let member = context.member()?.id.clone();
+    if !is_free(context, draft) {
+        return None;
+    }
+    let exit = match context.observed.postgres.process {
+        Process::Stopped { exit } => exit,
+        Process::Running { .. } => return None,
+    };
+    let volume = context.volume()?;
+    if exit.is_some_and(|exit| volume.read < exit.at) {
+        return None;
+    }
+    let position = context
+        .database()
+        .filter(|database| database.clean)
+        .map(|database| crate::protocol::Position {
+            timeline: database.timeline,
+            lsn: database.checkpoint,
+        });
+    let write = Write {
+        record,
+        holder: None,
+        epoch: record.epoch,
+        system_id: record.system_id.clone(),
+        release: Some(Release { member, position }),
+        purpose: Purpose::Release,
+    };
+    Verdict::new(
+        write.action(context, draft),
+        "PostgreSQL has stopped: the lease is handed back with its last position",
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::fixtures::*;
+    use super::super::*;
+    use super::*;
+    use crate::protocol::{Lsn, Position, Timeline};
+    use crate::timing::{BootTime, Timing};
+
+    fn decided(observed: &Observed, now: u64) -> Decision {
+        decide(observed, &settled(), BootTime(now))
+    }
+
+    fn content(decision: &Decision) -> (&LeaseContent, Purpose) {
+        match &decision.action {
+            Action::WriteLease { content, purpose, .. } => (content, *purpose),
+            other => panic!("{other:?} ({})", decision.because),
+        }
+    }
+
+    #[test]
+    fn the_first_database_takes_an_untouched_lease() {
+        let decision = decided(&made_first(), 1_000);
+        let (content, purpose) = content(&decision);
+        assert_eq!((content.epoch, purpose), (Epoch(1), Purpose::Take));
+        assert_eq!(content.system_id.as_deref(), Some(SYSTEM_ID));
+    }
+
+    #[test]
+    fn the_first_take_needs_every_part_of_the_proof() {
+        let spoil: [fn(&mut Observed); 9] = [
+            |o| cluster(o).grant = None,
+            |o| cluster(o).grant.as_mut().unwrap().claim_uid = "other".to_owned(),
+            |o| cluster(o).system_id = Some(SYSTEM_ID.to_owned()),
+            |o| cluster(o).epoch = Some(Epoch(3)),
+            |o| record(o).system_id = Some(SYSTEM_ID.to_owned()),
+            |o| record(o).epoch = Epoch(1),
+            |o| volume(o).made_for = Some("other cluster".to_owned()),
+            |o| volume(o).data = Data::Unknown,
+            |o| o.lease.record = Reading::Missing,
+        ];
+        for (index, spoil) in spoil.iter().enumerate() {
+            let mut observed = made_first();
+            spoil(&mut observed);
+            assert_ne!(decided(&observed, 1_000).rule, "take", "{index}");
+        }
+    }
+
+    #[test]
+    fn a_new_run_in_the_same_pod_takes_over_at_once() {
+        let mut observed = restarted();
+        let decision = decided(&observed, 1);
+        assert_eq!(
+            (content(&decision).0.epoch, content(&decision).1),
+            (Epoch(2), Purpose::Take)
+        );
+        record(&mut observed).system_id = Some("another".to_owned());
+        assert_eq!(
+            decided(&observed, 1).action,
+            Action::Wait,
+            "never on data of another system"
+        );
+    }
+
+    #[test]
+    fn a_new_pod_on_the_volume_waits_until_the_lease_has_run_out() {
+        let mut observed = restarted();
+        observed.own.pod_uid = "new pod".to_owned();
+        observed.lease.changed = BootTime(500);
+        let early = decided(&observed, 10_499);
+        assert_eq!((&early.action, early.wake), (&Action::Wait, Some(BootTime(10_500))));
+        assert_eq!(content(&decided(&observed, 10_500)).1, Purpose::Take);
+        record(&mut observed).duration = 60_000;
+        assert_eq!(
+            decided(&observed, 10_500).action,
+            Action::Wait,
+            "the holder was promised a longer lease"
+        );
+    }
+
+    #[test]
+    fn a_run_that_once_held_the_lease_does_not_take_a_later_run_for_a_dead_one() {
+        let mut observed = restarted();
+        observed.lease.confirmed = Some(Confirmed {
+            epoch: Epoch(1),
+            sent: BootTime(0),
+            timing: Timing::DEFAULT,
+        });
+        assert_eq!(decided(&observed, 1_000).action, Action::Wait);
+    }
+
+    #[test]
+    fn only_the_member_that_released_takes_a_released_lease() {
+        let mut observed = restarted();
+        let member = volume(&mut observed).member.as_ref().unwrap().id.clone();
+        record(&mut observed).holder = None;
+        record(&mut observed).release = Some(Release { member, position: None });
+        assert_eq!(content(&decided(&observed, 1)).1, Purpose::Take);
+        record(&mut observed).release.as_mut().unwrap().member = other_holder().incarnation.member;
+        assert_ne!(decided(&observed, 1_000_000).rule, "take");
+    }
+
+    #[test]
+    fn nobody_takes_from_another_member_however_long_it_is_silent() {
+        let mut observed = standby();
+        observed.postgres.process = Process::Stopped { exit: None };
+        for now in [1, 20_000, 10_000_000] {
+            assert_ne!(decided(&observed, now).rule, "take");
+        }
+    }
+
+    #[test]
+    fn renewals_come_before_anything_else_and_keep_the_epoch() {
+        let observed = primary();
+        let decision = decided(&observed, 1_000 + Timing::DEFAULT.renew);
+        let (content, purpose) = content(&decision);
+        assert_eq!((content.epoch, purpose), (Epoch(1), Purpose::Renew));
+        assert_eq!(content.version, "7");
+        let quiet = decided(&observed, 1_000 + Timing::DEFAULT.renew - 1);
+        assert_eq!(
+            (&quiet.action, quiet.wake),
+            (&Action::Wait, Some(BootTime(1_000 + Timing::DEFAULT.renew)))
+        );
+    }
+
+    #[test]
+    fn a_renewal_in_flight_is_not_doubled_and_a_failed_one_is_repeated_soon() {
+        let mut observed = primary();
+        observed.tasks.lease.running = Some(Work::WriteLease);
+        assert_eq!(decided(&observed, 4_000).action, Action::Wait);
+        observed.tasks.lease = Task {
+            failures: 1,
+            ended: BootTime(3_900),
+            ..Task::default()
+        };
+        assert_eq!(decided(&observed, 4_000).wake, Some(BootTime(4_100)));
+        assert_eq!(decided(&observed, 4_100).rule, "renew");
+    }
+
+    #[test]
+    fn a_changed_report_is_published_at_once_and_a_position_with_the_next_renewal() {
+        let mut observed = primary();
+        let peer = observed.peers.get_mut("orders-1").unwrap();
+        peer.position = Some(Position {
+            timeline: Timeline(1),
+            lsn: Lsn(999),
+        });
+        assert_eq!(decided(&observed, 1_500).action, Action::Wait);
+        observed.peers.get_mut("orders-1").unwrap().report.pending_restart = true;
+        let decision = decided(&observed, 1_500);
+        let (content, _) = content(&decision);
+        assert!(content.members["orders-1"].pending_restart);
+        assert_eq!(content.positions["orders-1"].lsn, Lsn(999));
+    }
+
+    #[test]
+    fn after_a_fence_the_holder_renews_its_old_lease_and_starts_again() {
+        let mut observed = primary();
+        observed.postgres.process = Process::Stopped {
+            exit: Some(Exit {
+                at: BootTime(7_100),
+                ran: 9_000,
+                asked: true,
+            }),
+        };
+        observed.postgres.answer = None;
+        let decision = decided(&observed, 20_000);
+        assert_eq!(
+            (content(&decision).0.epoch, content(&decision).1),
+            (Epoch(1), Purpose::Renew)
+        );
+        observed.lease.confirmed = Some(Confirmed {
+            epoch: Epoch(1),
+            sent: BootTime(20_000),
+            timing: Timing::DEFAULT,
+        });
+        record(&mut observed).holder.as_mut().unwrap().serving = false;
+        observed.tasks.lease.running = Some(Work::WriteLease);
+        assert!(matches!(
+            decided(&observed, 20_010).action,
+            Action::StartPrimary {
+                until: BootTime(26_000),
+                ..
+            }
+        ));
+    }
+}

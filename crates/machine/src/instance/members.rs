@@ -1,0 +1,141 @@
+//! What the holder writes into the Lease about all members.
+
+use std::collections::BTreeMap;
+
+use super::context::Context;
+use super::{Draft, report};
+use crate::protocol::{MemberReport, Position};
+use crate::timing::BootTime;
+
+/// After how long without a report a member counts as silent, in milliseconds: five reports of one a second.
+pub(super) const SILENT: u64 = 5_000;
+/// After how long a silent member that is no longer wanted is forgotten, in milliseconds.
+const FORGOTTEN: u64 = 10_000;
+/// What is said of a silent member.
+const FAULT_SILENT: &str = "has not reported to the primary for 5 seconds";
+
+/// Reports and positions of all members, as the Lease shall have them.
+pub(super) fn view(
+    context: &Context,
+    draft: &mut Draft,
+) -> (BTreeMap<String, MemberReport>, BTreeMap<String, Position>) {
+    let reports = reports(context, draft);
+    let mut positions: BTreeMap<String, Position> = reports
+        .keys()
+        .filter_map(|pod| {
+            let reported = context.observed.peers.get(pod).and_then(|peer| peer.position);
+            let recorded = context.record().and_then(|record| record.positions.get(pod).copied());
+            Some((pod.clone(), reported.or(recorded)?))
+        })
+        .collect();
+    if let Some(position) = context.observed.postgres.answer.and_then(|answer| answer.position) {
+        positions.insert(context.observed.own.pod.clone(), position);
+    }
+    (reports, positions)
+}
+
+/// A pod of whose member the Lease says something that is no longer so.
+pub(super) fn changed(context: &Context, draft: &mut Draft) -> Option<String> {
+    let recorded = &context.record()?.members;
+    let wanted = reports(context, draft);
+    let new = wanted
+        .iter()
+        .find(|(pod, report)| recorded.get(*pod) != Some(report))
+        .map(|(pod, _)| pod);
+    let gone = || recorded.keys().find(|pod| !wanted.contains_key(*pod));
+    new.or_else(gone).cloned()
+}
+
+pub(super) fn reports(context: &Context, draft: &mut Draft) -> BTreeMap<String, MemberReport> {
+    let own = &context.observed.own.pod;
+    let mut reports = context
+        .record()
+        .map(|record| record.members.clone())
+        .unwrap_or_default();
+    for (pod, peer) in &context.observed.peers {
+        reports.insert(pod.clone(), peer.report.clone());
+    }
+    reports.retain(|pod, report| pod == own || keep(context, draft, pod, report));
+    if let Some(report) = report::own(context) {
+        reports.insert(own.clone(), report);
+    }
+    reports
+}
+
+/// Marks a member that has fallen silent; `false` for one that is not to come back.
+fn keep(context: &Context, draft: &mut Draft, pod: &str, report: &mut MemberReport) -> bool {
+    let heard = context.observed.peers.get(pod).map_or(BootTime(0), |peer| peer.heard);
+    let since = draft.memo.holding_since.unwrap_or(context.now).max(heard);
+    let wanted = context
+        .cluster()
+        .is_none_or(|cluster| ordinal(pod).is_none_or(|ordinal| ordinal < cluster.replicas));
+    if !wanted && context.now >= since.plus(FORGOTTEN) {
+        return false;
+    }
+    if context.now >= since.plus(SILENT) {
+        report.fault = Some(FAULT_SILENT.to_owned());
+        if !wanted {
+            draft.wake(since.plus(FORGOTTEN));
+        }
+    } else {
+        draft.wake(since.plus(SILENT));
+    }
+    true
+}
+
+/// The number at the end of a pod's name.
+fn ordinal(pod: &str) -> Option<u32> {
+    pod.rsplit_once('-')?.1.parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::fixtures::*;
+    use super::super::*;
+    use super::*;
+
+    fn members_at(observed: &Observed, now: u64) -> BTreeMap<String, MemberReport> {
+        let memo = Memo {
+            holding_since: Some(BootTime(0)),
+            ..Memo::default()
+        };
+        let mut draft = Draft { memo, wake: None };
+        reports(&Context::new(observed, BootTime(now)), &mut draft)
+    }
+
+    #[test]
+    fn a_silent_member_is_marked_and_comes_back() {
+        let observed = primary();
+        assert_eq!(members_at(&observed, 5_999)["orders-1"].fault, None);
+        assert_eq!(
+            members_at(&observed, 6_000)["orders-1"].fault.as_deref(),
+            Some(FAULT_SILENT)
+        );
+        let mut heard = observed;
+        heard.peers.get_mut("orders-1").unwrap().heard = BootTime(5_900);
+        assert_eq!(members_at(&heard, 6_000)["orders-1"].fault, None);
+    }
+
+    #[test]
+    fn only_a_member_that_is_no_longer_wanted_is_forgotten() {
+        let mut observed = primary();
+        assert!(members_at(&observed, 60_000).contains_key("orders-1"));
+        cluster(&mut observed).replicas = 1;
+        assert!(members_at(&observed, 10_999).contains_key("orders-1"));
+        assert!(!members_at(&observed, 11_000).contains_key("orders-1"));
+    }
+
+    #[test]
+    fn a_new_holder_gives_members_time_to_report_before_it_calls_them_silent() {
+        let mut observed = primary();
+        observed.peers.clear();
+        let memo = Memo {
+            holding_since: Some(BootTime(50_000)),
+            ..Memo::default()
+        };
+        let mut draft = Draft { memo, wake: None };
+        let reports = reports(&Context::new(&observed, BootTime(50_100)), &mut draft);
+        assert_eq!(reports["orders-1"].fault, None);
+        assert_eq!(draft.wake, Some(BootTime(55_000)));
+    }
+}

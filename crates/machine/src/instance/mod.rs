@@ -1,0 +1,244 @@
+//! The instance machine: what one agent does about the one PostgreSQL in its pod.
+//!
+//! [`decide`] is total and has no effects. [`RULES`] are asked in order and the first that applies decides; what is in
+//! flight is part of [`Observed`], so that a rule never starts a second task of a class, while the fence and the lease
+//! go on during long ones. Who is primary comes from the Lease alone.
+
+mod action;
+mod bootstrap;
+mod context;
+mod crash;
+pub mod fence;
+mod identity;
+mod lease_rules;
+mod members;
+mod observed;
+mod primary;
+pub mod report;
+mod settings;
+mod shutdown;
+mod standby;
+mod waiting;
+
+#[cfg(test)]
+mod fixtures;
+
+use std::borrow::Cow;
+
+pub use action::{Action, Purpose, Stop};
+pub use context::Tenure;
+pub use observed::*;
+
+use crate::timing::BootTime;
+use context::Context;
+
+/// What must be remembered from one decision to the next. Empty in a new run of the agent.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Memo {
+    /// PostgreSQL was asked to stop, and is not gone yet.
+    pub stopping: Option<Stopping>,
+    /// Since when the lease has been held without a gap.
+    pub holding_since: Option<BootTime>,
+    /// Unexpected ends of PostgreSQL in a row, each within a minute of its start.
+    pub crashes: u32,
+    /// The end that was counted last.
+    pub last_exit: Option<BootTime>,
+    /// Settings for which PostgreSQL was restarted in place; once is enough.
+    pub restarted_for: Option<String>,
+    /// The members whose slots were kept when slots were dropped last.
+    pub kept: Option<std::collections::BTreeSet<crate::protocol::MemberId>>,
+    /// When the container was first seen to be asked to end.
+    pub terminating_since: Option<BootTime>,
+}
+
+/// A stop that is under way.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Stopping {
+    /// How hard PostgreSQL was asked.
+    pub stop: Stop,
+    /// When.
+    pub since: BootTime,
+}
+
+/// One decision.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Decision {
+    /// The rule that made it.
+    pub rule: &'static str,
+    /// The one thing to do.
+    pub action: Action,
+    /// Why, in words.
+    pub because: Cow<'static, str>,
+    /// Decide again at this time, if nothing happens before.
+    pub wake: Option<BootTime>,
+    /// When the dead-man must kill everything by itself; `None`: never. To be set before the action begins.
+    pub dead_man: Option<BootTime>,
+    /// To be handed to the next decision.
+    pub memo: Memo,
+}
+
+/// A rule of the machine.
+pub struct Rule {
+    /// Its name.
+    pub name: &'static str,
+    apply: fn(&Context, &mut Draft) -> Option<Verdict>,
+}
+
+/// The rules, most urgent first.
+pub const RULES: &[Rule] = &[
+    Rule {
+        name: "fence",
+        apply: fence::fence,
+    },
+    Rule {
+        name: "kill strays",
+        apply: crash::kill_strays,
+    },
+    Rule {
+        name: "renew",
+        apply: lease_rules::renew,
+    },
+    Rule {
+        name: "shut down",
+        apply: shutdown::shut_down,
+    },
+    Rule {
+        name: "create member",
+        apply: identity::create_member,
+    },
+    Rule {
+        name: "store certificate",
+        apply: identity::store_certificate,
+    },
+    Rule {
+        name: "take",
+        apply: lease_rules::take,
+    },
+    Rule {
+        name: "discard staging",
+        apply: bootstrap::discard_staging,
+    },
+    Rule {
+        name: "initdb",
+        apply: bootstrap::initdb,
+    },
+    Rule {
+        name: "leave standby",
+        apply: primary::leave_standby,
+    },
+    Rule {
+        name: "start primary",
+        apply: primary::start,
+    },
+    Rule {
+        name: "route",
+        apply: primary::route,
+    },
+    Rule {
+        name: "admit",
+        apply: primary::admit,
+    },
+    Rule {
+        name: "drop slots",
+        apply: primary::drop_slots,
+    },
+    Rule {
+        name: "clone",
+        apply: standby::clone,
+    },
+    Rule {
+        name: "start standby",
+        apply: standby::start,
+    },
+    Rule {
+        name: "restart",
+        apply: settings::restart,
+    },
+    Rule {
+        name: "configure",
+        apply: settings::configure,
+    },
+    Rule {
+        name: "report",
+        apply: report::send,
+    },
+    Rule {
+        name: "wait",
+        apply: waiting::wait,
+    },
+];
+
+/// What a rule decides.
+struct Verdict {
+    action: Action,
+    because: Cow<'static, str>,
+}
+
+/// The parts of a decision that rules fill in as they are asked.
+#[derive(Default)]
+struct Draft {
+    memo: Memo,
+    wake: Option<BootTime>,
+}
+
+impl Verdict {
+    fn new(action: Action, because: impl Into<Cow<'static, str>>) -> Option<Self> {
+        Some(Self {
+            action,
+            because: because.into(),
+        })
+    }
+    fn wait(because: impl Into<Cow<'static, str>>) -> Option<Self> {
+        Self::new(Action::Wait, because)
+    }
+}
+
+impl Draft {
+    /// Asks for another decision at `at`.
+    fn wake(&mut self, at: BootTime) {
+        self.wake = Some(self.wake.map_or(at, |before| before.min(at)));
+    }
+}
+
+/// Decides what to do next.
+pub fn decide(observed: &Observed, memo: &Memo, now: BootTime) -> Decision {
+    let memo = crash::count(observed, memo.clone());
+    let context = Context::new(observed, now);
+    let memo = remember(&context, memo);
+    let mut draft = Draft { memo, wake: None };
+    let made = RULES
+        .iter()
+        .find_map(|rule| Some((rule.name, (rule.apply)(&context, &mut draft)?)));
+    let (rule, Verdict { action, because }) = made.unwrap_or((
+        "wait",
+        Verdict {
+            action: Action::Wait,
+            because: "nothing is to be done".into(),
+        },
+    ));
+    let dead_man = fence::dead_man(&context, &action);
+    if let Some(deadline) = context.fence_at().filter(|_| context.writable()) {
+        draft.wake(deadline);
+    }
+    Decision {
+        rule,
+        action,
+        because,
+        wake: draft.wake,
+        dead_man,
+        memo: draft.memo,
+    }
+}
+
+/// Brings the memo up to date with what is observed.
+fn remember(context: &Context, mut memo: Memo) -> Memo {
+    let held = matches!(context.tenure(), Tenure::Held { .. });
+    memo.holding_since = held.then(|| memo.holding_since.unwrap_or(context.now));
+    if !context.alive() {
+        memo.stopping = None;
+    }
+    if context.observed.terminating {
+        memo.terminating_since = memo.terminating_since.or(Some(context.now));
+    }
+    memo
+}

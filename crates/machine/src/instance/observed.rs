@@ -1,0 +1,389 @@
+//! What an agent knows when it decides. Every field is a fact that the observer has seen; "could not be read" is
+//! never "is not there".
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use api::status::{BootstrapGrant, RestartPermit};
+
+use crate::protocol::{Epoch, LeaseRecord, Lsn, MemberId, MemberReport, Position, Timeline};
+use crate::timing::{BootTime, Timing};
+
+/// Something that is read from outside.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum Reading<T> {
+    /// It could not be read or understood (yet).
+    #[default]
+    Unknown,
+    /// It was read: it does not exist.
+    Missing,
+    /// It was read.
+    Is(T),
+}
+
+impl<T> Reading<T> {
+    /// The value, if it was read.
+    pub fn is(&self) -> Option<&T> {
+        match self {
+            Reading::Is(value) => Some(value),
+            Reading::Unknown | Reading::Missing => None,
+        }
+    }
+}
+
+/// Everything that an agent knows.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Observed {
+    /// This agent.
+    pub own: Own,
+    /// The `ClusteredDatabase`.
+    pub cluster: Reading<ClusterView>,
+    /// The Lease.
+    pub lease: LeaseView,
+    /// The data volume.
+    pub volume: Reading<VolumeView>,
+    /// PostgreSQL.
+    pub postgres: PostgresView,
+    /// What the other members told this one, by pod name.
+    pub peers: BTreeMap<String, Peer>,
+    /// Members whose replication role and slot are known to exist here.
+    pub admitted: BTreeSet<MemberId>,
+    /// Where `-rw` points, as last read or written by this agent.
+    pub route: Option<Route>,
+    /// The primary's last answer to this member's report.
+    pub reply: Option<Reply>,
+    /// What is being done.
+    pub tasks: Tasks,
+    /// The container is asked to end (SIGTERM).
+    pub terminating: bool,
+}
+
+/// This agent.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Own {
+    /// Its pod's name.
+    pub pod: String,
+    /// The number at the end of it.
+    pub ordinal: u32,
+    /// Its pod's UID.
+    pub pod_uid: String,
+    /// Random name of this run.
+    pub run: String,
+    /// Its pod's address.
+    pub address: String,
+    /// Its version.
+    pub agent_version: String,
+}
+
+/// What the `ClusteredDatabase` says to this agent.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ClusterView {
+    /// `metadata.uid`.
+    pub uid: String,
+    /// `spec.replicas`.
+    pub replicas: u32,
+    /// `spec.failover`, checked.
+    pub timing: Timing,
+    /// Hash of `spec.postgres.parameters`.
+    pub settings: String,
+    /// `status.systemIdentifier`.
+    pub system_id: Option<String>,
+    /// `status.epoch`.
+    pub epoch: Option<Epoch>,
+    /// `status.members[<this pod>].claimUid`.
+    pub claim_uid: Option<String>,
+    /// `status.members[<this pod>].certificate`, with the member that it was signed for.
+    pub certificate: Option<SignedCertificate>,
+    /// `status.intent.bootstrap`.
+    pub grant: Option<BootstrapGrant>,
+    /// `status.intent.restart`.
+    pub restart: Option<RestartPermit>,
+    /// `status.intent.stop`.
+    pub stop: bool,
+}
+
+/// A replication certificate.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SignedCertificate {
+    /// Whose it is.
+    pub member: String,
+    /// PEM.
+    pub pem: String,
+}
+
+/// The Lease, as far as this agent has followed it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct LeaseView {
+    /// The newest version seen.
+    pub record: Reading<LeaseRecord>,
+    /// When this agent saw its holder, epoch or renewal change last.
+    pub changed: BootTime,
+    /// This run's last write that made or kept it the holder, and succeeded.
+    pub confirmed: Option<Confirmed>,
+}
+
+/// A successful write of the Lease.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Confirmed {
+    /// The epoch written.
+    pub epoch: Epoch,
+    /// When the request was *sent*.
+    pub sent: BootTime,
+    /// The times promised in it.
+    pub timing: Timing,
+}
+
+/// The data volume.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct VolumeView {
+    /// Identity of the data on it.
+    pub member: Option<Member>,
+    /// UID of the `ClusteredDatabase` for which `initdb` was begun here; written before it begins.
+    pub made_for: Option<String>,
+    /// PGDATA and the staging directory.
+    pub data: Data,
+    /// When `data` was read.
+    pub read: BootTime,
+}
+
+/// Identity of the data on a volume.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Member {
+    /// The name.
+    pub id: MemberId,
+    /// UID of the claim that it was made on.
+    pub claim_uid: String,
+    /// Public half of its replication key (SubjectPublicKeyInfo, DER, base64).
+    pub public_key: String,
+    /// Its replication certificate (PEM).
+    pub certificate: Option<String>,
+}
+
+/// What is in PGDATA.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum Data {
+    /// It could not be read.
+    #[default]
+    Unknown,
+    /// Nothing.
+    Empty,
+    /// Nothing, but an unfinished `initdb` or clone lies in the staging directory.
+    Unfinished,
+    /// A database.
+    Present(Database),
+}
+
+/// A database on the volume, by its control file.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Database {
+    /// System identifier.
+    pub system_id: String,
+    /// Timeline of the last checkpoint.
+    pub timeline: Timeline,
+    /// Its position.
+    pub checkpoint: Lsn,
+    /// It was stopped cleanly as a primary: that checkpoint is the end of its WAL.
+    pub clean: bool,
+}
+
+/// PostgreSQL's processes and what they say.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PostgresView {
+    /// The postmaster.
+    pub process: Process,
+    /// PostgreSQL processes that live without a postmaster.
+    pub strays: u32,
+    /// What its configuration files say.
+    pub configured: Option<Configured>,
+    /// Settings that PostgreSQL refused, and why.
+    pub refused: Option<Refused>,
+    /// Hash of the settings that it last ran well with.
+    pub good_settings: String,
+    /// Its last answer; `None` while it accepts no connections.
+    pub answer: Option<Answer>,
+    /// It has streamed from a primary since it was started.
+    pub streamed: bool,
+    /// Its version.
+    pub version: Option<String>,
+}
+
+/// The postmaster.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Process {
+    /// There is none.
+    Stopped {
+        /// How the last one of this run of the agent ended.
+        exit: Option<Exit>,
+    },
+    /// It runs.
+    Running {
+        /// As what this agent started it.
+        mode: Mode,
+    },
+}
+
+/// As what PostgreSQL is started.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Mode {
+    /// It accepts writes.
+    Primary,
+    /// With `standby.signal`: it cannot write.
+    Standby,
+}
+
+/// How a postmaster ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Exit {
+    /// When.
+    pub at: BootTime,
+    /// How long it had run, in milliseconds.
+    pub ran: u64,
+    /// This agent had asked it to stop.
+    pub asked: bool,
+}
+
+/// What the configuration files say.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Configured {
+    /// Hash of the settings.
+    pub settings: String,
+    /// Address of the primary that a standby follows.
+    pub upstream: Option<String>,
+}
+
+/// Settings that PostgreSQL refused.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Refused {
+    /// Hash of the settings.
+    pub settings: String,
+    /// PostgreSQL's words.
+    pub error: String,
+}
+
+/// What PostgreSQL says of itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Answer {
+    /// It is a standby, or not yet through its recovery.
+    pub in_recovery: bool,
+    /// End of its WAL (a standby: of what it has received or replayed).
+    pub position: Option<Position>,
+    /// Its WAL receiver streams.
+    pub streaming: bool,
+    /// Some settings wait for a restart.
+    pub pending_restart: bool,
+    /// One of these lowers a limit that standbys must not be below ([`crate::protocol::MemberReport::lowers_limits`]).
+    pub lowers_limits: bool,
+}
+
+/// What another member told this one.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Peer {
+    /// Its report.
+    pub report: MemberReport,
+    /// End of its WAL.
+    pub position: Option<Position>,
+    /// When it was heard last.
+    pub heard: BootTime,
+}
+
+/// Where `-rw` points.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Route {
+    /// The address.
+    pub address: String,
+    /// Epoch of the holder that wrote it.
+    pub epoch: Epoch,
+}
+
+/// The primary's answer to a report.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Reply {
+    /// Its epoch.
+    pub epoch: Epoch,
+    /// This member's replication role and slot exist there.
+    pub admitted: bool,
+    /// The report that it answers.
+    pub report: MemberReport,
+    /// When that was sent.
+    pub sent: BootTime,
+}
+
+/// What is being done: one task of each class at a time.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Tasks {
+    /// On the volume: identity, certificate, `initdb`, clone.
+    pub volume: Task,
+    /// Starting PostgreSQL.
+    pub start: Task,
+    /// Changing the configuration of a running PostgreSQL.
+    pub configure: Task,
+    /// Writing the Lease.
+    pub lease: Task,
+    /// Writing the EndpointSlice.
+    pub route: Task,
+    /// Admitting members and dropping slots.
+    pub admit: Task,
+    /// Reporting to the primary.
+    pub report: Task,
+}
+
+/// One class of tasks.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Task {
+    /// The one in flight.
+    pub running: Option<Work>,
+    /// How many have failed since the last success.
+    pub failures: u32,
+    /// When the last one ended.
+    pub ended: BootTime,
+    /// Why it failed.
+    pub error: Option<String>,
+}
+
+/// A kind of task.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Work {
+    /// See [`super::Action::CreateMember`].
+    CreateMember,
+    /// See [`super::Action::StoreCertificate`].
+    StoreCertificate,
+    /// See [`super::Action::DiscardStaging`].
+    DiscardStaging,
+    /// See [`super::Action::Initdb`].
+    Initdb,
+    /// See [`super::Action::Clone`].
+    Clone,
+    /// See [`super::Action::StartPrimary`].
+    StartPrimary,
+    /// See [`super::Action::StartStandby`].
+    StartStandby,
+    /// See [`super::Action::Configure`].
+    Configure,
+    /// See [`super::Action::WriteLease`].
+    WriteLease,
+    /// See [`super::Action::Route`].
+    Route,
+    /// See [`super::Action::Admit`].
+    Admit,
+    /// See [`super::Action::DropSlots`].
+    DropSlots,
+    /// See [`super::Action::Report`].
+    Report,
+}
+
+impl Task {
+    /// When the next one may begin: at once after a success, with growing distance after failures that follow each
+    /// other (0.2 s doubling to `longest` milliseconds). `None` while one is in flight.
+    pub fn free_at(&self, longest: u64) -> Option<BootTime> {
+        if self.running.is_some() {
+            return None;
+        }
+        if self.failures == 0 {
+            return Some(BootTime(0));
+        }
+        let delay = FIRST_RETRY << (self.failures - 1).min(16);
+        Some(self.ended.plus(delay.min(longest)))
+    }
+}
+
+/// Wait before the first repetition of a failed task, in milliseconds: longer than a lost race, shorter than anybody notices.
+const FIRST_RETRY: u64 = 200;

@@ -1,0 +1,270 @@
+//! What a member says of itself: to the primary, to the kubelet; and what the primary answers.
+
+use super::context::{Context, Tenure};
+use super::{Action, Draft, Memo, Mode, Observed, Verdict, Work, crash, identity, standby};
+use crate::protocol::{MemberReport, MemberState, ReportReply, ReportRequest};
+use crate::timing::BootTime;
+
+/// Distance between reports that say nothing new, in milliseconds.
+const INTERVAL: u64 = 1_000;
+/// The same while something is waited for that only the primary's answer can tell, in milliseconds.
+const INTERVAL_WAITING: u64 = 200;
+/// Longest wait between failed reports, in milliseconds.
+const RETRY: u64 = 1_000;
+
+/// Tells the primary: at once what is new, else every second (its position, and that it is there).
+pub(super) fn send(context: &Context, draft: &mut Draft) -> Option<Verdict> {
+    let primary = standby::upstream(context)?;
+    let epoch = context.record()?.epoch;
+    let report = own_with(context, &draft.memo)?;
+    let free = context.tasks().report.free_at(RETRY)?;
+    let (due, because) = match &context.observed.reply {
+        Some(reply) if reply.epoch == epoch && reply.report == report => {
+            let distance = if reply.admitted { INTERVAL } else { INTERVAL_WAITING };
+            (reply.sent.plus(distance), "the primary is told the position again")
+        }
+        Some(_) | None => (context.now, "the primary is told something new"),
+    };
+    let due = due.max(free);
+    if context.now < due {
+        draft.wake(due);
+        return None;
+    }
+    let position = context.observed.postgres.answer.and_then(|answer| answer.position);
+    let request = ReportRequest {
+        epoch,
+        pod: context.observed.own.pod.clone(),
+        report,
+        position,
+    };
+    Verdict::new(
+        Action::Report {
+            address: primary.address.clone(),
+            request: Box::new(request),
+        },
+        because,
+    )
+}
+
+/// The answer to a member's report; `Err` says why it is refused. A report that is answered is to be remembered.
+pub fn answer(observed: &Observed, now: BootTime, request: &ReportRequest) -> Result<ReportReply, String> {
+    let context = Context::new(observed, now);
+    let Some((epoch, _)) = context.held() else {
+        return Err("this member does not hold the lease".to_owned());
+    };
+    if request.epoch > epoch {
+        return Err(format!(
+            "this member holds the lease of epoch {}, not of {}",
+            epoch.0, request.epoch.0
+        ));
+    }
+    if request.pod == observed.own.pod {
+        return Err("this is the pod that reports".to_owned());
+    }
+    Ok(ReportReply {
+        epoch,
+        admitted: context.serving() && observed.admitted.contains(&request.report.member),
+    })
+}
+
+/// This member, as it would report itself now; `None` before it has an identity.
+pub fn status(observed: &Observed, memo: &Memo, now: BootTime) -> Option<ReportRequest> {
+    let context = Context::new(observed, now);
+    Some(ReportRequest {
+        epoch: context.record().map(|record| record.epoch).unwrap_or_default(),
+        pod: observed.own.pod.clone(),
+        report: own_with(&context, memo)?,
+        position: observed.postgres.answer.and_then(|answer| answer.position),
+    })
+}
+
+/// Whether this member serves in its role; if not, why.
+pub fn readiness(observed: &Observed, now: BootTime) -> Result<(), String> {
+    let context = Context::new(observed, now);
+    match (context.running(), observed.postgres.answer) {
+        (None, _) => Err("PostgreSQL does not run".to_owned()),
+        (Some(_), None) => Err("PostgreSQL accepts no connections".to_owned()),
+        (Some(Mode::Primary), Some(_)) if context.held().is_none() => Err("the lease is not held".to_owned()),
+        (Some(Mode::Primary), Some(answer)) if answer.in_recovery => Err("PostgreSQL recovers".to_owned()),
+        (Some(Mode::Standby), Some(_)) if !observed.postgres.streamed => {
+            Err("the standby has not streamed from the primary yet".to_owned())
+        }
+        (Some(Mode::Primary | Mode::Standby), Some(_)) => Ok(()),
+    }
+}
+
+/// This member's report, without what only the memo knows: what the holder writes about itself.
+pub(super) fn own(context: &Context) -> Option<MemberReport> {
+    own_with(context, &Memo::default())
+}
+
+fn own_with(context: &Context, memo: &Memo) -> Option<MemberReport> {
+    let observed = context.observed;
+    let member = context.member()?;
+    let postgres = &observed.postgres;
+    let running = context.running().and(postgres.configured.as_ref());
+    let refused = postgres.refused.as_ref();
+    let refused = refused.filter(|refused| {
+        context
+            .cluster()
+            .is_some_and(|cluster| cluster.settings == refused.settings)
+    });
+    Some(MemberReport {
+        pod_uid: observed.own.pod_uid.clone(),
+        member: member.id.clone(),
+        address: observed.own.address.clone(),
+        state: state(context),
+        settings: running
+            .map(|configured| configured.settings.clone())
+            .unwrap_or_default(),
+        pending_restart: postgres.answer.is_some_and(|answer| answer.pending_restart),
+        lowers_limits: postgres
+            .answer
+            .is_some_and(|answer| answer.pending_restart && answer.lowers_limits),
+        settings_error: refused.map(|refused| refused.error.clone()),
+        public_key: Some(member.public_key.clone()),
+        server_version: postgres.version.clone(),
+        agent_version: observed.own.agent_version.clone(),
+        fault: fault(context, memo),
+    })
+}
+
+fn state(context: &Context) -> MemberState {
+    match context.tasks().volume.running {
+        Some(Work::Initdb) => return MemberState::Initializing,
+        Some(Work::Clone) => return MemberState::Cloning,
+        Some(_) | None => {}
+    }
+    let held = matches!(context.tenure(), Tenure::Held { .. });
+    match (context.running(), context.observed.postgres.answer) {
+        (Some(Mode::Primary), Some(_)) if held && context.serving() => MemberState::Primary,
+        (Some(Mode::Standby), Some(answer)) if answer.streaming => MemberState::Streaming,
+        (Some(Mode::Standby), Some(_)) => MemberState::CatchingUp,
+        (Some(_), _) => MemberState::Starting,
+        (None, _) if context.starting().is_some() => MemberState::Starting,
+        (None, _) if context.stop_intended() || context.observed.terminating => MemberState::Stopped,
+        (None, _) => MemberState::Waiting,
+    }
+}
+
+/// What keeps this member from its work, in words.
+pub(super) fn fault(context: &Context, memo: &Memo) -> Option<String> {
+    let failed = |what: &str, task: &super::Task| {
+        let error = task.error.as_ref().filter(|_| task.failures > 0)?;
+        Some(format!("{what}: {error}"))
+    };
+    identity::fault(context)
+        .or_else(|| standby::fault(context))
+        .or_else(|| crash::fault(memo))
+        .or_else(|| failed("prepare the volume", &context.tasks().volume))
+        .or_else(|| failed("start PostgreSQL", &context.tasks().start))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::fixtures::*;
+    use super::super::*;
+    use super::*;
+    use crate::protocol::Epoch;
+
+    fn decided(observed: &Observed, now: u64) -> Decision {
+        decide(observed, &settled(), BootTime(now))
+    }
+
+    fn request(epoch: u64) -> ReportRequest {
+        let peer = primary().peers["orders-1"].clone();
+        ReportRequest {
+            epoch: Epoch(epoch),
+            pod: "orders-1".to_owned(),
+            report: peer.report,
+            position: None,
+        }
+    }
+
+    #[test]
+    fn news_are_reported_at_once_and_the_position_every_second() {
+        let mut observed = standby();
+        assert_eq!(decided(&observed, 1_200).wake, Some(BootTime(2_000)));
+        assert_eq!(decided(&observed, 2_000).rule, "report");
+        observed.postgres.answer.as_mut().unwrap().streaming = false;
+        match decided(&observed, 1_200).action {
+            Action::Report { address, request } => {
+                assert_eq!(address, "10.0.0.2");
+                assert_eq!(request.report.state, MemberState::CatchingUp);
+            }
+            other => panic!("{other:?}"),
+        }
+        observed.tasks.report.running = Some(Work::Report);
+        assert_eq!(decided(&observed, 1_200).action, Action::Wait);
+    }
+
+    #[test]
+    fn a_member_that_waits_for_admission_asks_more_often() {
+        let mut observed = cloning();
+        observed.reply.as_mut().unwrap().admitted = false;
+        assert_eq!(decided(&observed, 1_100).wake, Some(BootTime(1_200)));
+        assert_eq!(decided(&observed, 1_200).rule, "report");
+    }
+
+    #[test]
+    fn only_the_holder_answers_and_admits_who_has_a_slot() {
+        let mut observed = primary();
+        let now = BootTime(1_200);
+        assert_eq!(
+            answer(&observed, now, &request(1)),
+            Ok(ReportReply {
+                epoch: Epoch(1),
+                admitted: true
+            })
+        );
+        assert_eq!(
+            answer(&observed, now, &request(0)),
+            Ok(ReportReply {
+                epoch: Epoch(1),
+                admitted: true
+            })
+        );
+        assert!(answer(&observed, now, &request(2)).is_err());
+        assert!(answer(&observed, BootTime(FENCE), &request(1)).is_err());
+        observed.admitted.clear();
+        assert_eq!(
+            answer(&observed, now, &request(1)),
+            Ok(ReportReply {
+                epoch: Epoch(1),
+                admitted: false
+            })
+        );
+        assert!(answer(&standby(), now, &request(1)).is_err());
+    }
+
+    #[test]
+    fn a_standby_stays_ready_while_the_primary_is_away() {
+        let mut observed = standby();
+        let now = BootTime(1_200);
+        assert_eq!(readiness(&observed, now), Ok(()));
+        observed.postgres.answer.as_mut().unwrap().streaming = false;
+        record(&mut observed).holder = None;
+        assert_eq!(readiness(&observed, now), Ok(()));
+        observed.postgres.streamed = false;
+        assert!(readiness(&observed, now).is_err());
+        assert!(readiness(&primary(), BootTime(FENCE)).is_err());
+        assert_eq!(readiness(&primary(), now), Ok(()));
+    }
+
+    #[test]
+    fn a_failing_clone_is_reported_as_a_fault() {
+        let mut observed = cloning();
+        observed.tasks.volume = Task {
+            failures: 2,
+            ended: BootTime(1_100),
+            error: Some("no space".to_owned()),
+            ..Task::default()
+        };
+        match decided(&observed, 1_150).action {
+            Action::Report { request, .. } => {
+                assert_eq!(request.report.fault.as_deref(), Some("prepare the volume: no space"))
+            }
+            other => panic!("{other:?}"),
+        }
+    }
+}

@@ -1,0 +1,180 @@
+//! Settings: taken up by a reload when the spec changes; by a restart in place when the operator permits it.
+
+use super::context::{Context, Tenure};
+use super::{Action, Configured, Draft, Mode, Verdict, shutdown, standby};
+
+/// Longest wait between failed tries, in milliseconds.
+const RETRY: u64 = 5_000;
+
+/// Hash of the settings to start with: the wanted ones, or the last good ones if PostgreSQL has refused those.
+pub(super) fn to_start_with(context: &Context) -> Option<String> {
+    let wanted = &context.cluster()?.settings;
+    let refused = context.observed.postgres.refused.as_ref();
+    let good = &context.observed.postgres.good_settings;
+    Some(
+        if refused.is_some_and(|refused| refused.settings == *wanted) {
+            good
+        } else {
+            wanted
+        }
+        .clone(),
+    )
+}
+
+/// Writes the configuration and reloads it, when the settings or the primary's address have changed.
+pub(super) fn configure(context: &Context, draft: &mut Draft) -> Option<Verdict> {
+    let mode = context.running()?;
+    let configured = context.observed.postgres.configured.as_ref()?;
+    let settings = to_start_with(context)?;
+    let upstream = match (mode, context.tenure()) {
+        (Mode::Primary, _) => None,
+        (Mode::Standby, Tenure::Other(holder)) => Some(holder.address.clone()),
+        // Nobody to follow, or nobody knows whom: what it follows now does no harm.
+        (Mode::Standby, _) => configured.upstream.clone(),
+    };
+    let wanted = Configured { settings, upstream };
+    if *configured == wanted || draft.memo.stopping.is_some() || context.observed.postgres.answer.is_none() {
+        return None;
+    }
+    let free = context.tasks().configure.free_at(RETRY)?;
+    if context.now < free {
+        draft.wake(free);
+        return None;
+    }
+    let because = if configured.upstream == wanted.upstream {
+        "the settings have changed"
+    } else {
+        "the address of the primary has changed"
+    };
+    Verdict::new(
+        Action::Configure {
+            settings: wanted.settings,
+            upstream: wanted.upstream,
+        },
+        because,
+    )
+}
+
+/// Restarts PostgreSQL in place for settings that need it: with the operator's permit for exactly these, and once.
+pub(super) fn restart(context: &Context, draft: &mut Draft) -> Option<Verdict> {
+    const BECAUSE: &str = "the operator permits the restart that the settings need";
+    context.running()?;
+    let permit = context.cluster()?.restart.as_ref()?;
+    let own = &context.observed.own;
+    let applied = context
+        .observed
+        .postgres
+        .configured
+        .as_ref()
+        .is_some_and(|configured| configured.settings == permit.settings);
+    let ours = permit.pod == own.pod && permit.pod_uid == own.pod_uid;
+    let pending = context
+        .observed
+        .postgres
+        .answer
+        .is_some_and(|answer| answer.pending_restart);
+    if !ours || !applied {
+        return None;
+    }
+    if draft.memo.restarted_for.as_ref() == Some(&permit.settings) {
+        // The stop may be under way: harder, if it takes too long.
+        return draft
+            .memo
+            .stopping
+            .and_then(|_| shutdown::stop(context, draft, BECAUSE));
+    }
+    let idle = context.tasks().configure.running.is_none();
+    let can_start_again = match context.tenure() {
+        Tenure::Held { .. } => true,
+        Tenure::Other(_) => standby::fault(context).is_none(),
+        Tenure::Lapsed | Tenure::OwnBefore(_) | Tenure::Vacant | Tenure::Unknown => false,
+    };
+    if !pending || !idle || !can_start_again {
+        return None;
+    }
+    draft.memo.restarted_for = Some(permit.settings.clone());
+    shutdown::stop(context, draft, BECAUSE)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::fixtures::*;
+    use super::super::*;
+    use crate::timing::BootTime;
+    use api::status::RestartPermit;
+
+    fn permitted() -> Observed {
+        let mut observed = standby();
+        observed.postgres.answer.as_mut().unwrap().pending_restart = true;
+        cluster(&mut observed).restart = Some(RestartPermit {
+            pod: observed.own.pod.clone(),
+            pod_uid: observed.own.pod_uid.clone(),
+            settings: SETTINGS.to_owned(),
+        });
+        observed
+    }
+
+    fn decided(observed: &Observed) -> Decision {
+        decide(observed, &Memo::default(), BootTime(1_200))
+    }
+
+    #[test]
+    fn changed_settings_are_reloaded() {
+        let mut observed = standby();
+        cluster(&mut observed).settings = "new".to_owned();
+        let expected = Action::Configure {
+            settings: "new".to_owned(),
+            upstream: Some("10.0.0.2".to_owned()),
+        };
+        assert_eq!(decided(&observed).action, expected);
+        observed.tasks.configure.running = Some(Work::Configure);
+        assert_ne!(decided(&observed).rule, "configure");
+    }
+
+    #[test]
+    fn refused_settings_are_not_tried_again_and_the_old_ones_stay() {
+        let mut observed = standby();
+        cluster(&mut observed).settings = "bad".to_owned();
+        observed.postgres.refused = Some(Refused {
+            settings: "bad".to_owned(),
+            error: "no".to_owned(),
+        });
+        assert_ne!(decided(&observed).rule, "configure");
+        observed.postgres = PostgresView {
+            refused: observed.postgres.refused.clone(),
+            ..stopped()
+        };
+        match decided(&observed).action {
+            Action::StartStandby { settings, .. } => assert_eq!(settings, SETTINGS),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn a_permit_restarts_once() {
+        let observed = permitted();
+        let first = decided(&observed);
+        assert_eq!((first.rule, &first.action), ("restart", &Action::Stop(Stop::Fast)));
+        let memo = Memo {
+            stopping: None,
+            ..first.memo
+        };
+        assert_ne!(decide(&observed, &memo, BootTime(9_000)).rule, "restart");
+    }
+
+    #[test]
+    fn a_permit_for_another_pod_or_other_settings_restarts_nothing() {
+        let spoil: [fn(&mut Observed); 5] = [
+            |o| cluster(o).restart.as_mut().unwrap().pod = "orders-9".to_owned(),
+            |o| cluster(o).restart.as_mut().unwrap().pod_uid = "older".to_owned(),
+            |o| cluster(o).restart.as_mut().unwrap().settings = "other".to_owned(),
+            |o| o.postgres.answer.as_mut().unwrap().pending_restart = false,
+            |o| cluster(o).restart = None,
+        ];
+        for (index, spoil) in spoil.iter().enumerate() {
+            let mut observed = permitted();
+            spoil(&mut observed);
+            assert_ne!(decided(&observed).rule, "restart", "{index}");
+        }
+    }
+}

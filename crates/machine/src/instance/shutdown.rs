@@ -1,0 +1,215 @@
+//! Stopping on purpose: SIGTERM, or the operator's intent to stop all instances. The primary hands its lease back with
+//! its last position; standbys stop after it.
+
+use std::borrow::Cow;
+
+use super::context::{Context, Tenure};
+use super::{Action, Draft, Mode, Stop, Stopping, Verdict, lease_rules};
+
+/// How long a fast stop may take before SIGQUIT, in milliseconds. It waits for the shutdown checkpoint, and for standbys
+/// to receive it; 20 s of the container's grace are more than either needs, and leave time for the rest.
+const PATIENCE: u64 = 20_000;
+/// How long SIGQUIT may take before SIGKILL, in milliseconds: the postmaster itself sends SIGKILL after 5 s.
+const QUIT_PATIENCE: u64 = 6_000;
+/// How long the agent tries to hand back its lease before it ends without, in milliseconds.
+const RELEASE_PATIENCE: u64 = 3_000;
+
+/// Asks PostgreSQL to stop, harder when it takes too long. `None` while there is nothing to do but wait.
+pub(super) fn stop(context: &Context, draft: &mut Draft, because: impl Into<Cow<'static, str>>) -> Option<Verdict> {
+    let now = context.now;
+    let (stop, patience) = match draft.memo.stopping {
+        None => (Stop::Fast, PATIENCE),
+        Some(Stopping { stop, since }) => {
+            let (next, patience) = match stop {
+                Stop::Fast => (Stop::Immediate, PATIENCE),
+                Stop::Immediate | Stop::Kill => (Stop::Kill, QUIT_PATIENCE),
+            };
+            if now < since.plus(patience) {
+                draft.wake(since.plus(patience));
+                return None;
+            }
+            (next, QUIT_PATIENCE)
+        }
+    };
+    draft.memo.stopping = Some(Stopping { stop, since: now });
+    draft.wake(now.plus(patience));
+    Verdict::new(Action::Stop(stop), because)
+}
+
+/// The lease is to be handed back now: this instance stops on purpose, and nothing of PostgreSQL lives (rule 6 of design §2.4).
+pub(super) fn may_release(context: &Context) -> bool {
+    let ours = matches!(context.tenure(), Tenure::Held { .. } | Tenure::Lapsed);
+    let stops = context.observed.terminating || context.stop_intended();
+    ours && stops && !context.alive()
+}
+
+/// Stops, releases, and ends (or, when all instances are to stop, stays idle).
+pub(super) fn shut_down(context: &Context, draft: &mut Draft) -> Option<Verdict> {
+    let terminating = context.observed.terminating;
+    if !terminating && !context.stop_intended() {
+        return None;
+    }
+    let why = if terminating {
+        "the container is asked to end"
+    } else {
+        "all instances are to stop"
+    };
+    if context.alive() {
+        if !terminating && context.running() == Some(Mode::Standby) && !may_standby_stop(context, draft) {
+            // Goes on as before, and still reports.
+            return None;
+        }
+        return stop(context, draft, why).or_else(|| Verdict::wait("PostgreSQL is stopping"));
+    }
+    if may_release(context) {
+        if let Some(verdict) = lease_rules::release(context, draft) {
+            return Some(verdict);
+        }
+        let since = draft
+            .memo
+            .terminating_since
+            .unwrap_or(context.now)
+            .max(draft.memo.last_exit.unwrap_or_default());
+        let patience = since.plus(RELEASE_PATIENCE);
+        if !terminating || context.now < patience {
+            draft.wake(patience);
+            return Verdict::wait("the lease is being handed back");
+        }
+    }
+    if terminating {
+        return Verdict::new(Action::Exit, why);
+    }
+    Verdict::wait("all instances are to stop, and this one has")
+}
+
+/// Standbys stop after the primary, so that they have all that it wrote; or when it is not to be waited for.
+fn may_standby_stop(context: &Context, draft: &mut Draft) -> bool {
+    match context.tenure() {
+        Tenure::Other(_) => {
+            let Some(expiry) = context.expires_at() else {
+                return false;
+            };
+            if context.now < expiry {
+                draft.wake(expiry);
+            }
+            context.now >= expiry
+        }
+        Tenure::Held { .. } | Tenure::Lapsed | Tenure::OwnBefore(_) | Tenure::Vacant | Tenure::Unknown => true,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::fixtures::*;
+    use super::super::*;
+    use crate::protocol::{Lsn, Position, Timeline};
+    use crate::timing::BootTime;
+
+    fn decided(observed: &Observed, now: u64) -> Decision {
+        decide(observed, &settled(), BootTime(now))
+    }
+
+    #[test]
+    fn a_primary_stops_fast_then_releases_with_its_position_then_ends() {
+        let mut observed = primary();
+        observed.terminating = true;
+        assert_eq!(decided(&observed, 1_200).action, Action::Stop(Stop::Fast));
+        observed.postgres = stopped();
+        observed.postgres.process = Process::Stopped {
+            exit: Some(Exit {
+                at: BootTime(1_300),
+                ran: 9_000,
+                asked: true,
+            }),
+        };
+        volume(&mut observed).read = BootTime(1_250);
+        assert_eq!(
+            decided(&observed, 1_300).action,
+            Action::Wait,
+            "the control file was read before the stop"
+        );
+        volume(&mut observed).read = BootTime(1_310);
+        match decided(&observed, 1_310).action {
+            Action::WriteLease {
+                content,
+                purpose: Purpose::Release,
+                ..
+            } => {
+                assert_eq!(content.holder, None);
+                let release = content.release.unwrap();
+                assert_eq!(
+                    release.position,
+                    Some(Position {
+                        timeline: Timeline(1),
+                        lsn: Lsn(0x100)
+                    })
+                );
+                record(&mut observed).holder = None;
+                record(&mut observed).release = Some(release);
+            }
+            other => panic!("{other:?}"),
+        }
+        assert_eq!(decided(&observed, 1_320).action, Action::Exit);
+    }
+
+    #[test]
+    fn no_position_is_claimed_after_a_stop_that_was_not_clean() {
+        let mut observed = primary();
+        observed.terminating = true;
+        observed.postgres = stopped();
+        match &mut volume(&mut observed).data {
+            Data::Present(database) => database.clean = false,
+            other => panic!("{other:?}"),
+        }
+        match decided(&observed, 1_300).action {
+            Action::WriteLease { content, .. } => assert_eq!(content.release.unwrap().position, None),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn no_lease_is_released_while_a_process_lives() {
+        let mut observed = primary();
+        observed.terminating = true;
+        observed.postgres = PostgresView { strays: 1, ..stopped() };
+        assert_eq!(decided(&observed, 1_300).action, Action::Stop(Stop::Kill));
+    }
+
+    #[test]
+    fn a_stop_that_hangs_becomes_harder_while_the_lease_goes_on() {
+        let mut observed = primary();
+        observed.terminating = true;
+        let first = decided(&observed, 1_200);
+        let renewal = decide(&observed, &first.memo, BootTime(3_100));
+        assert_eq!(renewal.rule, "renew");
+        observed.lease.confirmed.as_mut().unwrap().sent = BootTime(21_100);
+        observed.tasks.lease.running = Some(Work::WriteLease);
+        let second = decide(&observed, &first.memo, BootTime(21_200));
+        assert_eq!(second.action, Action::Stop(Stop::Immediate));
+    }
+
+    #[test]
+    fn without_an_api_server_the_agent_still_ends() {
+        let mut observed = primary();
+        observed.terminating = true;
+        observed.postgres = stopped();
+        observed.tasks.lease.running = Some(Work::WriteLease);
+        let memo = Memo {
+            terminating_since: Some(BootTime(1_000)),
+            ..settled()
+        };
+        assert_eq!(decide(&observed, &memo, BootTime(3_999)).action, Action::Wait);
+        assert_eq!(decide(&observed, &memo, BootTime(4_000)).action, Action::Exit);
+    }
+
+    #[test]
+    fn standbys_stop_after_the_primary_and_stay() {
+        let mut observed = standby();
+        cluster(&mut observed).stop = true;
+        assert_ne!(decided(&observed, 1_200).rule, "shut down");
+        record(&mut observed).holder = None;
+        assert_eq!(decided(&observed, 1_200).action, Action::Stop(Stop::Fast));
+        observed.postgres = stopped();
+        assert_eq!(decided(&observed, 1_200).action, Action::Wait);
+    }
+}

@@ -1,0 +1,156 @@
+//! Everybody but the holder: copy the primary if there is no data, else follow it.
+
+use super::context::{Context, Tenure};
+use super::crash::may_start;
+use super::identity::{is_sound, volume_is_free};
+use super::settings;
+use super::{Action, Data, Draft, Verdict};
+use crate::protocol::HolderRecord;
+
+/// The primary to follow: another member that holds the lease.
+pub(super) fn upstream<'a>(context: &Context<'a>) -> Option<&'a HolderRecord> {
+    match context.tenure() {
+        Tenure::Other(holder) => Some(holder),
+        Tenure::Held { .. } | Tenure::Lapsed | Tenure::OwnBefore(_) | Tenure::Vacant | Tenure::Unknown => None,
+    }
+}
+
+/// The primary has said, in this epoch, that this member's role and slot exist.
+pub(super) fn is_admitted(context: &Context) -> bool {
+    let (Some(reply), Some(record)) = (&context.observed.reply, context.record()) else {
+        return false;
+    };
+    let same_member = context.member().is_some_and(|member| member.id == reply.report.member);
+    reply.admitted && reply.epoch == record.epoch && same_member
+}
+
+/// Copies the primary onto an empty volume.
+pub(super) fn clone(context: &Context, draft: &mut Draft) -> Option<Verdict> {
+    let primary = upstream(context)?;
+    let volume = context.volume()?;
+    let member = volume.member.as_ref()?;
+    let system_id = context.record()?.system_id.clone()?;
+    if volume.data != Data::Empty || member.certificate.is_none() || !primary.serving || !is_admitted(context) {
+        return None;
+    }
+    if context.alive() || context.stop_intended() || !volume_is_free(context, draft) {
+        return None;
+    }
+    let action = Action::Clone {
+        upstream: primary.address.clone(),
+        member: member.id.clone(),
+        system_id,
+    };
+    Verdict::new(
+        action,
+        format!("the volume is empty and {} serves", primary.incarnation.pod),
+    )
+}
+
+/// Starts PostgreSQL as standby. A member that held the lease last waits instead: it will hold it again, and is
+/// restarted for writing then.
+pub(super) fn start(context: &Context, draft: &mut Draft) -> Option<Verdict> {
+    let (upstream, because) = match context.tenure() {
+        Tenure::Other(holder) => (
+            Some(holder.address.clone()),
+            format!("{} holds the lease", holder.incarnation.pod),
+        ),
+        Tenure::Vacant if !context.was_last_holder() => (None, "nobody holds the lease; reads are served".to_owned()),
+        Tenure::Vacant | Tenure::Held { .. } | Tenure::Lapsed | Tenure::OwnBefore(_) | Tenure::Unknown => return None,
+    };
+    if !is_sound(context) || fault(context).is_some() || !may_start(context, draft) {
+        return None;
+    }
+    let settings = settings::to_start_with(context)?;
+    Verdict::new(Action::StartStandby { upstream, settings }, because)
+}
+
+/// The data cannot follow the primary: it went another way. Reported, and left as it is.
+pub(super) fn fault(context: &Context) -> Option<String> {
+    let primary = upstream(context)?;
+    let database = context.database()?;
+    let timeline = primary.timeline.filter(|timeline| database.timeline > *timeline)?;
+    let (own, theirs) = (database.timeline.0, timeline.0);
+    Some(format!(
+        "the data is on timeline {own}, the primary {} on {theirs}: it cannot follow",
+        primary.incarnation.pod
+    ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::fixtures::*;
+    use super::super::*;
+    use crate::protocol::{Epoch, Timeline};
+    use crate::timing::BootTime;
+
+    fn decided(observed: &Observed) -> Decision {
+        decide(observed, &Memo::default(), BootTime(1_200))
+    }
+
+    #[test]
+    fn an_admitted_member_with_a_certificate_clones() {
+        let observed = cloning();
+        match decided(&observed).action {
+            Action::Clone {
+                upstream, system_id, ..
+            } => {
+                assert_eq!((upstream.as_str(), system_id.as_str()), ("10.0.0.2", SYSTEM_ID));
+            }
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn nothing_is_cloned_over_data_or_from_nobody() {
+        let spoil: [fn(&mut Observed); 11] = [
+            |o| volume(o).data = Data::Unknown,
+            |o| o.volume = Reading::Unknown,
+            |o| o.lease.record = Reading::Unknown,
+            |o| o.lease.record = Reading::Missing,
+            |o| record(o).system_id = None,
+            |o| record(o).holder.as_mut().unwrap().serving = false,
+            |o| record(o).holder = None,
+            |o| record(o).epoch = Epoch(5),
+            |o| o.reply.as_mut().unwrap().admitted = false,
+            |o| cluster(o).stop = true,
+            |o| o.tasks.volume.running = Some(Work::Clone),
+        ];
+        for (index, spoil) in spoil.iter().enumerate() {
+            let mut observed = cloning();
+            spoil(&mut observed);
+            assert_ne!(decided(&observed).rule, "clone", "{index}");
+        }
+    }
+
+    #[test]
+    fn data_of_this_cluster_follows_the_holder() {
+        let mut observed = standby();
+        observed.postgres = stopped();
+        let expected = Action::StartStandby {
+            upstream: Some("10.0.0.2".to_owned()),
+            settings: SETTINGS.to_owned(),
+        };
+        assert_eq!(decided(&observed).action, expected);
+        record(&mut observed).holder.as_mut().unwrap().timeline = Some(Timeline(0));
+        assert_ne!(decided(&observed).rule, "start standby", "it went another way");
+    }
+
+    #[test]
+    fn the_last_holder_waits_for_its_lease_instead_of_following() {
+        let mut observed = restarted();
+        observed.own.pod_uid = "new pod".to_owned();
+        assert_eq!(decided(&observed).action, Action::Wait);
+    }
+
+    #[test]
+    fn a_new_address_of_the_holder_is_followed_by_a_reload() {
+        let mut observed = standby();
+        record(&mut observed).holder.as_mut().unwrap().address = "10.0.0.9".to_owned();
+        let expected = Action::Configure {
+            settings: SETTINGS.to_owned(),
+            upstream: Some("10.0.0.9".to_owned()),
+        };
+        assert_eq!(decided(&observed).action, expected);
+    }
+}

@@ -1,0 +1,123 @@
+//! Nothing is to be done now: what is waited for, and who can end the wait.
+
+use std::borrow::Cow;
+
+use super::bootstrap::is_granted;
+use super::context::{Context, Tenure};
+use super::{Data, Draft, Mode, Reading, Verdict, Work, report, standby};
+
+/// Always applies.
+pub(super) fn wait(context: &Context, draft: &mut Draft) -> Option<Verdict> {
+    Verdict::wait(in_flight(context).or_else(|| unread(context)).unwrap_or_else(|| {
+        match report::fault(context, &draft.memo) {
+            Some(fault) => fault.into(),
+            None => role(context),
+        }
+    }))
+}
+
+fn in_flight(context: &Context) -> Option<Cow<'static, str>> {
+    let work = context.tasks().volume.running.or(context.tasks().start.running)?;
+    Some(match work {
+        Work::Initdb => "the first database is being made".into(),
+        Work::Clone => "the primary is being copied".into(),
+        Work::StartPrimary => "PostgreSQL is being started for writing".into(),
+        Work::StartStandby => "PostgreSQL is being started as standby".into(),
+        _ => "the volume is being prepared".into(),
+    })
+}
+
+fn unread(context: &Context) -> Option<Cow<'static, str>> {
+    if context.observed.cluster.is().is_none() {
+        return Some("the ClusteredDatabase has not been read".into());
+    }
+    match &context.observed.lease.record {
+        Reading::Unknown => return Some("the Lease has not been read".into()),
+        Reading::Missing => return Some("the Lease is missing: nobody makes it again by himself".into()),
+        Reading::Is(_) => {}
+    }
+    let Some(volume) = context.volume() else {
+        return Some("the data volume could not be read".into());
+    };
+    if volume.data == Data::Unknown {
+        return Some("what is on the data volume could not be read".into());
+    }
+    if volume.member.is_none() {
+        return Some("the operator has not published the UID of this pod's claim (status.members)".into());
+    }
+    None
+}
+
+fn role(context: &Context) -> Cow<'static, str> {
+    let empty = context.database().is_none();
+    match (context.tenure(), context.running()) {
+        (Tenure::Held { .. }, Some(Mode::Primary)) if context.serving() => {
+            "this member holds the lease and serves writes".into()
+        }
+        (Tenure::Held { .. }, Some(_)) => "PostgreSQL recovers, to serve writes".into(),
+        (Tenure::Held { .. }, None) => "PostgreSQL is about to be started again".into(),
+        (Tenure::Lapsed, _) => "the lease is to be renewed".into(),
+        (Tenure::OwnBefore(_), _) => "the lease of the run before is to run out".into(),
+        (Tenure::Other(holder), Some(_)) if streams(context) => {
+            format!("streams from {}", holder.incarnation.pod).into()
+        }
+        (Tenure::Other(holder), Some(_)) => format!("is to stream from {}", holder.incarnation.pod).into(),
+        (Tenure::Other(holder), None) if empty => to_clone(context, &holder.incarnation.pod),
+        (Tenure::Other(_), None) => "PostgreSQL is about to be started as standby".into(),
+        (Tenure::Vacant, Some(_)) => "nobody holds the lease; reads are served".into(),
+        (Tenure::Vacant, None) if empty && is_granted(context) => "the first database is to be made here".into(),
+        (Tenure::Vacant, None) if empty => {
+            "nobody holds the lease, and the bootstrap is not granted to this volume".into()
+        }
+        (Tenure::Vacant, None) => "nobody holds the lease".into(),
+        (Tenure::Unknown, _) => "the Lease cannot be read".into(),
+    }
+}
+
+fn streams(context: &Context) -> bool {
+    context.observed.postgres.answer.is_some_and(|answer| answer.streaming)
+}
+
+fn to_clone(context: &Context, primary: &str) -> Cow<'static, str> {
+    if !standby::is_admitted(context) {
+        return format!("{primary} has not made this member's replication slot yet").into();
+    }
+    if context.member().is_some_and(|member| member.certificate.is_none()) {
+        return "the operator has not signed the replication certificate yet".into();
+    }
+    format!("{primary} is to serve, to be copied").into()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::fixtures::*;
+    use super::super::*;
+    use crate::timing::BootTime;
+
+    #[test]
+    fn every_wait_says_what_it_is_for() {
+        let cases: [(fn() -> Observed, &str); 4] = [
+            (primary, "this member holds the lease and serves writes"),
+            (standby, "streams from orders-1"),
+            (
+                || Observed {
+                    cluster: Reading::Unknown,
+                    ..blank()
+                },
+                "the ClusteredDatabase has not been read",
+            ),
+            (
+                || {
+                    let mut observed = granted();
+                    cluster(&mut observed).grant = None;
+                    observed
+                },
+                "nobody holds the lease, and the bootstrap is not granted to this volume",
+            ),
+        ];
+        for (observed, because) in cases {
+            let decision = decide(&observed(), &settled(), BootTime(1_200));
+            assert_eq!((&decision.action, decision.because.as_ref()), (&Action::Wait, because));
+        }
+    }
+}
