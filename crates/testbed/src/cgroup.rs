@@ -142,7 +142,7 @@ impl Hierarchies {
             );
             self.thaw_all(name);
             for pid in left {
-                process::send(pid, Signal::KILL)?;
+                process::send_if(pid, Signal::KILL, || is_member(pid, name))?;
             }
             tokio::time::sleep(Duration::from_millis(30)).await;
         }
@@ -201,6 +201,14 @@ impl Hierarchies {
             }
         }
     }
+}
+
+/// Tells whether process `pid` is in the group `name` or below.
+fn is_member(pid: i32, name: &str) -> bool {
+    let text = fs::read_to_string(format!("/proc/{pid}/cgroup")).unwrap_or_default();
+    text.lines()
+        .filter_map(|line| line.splitn(3, ':').nth(2))
+        .any(|path| path.split('/').any(|part| part == name))
 }
 
 fn write_frozen(group: &Path, frozen: bool) -> std::io::Result<()> {

@@ -12,7 +12,7 @@ use crate::plan::{API_PORT, DNS_READY_PORT, Plan};
 use crate::progress::{say, step};
 
 /// Debian packages that the testbed runs, and for each a program of it.
-const PACKAGES: [(&str, &str); 15] = [
+const PACKAGES: [(&str, &str); 14] = [
     ("buildah", "buildah"),
     ("conntrack", "conntrack"),
     ("containerd", "containerd"),
@@ -23,7 +23,6 @@ const PACKAGES: [(&str, &str); 15] = [
     ("iptables", "iptables"),
     ("mount", "losetup"),
     ("nftables", "nft"),
-    ("procps", "ps"),
     ("runc", "runc"),
     ("socat", "socat"),
     ("util-linux", "nsenter"),

@@ -7,7 +7,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail, ensure};
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 use serde::{Deserialize, Serialize};
 
 use crate::command::Tool;
@@ -102,10 +102,25 @@ impl Process {
 /// # Errors
 /// When the number is no process number or the signal is not permitted.
 pub fn send(pid: i32, signal: Signal) -> Result<()> {
+    send_if(pid, signal, || true)
+}
+
+/// Sends `signal` to the process `pid` if `is_meant` says that it is the right
+/// one. Asked after the kernel's handle on the process is taken: if the number
+/// passes to another process meanwhile, the signal does not.
+///
+/// # Errors
+/// When the number is no process number or the signal is not permitted.
+pub fn send_if(pid: i32, signal: Signal, is_meant: impl Fn() -> bool) -> Result<()> {
     // 1 is init; 0 and less stand for groups.
     ensure!(pid > 1, "{pid} is not a process number");
-    let target = Pid::from_raw(pid).with_context(|| format!("{pid} is not a process number"))?;
-    match kill_process(target, signal) {
+    let number = Pid::from_raw(pid).with_context(|| format!("{pid} is not a process number"))?;
+    let sent = match pidfd_open(number, PidfdFlags::empty()) {
+        Ok(_) if !is_meant() => Ok(()),
+        Ok(process) => pidfd_send_signal(&process, signal),
+        Err(error) => Err(error),
+    };
+    match sent {
         Ok(()) | Err(rustix::io::Errno::SRCH) => Ok(()),
         Err(error) => Err(error).with_context(|| format!("signal process {pid}")),
     }

@@ -30,9 +30,18 @@ async fn a_testbed_comes_up_bears_faults_and_leaves_nothing() {
     Testbed::down(&options, false).await.unwrap();
     let before = Snapshot::take(INSTANCE).unwrap();
 
+    let mut stranger = start_stranger().unwrap();
+
     let lived = live(&options).await;
 
     assert!(Testbed::down(&options, false).await.unwrap());
+    let strangers_end = stranger.try_wait().unwrap();
+    stranger.kill().unwrap();
+    stranger.wait().unwrap();
+    assert!(
+        strangers_end.is_none(),
+        "`down` ended a process that only looks like the testbed's"
+    );
     lived.unwrap();
     assert!(
         !Testbed::down(&options, false).await.unwrap(),
@@ -40,6 +49,12 @@ async fn a_testbed_comes_up_bears_faults_and_leaves_nothing() {
     );
     let left = before.what_is_new(&Snapshot::take(INSTANCE).unwrap());
     assert!(left.is_empty(), "`down` left:\n{}", left.join("\n"));
+}
+
+/// A process with a name as the testbed's have, which the testbed did not start.
+fn start_stranger() -> std::io::Result<std::process::Child> {
+    let script = "exec -a 'containerd-shim-runc-v2 -namespace k8s.io' sleep 600";
+    std::process::Command::new("bash").args(["-c", script]).spawn()
 }
 
 async fn live(options: &Options) -> Result<()> {
