@@ -41,7 +41,9 @@ pub const LEASE_RELEASE: &str = "clustereddatabase.io/release";
 pub const ROUTE_EPOCH: &str = "clustereddatabase.io/epoch";
 
 /// Environment variable of the agent: name of its `ClusteredDatabase`.
-pub const ENV_CLUSTER: &str = "CDB_CLUSTER";
+pub const ENV_CLUSTER: &str = "CLUSTER_NAME";
+/// Environment variable of the agent: UID of its `ClusteredDatabase`.
+pub const ENV_CLUSTER_UID: &str = "CLUSTER_UID";
 /// Environment variable of the agent: its pod's namespace (`metadata.namespace`).
 pub const ENV_NAMESPACE: &str = "POD_NAMESPACE";
 /// Environment variable of the agent: its pod's name (`metadata.name`).
