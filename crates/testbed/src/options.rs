@@ -1,11 +1,16 @@
 //! What can be chosen about a testbed.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
 use serde::{Deserialize, Serialize};
 
-/// Environment variable that chooses the instance when nothing else does.
+use crate::paths::Paths;
+use crate::plan::MAX_INSTANCE;
+use crate::state::State;
+
+/// Environment variable that chooses the instance when nothing else does: a
+/// number, or `auto` for one that no other checkout holds.
 pub const INSTANCE_VARIABLE: &str = "CDB_TESTBED_INSTANCE";
 
 /// What can be chosen about a testbed; [`Options::from_env`] is the usual one.
@@ -42,19 +47,29 @@ impl Options {
     /// instance that the environment names, else 0.
     ///
     /// # Errors
-    /// When the environment names something that is no number.
+    /// When the environment names something else than a number or `auto`.
     pub fn from_env() -> Result<Self> {
-        let instance = match std::env::var(INSTANCE_VARIABLE) {
-            Ok(text) => text
+        Self::named(&std::env::var(INSTANCE_VARIABLE).unwrap_or_else(|_| "0".to_owned()))
+    }
+
+    /// The same as the instance called `name`: a number, or `auto` for the one
+    /// that this checkout holds, else the first that nobody holds.
+    ///
+    /// # Errors
+    /// When `name` is neither, or all instances are held.
+    pub fn named(name: &str) -> Result<Self> {
+        let checkout = checkout();
+        let instance = match name {
+            "auto" => own_or_free(&checkout)?,
+            number => number
                 .parse()
-                .with_context(|| format!("read {INSTANCE_VARIABLE}={text}"))?,
-            Err(_) => 0,
+                .with_context(|| format!("{number:?} is no testbed instance: a number, or auto"))?,
         };
         Ok(Self {
             instance,
             nodes: 3,
             timing: Timing::default(),
-            checkout: checkout(),
+            checkout,
         })
     }
 
@@ -77,8 +92,40 @@ impl Options {
     }
 }
 
+fn own_or_free(checkout: &Path) -> Result<u8> {
+    let mut free = None;
+    for instance in 0..=MAX_INSTANCE {
+        // A record that cannot be read is another version's: not free.
+        let Ok(state) = State::load(&Paths::new(instance)) else {
+            continue;
+        };
+        match state.filter(State::is_alive) {
+            Some(state) if state.options.checkout == checkout => return Ok(instance),
+            Some(_) => {}
+            None => free = free.or(Some(instance)),
+        }
+    }
+    free.context("other checkouts hold all testbed instances; end one there with `cargo xtask testbed down`")
+}
+
 /// The checkout that this program was built from.
 fn checkout() -> PathBuf {
     let crate_dir = PathBuf::from(env!("CARGO_MANIFEST_DIR"));
     crate_dir.ancestors().nth(2).map_or(crate_dir.clone(), PathBuf::from)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_instance_is_a_number_or_auto() {
+        assert_eq!(Options::named("3").unwrap().instance, 3);
+        assert!(Options::named("auto").unwrap().instance <= MAX_INSTANCE);
+        let error = Options::named("first").unwrap_err();
+        assert_eq!(
+            error.to_string(),
+            r#""first" is no testbed instance: a number, or auto"#
+        );
+    }
 }

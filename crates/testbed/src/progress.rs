@@ -1,6 +1,7 @@
 //! Says on standard error what takes time.
 
 use std::future::Future;
+use std::io::Write;
 use std::time::Duration;
 
 use tokio::time::Instant;
@@ -12,7 +13,8 @@ const REPEAT: Duration = Duration::from_secs(15);
 
 /// Prints one line.
 pub fn say(text: &str) {
-    eprintln!("testbed: {text}");
+    // Whoever closed the pipe does not want to know.
+    let _ = writeln!(std::io::stderr(), "testbed: {text}");
 }
 
 /// Awaits `work` and tells about it when it takes more than two seconds.

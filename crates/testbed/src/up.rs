@@ -43,25 +43,33 @@ impl Testbed {
     pub async fn up(options: Options) -> Result<(Self, Outcome)> {
         preflight::check_machine()?;
         let testbed = Self::new(&options)?;
-        let _lock = Lock::instance(&testbed.paths).await?;
-        let found = State::load(&testbed.paths)?;
+        let lock = Lock::instance(&testbed.paths).await?;
+        let outcome = testbed.up_locked(options).await;
+        if outcome.is_err() && !testbed.paths.record().exists() {
+            lock.remove();
+        }
+        Ok((testbed, outcome?))
+    }
+
+    async fn up_locked(&self, options: Options) -> Result<Outcome> {
+        let found = State::load(&self.paths)?;
         if found.as_ref().map_or(Ok(false), |state| keep(state, &options))? {
             tell_if_outdated(found.as_ref())?;
             ensure!(
-                testbed.api_is_ready(ANSWER_LIMIT).await,
+                self.api_is_ready(ANSWER_LIMIT).await,
                 "the testbed runs but its API server does not answer; if no test stopped it, \
                  start afresh with `cargo xtask testbed down` and `up`"
             );
-            return Ok((testbed, Outcome::AlreadyUp));
+            return Ok(Outcome::AlreadyUp);
         }
         let (programs, template) = prepare().await?;
-        down::clean(&testbed.paths, options.instance)
+        down::clean(&self.paths, options.instance)
             .await
             .context("remove what an earlier testbed left")?;
         let start = Instant::now();
         let what = format!("starting Kubernetes, nodes: {}", options.nodes);
-        step(&what, Start::new(&testbed, options, programs, template)?.run()).await?;
-        Ok((testbed, Outcome::Started(start.elapsed())))
+        step(&what, Start::new(self, options, programs, template)?.run()).await?;
+        Ok(Outcome::Started(start.elapsed()))
     }
 }
 

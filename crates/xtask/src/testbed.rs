@@ -1,5 +1,7 @@
 //! `cargo xtask testbed …`: a real Kubernetes on this machine.
 
+use std::io::Write;
+
 use anyhow::{Result, bail};
 use clap::{Args, Subcommand};
 use testbed::{Options, Outcome, Status, Testbed, Timing};
@@ -7,9 +9,10 @@ use testbed::{Options, Outcome, Status, Testbed, Timing};
 /// What to do with the testbed.
 #[derive(Debug, Args)]
 pub struct Arguments {
-    /// Which of the testbeds of this machine, 0 to 7; they run beside each other.
-    #[arg(long, global = true, env = testbed::INSTANCE_VARIABLE, default_value_t = 0)]
-    instance: u8,
+    /// Which of the testbeds of this machine, 0 to 7, which run beside each other; or `auto`: the
+    /// one that this checkout holds, else one that nobody does.
+    #[arg(long, global = true, env = testbed::INSTANCE_VARIABLE, default_value = "0")]
+    instance: String,
     #[command(subcommand)]
     command: Command,
 }
@@ -71,12 +74,13 @@ struct UpArguments {
 /// # Errors
 /// When the testbed cannot do what was asked; the error says what to do.
 pub async fn run(arguments: Arguments) -> Result<()> {
-    let options = Options::from_env()?.with_instance(arguments.instance);
+    let options = Options::named(&arguments.instance)?;
+    let instance = options.instance;
     match arguments.command {
         Command::Up(up) => start(options.with_nodes(up.nodes).with_timing(up.timing())).await,
         Command::Down { force } => {
             let found = Testbed::down(&options, force).await?;
-            println!(
+            tell(&format!(
                 "{}",
                 if found {
                     "The testbed is gone."
@@ -86,10 +90,10 @@ pub async fn run(arguments: Arguments) -> Result<()> {
             );
             Ok(())
         }
-        Command::Status => status(arguments.instance).await,
-        Command::Load { image } => Testbed::attach(arguments.instance)?.load_image(&image).await,
-        Command::Cut { node } => Testbed::attach(arguments.instance)?.cut(&node).await,
-        Command::Heal { node } => Testbed::attach(arguments.instance)?.heal(&node).await,
+        Command::Status => status(instance).await,
+        Command::Load { image } => Testbed::attach(instance)?.load_image(&image).await,
+        Command::Cut { node } => Testbed::attach(instance)?.cut(&node).await,
+        Command::Heal { node } => Testbed::attach(instance)?.heal(&node).await,
     }
 }
 
@@ -108,22 +112,27 @@ impl UpArguments {
 async fn start(options: Options) -> Result<()> {
     let (testbed, outcome) = Testbed::up(options).await?;
     match outcome {
-        Outcome::AlreadyUp => println!("The testbed is already up."),
-        Outcome::Started(time) => println!("The testbed is up: nodes Ready after {:.1} s.", time.as_secs_f64()),
+        Outcome::AlreadyUp => tell(&format!("The testbed is already up.")),
+        Outcome::Started(time) => tell(&format!("The testbed is up: nodes Ready after {:.1} s.", time.as_secs_f64())),
     }
-    println!("export KUBECONFIG={}", testbed.kubeconfig_path().display());
+    tell(&format!("export KUBECONFIG={}", testbed.kubeconfig_path().display()));
     Ok(())
 }
 
 async fn status(instance: u8) -> Result<()> {
     match Status::read(instance).await? {
-        None => println!("There is no testbed {instance}."),
+        None => tell(&format!("There is no testbed {instance}.")),
         Some(status) => {
-            println!("{status}");
+            tell(&format!("{status}"));
             if !status.is_healthy() {
                 bail!("the testbed is not whole");
             }
         }
     }
     Ok(())
+}
+
+/// Prints a line; whoever closed the pipe has read enough.
+fn tell(text: &str) {
+    let _ = writeln!(std::io::stdout(), "{text}");
 }
