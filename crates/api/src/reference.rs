@@ -4,6 +4,8 @@ use std::fmt::Write;
 
 use serde_json::{Map, Value};
 
+use crate::rules::{FORBIDDEN, forbidden_message};
+
 /// Fields of Kubernetes' own types, and where those are described: nobody needs them repeated.
 const KUBERNETES: [(&str, &str, &str); 5] = [
     (
@@ -54,6 +56,8 @@ const HEAD: &str = "<!-- Generated from crates/api; `UPDATE=1 cargo test -p api`
 
 A field with no default may be left out unless it is marked *required*. The API server refuses what breaks a rule below,
 with the rule's text as the message.
+
+Rules:
 ";
 
 /// One object's fields as a table, and then the objects inside it.
@@ -90,33 +94,34 @@ fn section(page: &mut String, path: &str, schema: &Value) {
 fn rules_of_section(page: &mut String, path: &str, schema: &Value, fields: &Map<String, Value>) {
     let mut lines = String::new();
     rules(&mut lines, schema);
-    for field in fields
-        .values()
-        .filter(|field| field["properties"].is_null() || field["properties"] == Value::Null)
-    {
-        rules(&mut lines, field);
-    }
     for (name, field) in fields {
-        if is_kubernetes(&format!("{path}.{name}")) && field["properties"].is_object() {
+        if field["properties"].is_null() || is_kubernetes(&format!("{path}.{name}")) {
             rules(&mut lines, field);
         }
     }
-    page.push_str(&lines);
+    if !lines.is_empty() {
+        let _ = write!(page, "\nRules:\n{lines}");
+    }
 }
 
-/// The messages of one schema's rules, as a list.
+/// The messages of one schema's rules, as a list; those about each forbidden parameter as one.
 fn rules(page: &mut String, schema: &Value) {
     let rules = schema["x-kubernetes-validations"]
         .as_array()
         .map(Vec::as_slice)
         .unwrap_or_default();
-    for rule in rules {
-        let lead = if page.ends_with("|\n") || page.ends_with(".\n") {
-            "\n"
-        } else {
-            ""
-        };
-        let _ = writeln!(page, "{lead}- {}", rule["message"].as_str().unwrap_or_default());
+    let messages: Vec<_> = rules.iter().filter_map(|rule| rule["message"].as_str()).collect();
+    let is_forbidden = |message: &str| FORBIDDEN.iter().any(|name| message == forbidden_message(name));
+    for message in messages.iter().filter(|message| !is_forbidden(message)) {
+        let _ = writeln!(page, "- {message}");
+    }
+    if messages.iter().any(|message| is_forbidden(message)) {
+        let names: Vec<_> = FORBIDDEN.iter().map(|name| format!("`{name}`")).collect();
+        let _ = writeln!(
+            page,
+            "- {}",
+            forbidden_message(&format!("any of these ({})", names.join(", ")))
+        );
     }
 }
 

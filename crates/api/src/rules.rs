@@ -12,6 +12,8 @@ mod text;
 
 use std::sync::LazyLock;
 
+pub use self::parameters::is_managed_parameter;
+pub(crate) use self::parameters::{FORBIDDEN, forbidden_message};
 use crate::ClusteredDatabase;
 
 /// A field of a resource that breaks a rule.
@@ -57,7 +59,12 @@ impl Rule {
         message: impl Into<String>,
         check: impl Fn(&ClusteredDatabase) -> bool + Send + Sync + 'static,
     ) -> Self {
-        Self { at, cel: cel.into(), message: message.into(), check: Check::Holds(Box::new(check)) }
+        Self {
+            at,
+            cel: cel.into(),
+            message: message.into(),
+            check: Check::Holds(Box::new(check)),
+        }
     }
 
     fn may_become(
@@ -66,12 +73,20 @@ impl Rule {
         message: impl Into<String>,
         check: fn(&ClusteredDatabase, &ClusteredDatabase) -> bool,
     ) -> Self {
-        Self { at, cel: cel.into(), message: message.into(), check: Check::MayBecome(check) }
+        Self {
+            at,
+            cel: cel.into(),
+            message: message.into(),
+            check: Check::MayBecome(check),
+        }
     }
 
     fn violation(&self) -> Violation {
         let path = if self.at.is_empty() { root::PATH } else { self.at };
-        Violation { path: path.to_owned(), message: self.message.clone() }
+        Violation {
+            path: path.to_owned(),
+            message: self.message.clone(),
+        }
     }
 }
 

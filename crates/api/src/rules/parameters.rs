@@ -90,6 +90,12 @@ pub(crate) const FORBIDDEN: &[&str] = &[
     "zero_damaged_pages",
 ];
 
+/// Whether a setting is the operator's own, so that users may not set it. For the place where settings are written: what
+/// the API server let through is checked again there.
+pub fn is_managed_parameter(name: &str) -> bool {
+    FORBIDDEN.contains(&name) || name.starts_with("ssl_")
+}
+
 /// Settings that are safe with this value alone.
 const MUST_BE_ON: [&str; 3] = ["fsync", "full_page_writes", "wal_log_hints"];
 
@@ -153,7 +159,7 @@ fn forbidden(name: &'static str) -> Rule {
     Rule::holds(
         AT,
         format!("!('{name}' in self)"),
-        format!("parameters must not set {name}, which the operator manages: remove it"),
+        forbidden_message(name),
         move |resource| !parameters(resource).contains_key(name),
     )
 }
@@ -165,6 +171,11 @@ fn ssl() -> Rule {
         "parameters must not begin with ssl_: remove them, since the operator manages TLS",
         |resource| parameters(resource).keys().all(|key| !key.starts_with("ssl_")),
     )
+}
+
+/// The message for a forbidden parameter.
+pub(crate) fn forbidden_message(name: &str) -> String {
+    format!("parameters must not set {name}, which the operator manages: remove it")
 }
 
 fn must_be_on(name: &'static str) -> Rule {
@@ -181,7 +192,11 @@ fn at_least(name: &'static str, least: u64) -> Rule {
         AT,
         format!("!('{name}' in self) || (self['{name}'].matches('^[0-9]{{1,9}}$') && int(self['{name}']) >= {least})"),
         format!("{name} must be a whole number of at least {least}: raise it or remove it"),
-        move |resource| parameters(resource).get(name).is_none_or(|value| is_number_from(value, least)),
+        move |resource| {
+            parameters(resource)
+                .get(name)
+                .is_none_or(|value| is_number_from(value, least))
+        },
     )
 }
 

@@ -10,8 +10,9 @@ use crate::{ClusteredDatabase, quantity::Quantity, spec::WalStorageSpec};
 const SIZE: &str = "spec.storage.size";
 const WAL_SIZE: &str = "spec.storage.wal.size";
 
-/// A size that is a quantity at all. The bound on its length keeps the cost of reading it small.
-const IS_SIZE: &str = "size(self) <= 32 && isQuantity(self)";
+/// A size that is a quantity at all. The bound on its length keeps the cost of reading it small; the set of letters is
+/// there because not every reader of quantities refuses white space around them.
+const IS_SIZE: &str = "self.matches('^[-+.0-9A-Za-z]{1,32}$') && isQuantity(self)";
 /// The lower bound is what an empty database and a few WAL segments need; the upper one is there to catch slips.
 const IN_BOUNDS: &str = "!isQuantity(self) || (quantity(self).compareTo(quantity('256Mi')) >= 0 && quantity(self).compareTo(quantity('1Pi')) <= 0)";
 const NO_SHRINK: &str = "!isQuantity(self) || !isQuantity(oldSelf) || quantity(self).compareTo(quantity(oldSelf)) >= 0";
@@ -112,7 +113,7 @@ fn wal(resource: &ClusteredDatabase) -> Option<&WalStorageSpec> {
 }
 
 fn is_size(size: &str) -> bool {
-    text::size(size) <= 32 && Quantity::parse(size).is_ok()
+    size.len() <= 32 && Quantity::parse(size).is_ok()
 }
 
 fn in_bounds(size: &str) -> bool {

@@ -1,0 +1,157 @@
+//! Every case of `bad_specs.yaml` is refused with exactly its messages, by the rules in Rust and by those in CEL.
+
+use std::collections::BTreeSet;
+
+use api::{ClusteredDatabase, validate, validate_update};
+use serde::Deserialize;
+use serde_json::Value;
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Table {
+    base: Value,
+    cases: Vec<Case>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+struct Case {
+    name: String,
+    patch: Value,
+    old: Option<Value>,
+    #[serde(default)]
+    messages: BTreeSet<String>,
+    server_message: Option<String>,
+}
+
+fn table() -> Table {
+    serde_saphyr::from_str(include_str!("bad_specs.yaml")).expect("read the table")
+}
+
+/// Applies a JSON merge patch (RFC 7386).
+fn merged(target: &Value, patch: &Value) -> Value {
+    let Value::Object(patch) = patch else {
+        return patch.clone();
+    };
+    let mut result = target.as_object().cloned().unwrap_or_default();
+    for (key, value) in patch {
+        if value.is_null() {
+            result.remove(key);
+        } else {
+            let value = merged(result.get(key).unwrap_or(&Value::Null), value);
+            result.insert(key.clone(), value);
+        }
+    }
+    Value::Object(result)
+}
+
+fn schema() -> Value {
+    let version = &api::crd().spec.versions[0];
+    let schema = version
+        .schema
+        .as_ref()
+        .and_then(|schema| schema.open_api_v3_schema.as_ref());
+    serde_json::to_value(schema.expect("the definition has a schema")).expect("JSON")
+}
+
+/// The messages that the rules in CEL have for a resource.
+fn cel(schema: &Value, new: &Value, old: Option<&Value>) -> BTreeSet<String> {
+    let defaulted = |value| kube_cel::apply_defaults(schema, value);
+    match kube_cel::Validator::new().validate(schema, &defaulted(new), old.map(defaulted).as_ref()) {
+        Ok(()) => BTreeSet::new(),
+        Err(errors) => errors.into_vec().into_iter().map(|error| error.message).collect(),
+    }
+}
+
+/// The messages that the rules in Rust have for a resource.
+fn rust(new: &ClusteredDatabase, old: Option<&ClusteredDatabase>) -> BTreeSet<String> {
+    let mut violations = validate(new);
+    violations.extend(old.into_iter().flat_map(|old| validate_update(old, new)));
+    violations.into_iter().map(|violation| violation.message).collect()
+}
+
+fn read(value: &Value) -> ClusteredDatabase {
+    serde_json::from_value(value.clone()).expect("read the resource")
+}
+
+#[test]
+fn rules_in_rust_and_in_cel_say_the_same() {
+    let (table, schema) = (table(), schema());
+    let mut wrong = Vec::new();
+    for case in table.cases.iter().filter(|case| case.server_message.is_none()) {
+        assert!(!case.messages.is_empty(), "{}: no message is expected", case.name);
+        let new = merged(&table.base, &case.patch);
+        let old = case.old.as_ref().map(|old| merged(&table.base, old));
+        if let Some(old) = &old {
+            assert_eq!(
+                rust(&read(old), None),
+                BTreeSet::new(),
+                "{}: the old resource is bad itself",
+                case.name
+            );
+        }
+        for (language, found) in [
+            ("Rust", rust(&read(&new), old.as_ref().map(read).as_ref())),
+            ("CEL", cel(&schema, &new, old.as_ref())),
+        ] {
+            if found != case.messages {
+                wrong.push(format!("{} ({language}): {found:#?}", case.name));
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+#[test]
+fn what_breaks_the_schema_cannot_be_read() {
+    let table = table();
+    let cases: Vec<_> = table
+        .cases
+        .iter()
+        .filter(|case| case.server_message.is_some())
+        .collect();
+    assert!(!cases.is_empty());
+    for case in cases {
+        assert!(case.messages.is_empty(), "{}: has both kinds of message", case.name);
+        let new = merged(&table.base, &case.patch);
+        assert!(
+            serde_json::from_value::<ClusteredDatabase>(new).is_err(),
+            "{}: can be read",
+            case.name
+        );
+    }
+}
+
+#[test]
+fn the_table_is_large_and_its_names_differ() {
+    let names: Vec<_> = table().cases.into_iter().map(|case| case.name).collect();
+    assert!(names.len() >= 40, "{} cases", names.len());
+    assert_eq!(names.iter().collect::<BTreeSet<_>>().len(), names.len());
+}
+
+#[test]
+fn the_base_and_its_growth_are_good() {
+    let (table, schema) = (table(), schema());
+    let growth = serde_json::json!({
+        "spec": {
+            "replicas": 9,
+            "postgres": {
+                "image": "registry.example.com:5000/postgres@sha256:0123",
+                "parameters": { "work_mem": "8MB", "auto_explain.log_min_duration": "1s", "fsync": "on", "max_wal_senders": "20" }
+            },
+            "storage": { "size": "1.5Gi" },
+            "resources": { "requests": { "cpu": 1, "memory": "1Gi" }, "limits": { "memory": "1024Mi" } },
+            "podMetadata": { "labels": { "example.com/team": "shop", "empty": "" }, "annotations": { "a": "b" } },
+            "scheduling": { "nodeSelector": { "topology.kubernetes.io/zone": "a" } }
+        }
+    });
+    let new = merged(&table.base, &growth);
+    for (new, old) in [
+        (&table.base, None),
+        (&table.base, Some(&table.base)),
+        (&new, Some(&table.base)),
+    ] {
+        assert_eq!(rust(&read(new), old.map(read).as_ref()), BTreeSet::new());
+        assert_eq!(cel(&schema, new, old), BTreeSet::new());
+    }
+}
