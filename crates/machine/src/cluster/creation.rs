@@ -1,18 +1,52 @@
-//! Creation: the finalizer, then every object in the order of [`ChildKind`].
+//! Creation: the finalizer first, then every object, and while the first database is not there, what it waits for.
+
+use chrono::TimeDelta;
 
 use super::action::{Action, Exact};
 use super::decision::Step;
-use super::facts::Facts;
+use super::facts::{Facts, list};
+use super::members::ordinal_of;
+use super::observed::{Known, Pod};
 use super::rule::{Proposal, Rule};
 
-/// Nothing is made before the finalizer stands, so that nothing is left behind.
+/// See [`Rule::what`].
 pub const FINALIZER: Rule = Rule {
     name: "finalizer",
     family: "creation",
-    what: "A resource without our finalizer gets it before anything is made.",
+    what: "A resource without our finalizer gets it before anything is made, so that nothing is left behind.",
     propose: finalizer,
     passable: false,
 };
+
+/// See [`Rule::what`].
+pub const AWAIT_DATABASE: Rule = Rule {
+    name: "await-database",
+    family: "creation",
+    what: "Until the first primary has made the database, everything waits for it.",
+    propose: await_database,
+    passable: false,
+};
+
+/// See [`Rule::what`].
+pub const AWAIT_PRIMARY: Rule = Rule {
+    name: "await-primary",
+    family: "creation",
+    what: "While the holder of the Lease does not serve, everything waits for it.",
+    propose: await_primary,
+    passable: false,
+};
+
+/// See [`Rule::what`].
+pub const AWAIT_STANDBYS: Rule = Rule {
+    name: "await-standbys",
+    family: "creation",
+    what: "Members that do not serve yet are waited for.",
+    propose: await_standbys,
+    passable: false,
+};
+
+/// A pod that has no node is looked at again after this long: nodes and volumes come without any event of ours.
+const PENDING_RECHECK: TimeDelta = TimeDelta::seconds(15);
 
 fn finalizer(facts: &Facts<'_>) -> Option<Proposal> {
     let wanted = facts.wanted;
@@ -21,4 +55,133 @@ fn finalizer(facts: &Facts<'_>) -> Option<Proposal> {
     }
     let action = Action::AddFinalizer(Exact::new(wanted.name, wanted.uid, wanted.resource_version));
     Proposal::act(Step::Objects, action, "the resource has no finalizer yet")
+}
+
+fn await_database(facts: &Facts<'_>) -> Option<Proposal> {
+    if facts.bootstrapped() {
+        return None;
+    }
+    let name = facts.wanted.name;
+    let (Known::Known(pods), Known::Known(Some(_))) = (&facts.observed.pods, &facts.observed.lease) else {
+        return Proposal::wait(
+            facts,
+            Step::Bootstrap,
+            "the pods and the Lease to be read",
+            "the API server",
+        );
+    };
+    let Some(grant) = &facts.status.intent.bootstrap else {
+        return match pods.iter().find(|pod| !pod.terminating) {
+            None => {
+                let what = format!("pods of StatefulSet {name}");
+                Proposal::wait(facts, Step::Bootstrap, what, "the StatefulSet controller")
+            }
+            Some(pod) => pending(facts, Step::Bootstrap, pod),
+        };
+    };
+    match pods.iter().find(|pod| pod.name == grant.pod && !pod.terminating) {
+        None => {
+            let what = format!("pod {}, which may make the first database", grant.pod);
+            Proposal::wait(facts, Step::Bootstrap, what, "the StatefulSet controller")
+        }
+        Some(pod) if pod.node.is_none() || pod.image_error.is_some() => pending(facts, Step::Bootstrap, pod),
+        Some(pod) => {
+            let what = format!("{} to make the first database", pod.name);
+            Proposal::wait(facts, Step::Bootstrap, what, format!("the agent in pod {}", pod.name))
+        }
+    }
+}
+
+/// Waits for a pod that does not run yet.
+fn pending(facts: &Facts<'_>, step: Step, pod: &Pod) -> Option<Proposal> {
+    let name = &pod.name;
+    let (what, who) = if let Some(error) = &pod.image_error {
+        let image = &error.image;
+        (
+            format!("pod {name} to run image {image} ({})", error.reason),
+            "the kubelet, or a change of spec.postgres.image",
+        )
+    } else if let Some(why) = &pod.unschedulable {
+        (
+            format!("a node for pod {name} ({why})"),
+            "the scheduler: a node that fits, or a change of spec.scheduling or spec.resources",
+        )
+    } else if pod.node.is_none() {
+        (format!("a node for pod {name}"), "the scheduler")
+    } else {
+        (format!("pod {name} to be ready"), "its agent")
+    };
+    let proposal = Proposal::wait(facts, step, what, who)?;
+    Some(if pod.node.is_none() {
+        proposal.looking_again(facts.now + PENDING_RECHECK)
+    } else {
+        proposal
+    })
+}
+
+fn await_primary(facts: &Facts<'_>) -> Option<Proposal> {
+    if facts.primary().is_some() {
+        return None;
+    }
+    let Known::Known(lease) = &facts.observed.lease else {
+        return Proposal::wait(facts, Step::Primary, "the Lease to be read", "the API server");
+    };
+    let name = facts.wanted.name;
+    let Some(lease) = lease else {
+        return Proposal::wait(facts, Step::Primary, format!("Lease {name}"), "the user");
+    };
+    let holder = lease.holder.as_ref().map(|holder| &holder.incarnation.member);
+    let Some(last) = holder.or(lease.release.as_ref().map(|release| &release.member)) else {
+        return Proposal::wait(
+            facts,
+            Step::Primary,
+            format!("somebody to take Lease {name}"),
+            "the agents",
+        );
+    };
+    let ordinal = ordinal_of(last);
+    let pod = facts
+        .pods()
+        .iter()
+        .find(|pod| Some(pod.ordinal) == ordinal && !pod.terminating);
+    match pod {
+        Some(pod) if pod.node.is_none() || pod.image_error.is_some() => pending(facts, Step::Primary, pod),
+        Some(pod) => {
+            let what = format!("the primary {} to serve", pod.name);
+            Proposal::wait(facts, Step::Primary, what, format!("the agent in pod {}", pod.name))
+        }
+        None => {
+            let what = format!("the pod of the member {last}, which held the Lease last");
+            Proposal::wait(facts, Step::Primary, what, "the StatefulSet controller")
+        }
+    }
+}
+
+fn await_standbys(facts: &Facts<'_>) -> Option<Proposal> {
+    let absent = (0..facts.expected()).find(|ordinal| facts.pod(*ordinal).is_none_or(|pod| pod.terminating));
+    if let Some(ordinal) = absent {
+        let what = format!("pod {}-{ordinal}", facts.wanted.name);
+        return Proposal::wait(facts, Step::Standbys, what, "the StatefulSet controller");
+    }
+    if let Some(pod) = facts.pods().iter().find(|pod| pod.ordinal >= facts.expected()) {
+        let what = format!("pod {} to be gone", pod.name);
+        return Proposal::wait(facts, Step::Scaling, what, "its agent and the kubelet");
+    }
+    let stuck = facts
+        .pods()
+        .iter()
+        .find(|pod| pod.image_error.is_some() || pod.unschedulable.is_some());
+    if let Some(pod) = stuck {
+        return pending(facts, Step::Standbys, pod);
+    }
+    if facts.all_serve_except(None) {
+        return None;
+    }
+    let late = facts
+        .pods()
+        .iter()
+        .filter(|pod| !facts.serves(pod))
+        .map(|pod| pod.name.as_str());
+    let what = format!("{} to stream from the primary", list(late));
+    Proposal::wait(facts, Step::Standbys, what, "their agents")
 }

@@ -147,8 +147,56 @@ impl<'a> Facts<'a> {
             .map_or(self.now, |waiting| waiting.since)
     }
 
-    /// The namespace's or the API's facts that a decision about objects needs are all known.
-    pub fn pods_and_claims_known(&self) -> bool {
-        matches!(self.observed.pods, Known::Known(_)) && matches!(self.observed.claims, Known::Known(_))
+    /// How many instances there are to be by the StatefulSet as it is now; as many as wanted while there is none.
+    pub fn expected(&self) -> u32 {
+        self.observed
+            .stateful_set
+            .as_ref()
+            .map_or(self.wanted.replicas(), |set| set.replicas)
     }
+
+    /// All expected members but `except` exist and serve in their roles.
+    pub fn all_serve_except(&self, except: Option<u32>) -> bool {
+        (0..self.expected())
+            .filter(|ordinal| Some(*ordinal) != except)
+            .all(|ordinal| self.pod(ordinal).is_some_and(|pod| self.serves(pod)))
+    }
+
+    /// This pod's agent has the wanted settings in force.
+    pub fn current_settings(&self, pod: &Pod) -> bool {
+        self.report(pod).is_some_and(|report| {
+            report.settings == self.wanted.settings && !report.pending_restart && report.settings_error.is_none()
+        })
+    }
+
+    /// Everything that the rules look at could be read.
+    pub fn all_known(&self) -> bool {
+        matches!(self.observed.pods, Known::Known(_))
+            && matches!(self.observed.claims, Known::Known(_))
+            && matches!(self.observed.lease, Known::Known(_))
+            && ChildKind::ALL.iter().all(|kind| self.child(*kind).is_some())
+    }
+
+    /// UID under which an object was recorded as made.
+    pub fn recorded_uid(&self, kind: ChildKind) -> Option<&'a str> {
+        let made = self.status.memo.made.iter();
+        made.into_iter()
+            .find(|(name, _)| name.strip_prefix(self.wanted.name) == Some(kind.suffix()))
+            .map(|(_, uid)| uid.as_str())
+    }
+
+    /// The ordinal of a member of the status, from its pod's name.
+    pub fn ordinal(&self, pod: &str) -> Option<u32> {
+        pod.strip_prefix(self.wanted.name)?.strip_prefix('-')?.parse().ok()
+    }
+
+    /// When the stored phase began.
+    pub fn phase_since(&self) -> DateTime<Utc> {
+        self.status.memo.phase_since.unwrap_or(self.now)
+    }
+}
+
+/// Names in a sentence: `a, b`.
+pub(super) fn list<'n>(names: impl Iterator<Item = &'n str>) -> String {
+    names.collect::<Vec<_>>().join(", ")
 }

@@ -15,69 +15,120 @@
 //! 5. begin again with what is observed then (and not before the caches have seen the own write).
 
 mod action;
+mod bootstrap;
 mod creation;
 mod decision;
+mod deletion;
+mod drift;
 mod facts;
+mod failure;
+pub mod health;
+mod members;
 mod observed;
+mod page;
+mod phase;
+mod rest;
+mod rollout;
 mod rule;
+mod scaling;
 mod status;
+pub mod testing;
+mod transitions;
+mod volumes;
 mod wanted;
 
-use api::{ClusteredDatabaseStatus, Phase};
+use api::ClusteredDatabaseStatus;
 use chrono::{DateTime, TimeDelta, Utc};
 
 pub use action::{Action, Apply, ApplyHow, DeletionStep, Exact, StatusChange, Waiting};
 pub use decision::{Because, Decision, Failure, Step};
 pub use facts::Facts;
+pub use failure::IMAGE_PATIENCE;
 pub use observed::{
     ChildKind, ChildState, Children, Claim, Fault, FaultKind, ImageError, Known, Observed, Pod, SetFacts, StorageClass,
     Target, Volume,
 };
+pub use page::state_machine_page;
+pub use phase::{ready, stored as stored_phase};
 pub use rule::{Proposal, Rule};
 pub use status::{Due, due, status};
+pub use transitions::{TRANSITIONS, may_follow};
 pub use wanted::Wanted;
 
-/// All rules, the most important first.
-pub const RULES: &[Rule] = &[creation::FINALIZER];
+/// All rules, the most important first. The last one always proposes something.
+pub const RULES: &[Rule] = &[
+    deletion::LET_GO,
+    deletion::STOP,
+    deletion::REMOVE_PODS,
+    deletion::REMOVE_VOLUMES,
+    deletion::FINISH,
+    rest::PAUSED,
+    creation::FINALIZER,
+    members::LABEL_ROLES,
+    members::RECORD,
+    failure::INVALID_SPEC,
+    volumes::GROW,
+    drift::CHILDREN,
+    drift::RECREATE_LEASE,
+    drift::BLOCKED,
+    rollout::REPLACE_IDLE,
+    scaling::SCALE,
+    creation::AWAIT_DATABASE,
+    creation::AWAIT_PRIMARY,
+    scaling::REMOVED_MEMBERS,
+    rollout::REPLACE_SERVING,
+    rollout::RESTART,
+    creation::AWAIT_STANDBYS,
+    rollout::AWAIT_ROLLOUT,
+    rollout::AWAIT_SETTINGS,
+    scaling::AWAIT_SCALE,
+    volumes::AWAIT_EXPANDABLE,
+    rest::REST,
+];
 
 /// A database is looked at again after this long, even if nothing happens.
 const RECHECK: TimeDelta = TimeDelta::minutes(2);
 
-/// What to do next about one database. `status` is the status as it is stored.
+/// What to do next about one database. `stored` is the status as it is stored.
 pub fn decide(
     wanted: &Wanted<'_>,
     observed: &Observed,
-    status: &ClusteredDatabaseStatus,
+    stored: &ClusteredDatabaseStatus,
     now: DateTime<Utc>,
 ) -> Decision {
-    let facts = Facts::new(wanted, observed, status, now);
+    let facts = Facts::new(wanted, observed, stored, now);
+    let (rule, proposal) = choose(&facts);
+    let (phase, failure) = phase::after(&facts, failure::failure(&facts), &proposal.action);
+    let recheck = now + RECHECK;
+    let wakes = [
+        Some(recheck),
+        proposal.wake.map(|wake| wake.max(now)),
+        failure::next_deadline(&facts),
+    ];
+    Decision {
+        phase,
+        step: proposal.step.filter(|_| phase != api::Phase::Ready),
+        action: proposal.action,
+        rule: rule.name,
+        because: proposal.because,
+        failure,
+        wake: wakes.into_iter().flatten().min().unwrap_or(recheck),
+    }
+}
+
+/// The first rule that proposes something, with its proposal: the rest after a failure, if that action has to rest.
+fn choose(facts: &Facts<'_>) -> (&'static Rule, Proposal) {
+    let mut passed = None;
     for rule in RULES {
-        if let Some(Proposal { step, action, because }) = (rule.propose)(&facts) {
-            return Decision {
-                phase: Phase::Creating,
-                step,
-                action,
-                rule: rule.name,
-                because,
-                failure: None,
-                wake: now + RECHECK,
-            };
+        let Some(proposal) = (rule.propose)(facts) else {
+            continue;
+        };
+        match failure::resting(facts, &proposal.action) {
+            None if rule.name != rest::REST.name => return (rule, proposal),
+            None => {}
+            Some(rest) if !rule.passable => return (rule, rest),
+            Some(rest) => passed = passed.or(Some((rule, rest))),
         }
     }
-    let waiting = Waiting {
-        what: "a change".into(),
-        since: now,
-        who_can_end_it: "the user".into(),
-        deadline: None,
-        resting: true,
-    };
-    Decision {
-        phase: status.phase.unwrap_or_default(),
-        step: None,
-        action: Action::Wait(waiting),
-        rule: "rest",
-        because: "everything is as it should be".into(),
-        failure: None,
-        wake: now + RECHECK,
-    }
+    passed.unwrap_or_else(|| (&rest::REST, rest::rest(facts)))
 }

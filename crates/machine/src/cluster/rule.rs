@@ -31,6 +31,8 @@ pub struct Proposal {
     pub action: Action,
     /// The fact behind it.
     pub because: Because,
+    /// When to decide again at the latest, if that is before the usual time.
+    pub wake: Option<DateTime<Utc>>,
 }
 
 impl Proposal {
@@ -40,6 +42,7 @@ impl Proposal {
             step: Some(step),
             action,
             because: because.into(),
+            wake: None,
         })
     }
 
@@ -62,6 +65,7 @@ impl Proposal {
             step: Some(step),
             action: Action::Wait(waiting),
             because: Because(what),
+            wake: None,
         })
     }
 
@@ -70,6 +74,13 @@ impl Proposal {
         if let Action::Wait(waiting) = &mut self.action {
             waiting.deadline = Some(deadline);
         }
+        self.wake = Some(deadline);
+        self
+    }
+
+    /// The same, looked at again at `wake`.
+    pub(super) fn looking_again(mut self, wake: DateTime<Utc>) -> Self {
+        self.wake = Some(wake);
         self
     }
 }

@@ -4,18 +4,34 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use api::ClusteredDatabaseStatus;
+use api::names::LABEL_CLUSTER;
+use api::status::{
+    BootstrapGrant, DurabilityMode, DurabilityStatus, FailureStatus, MemberRole, MemberStatus, Transition,
+    WaitingStatus,
+};
 use chrono::{DateTime, Utc};
 
+use super::action::{Action, StatusChange, Waiting};
 use super::decision::Decision;
+use super::facts::Facts;
 use super::observed::Observed;
 use super::wanted::Wanted;
+use super::{decide, health};
+
+/// How many changes of phase are kept.
+const HISTORY: usize = 20;
+
+/// What only people look at is written when it has differed for this long: a creation passes through a dozen such
+/// states in a few seconds, and each write is one more for everybody who watches.
+const SETTLE: Duration = Duration::from_secs(3);
 
 /// When a computed status has to be written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Due {
     /// Before the decision's action.
     Now,
-    /// When it has been due for this long: only what people look at differs (counts, readiness, texts), and it may still be changing.
+    /// When it has been due for this long: only what people look at differs (counts, readiness, texts), and it may still
+    /// be changing.
     Within(Duration),
     /// It is as stored, or there is nowhere to write it.
     Never,
@@ -23,7 +39,7 @@ pub enum Due {
 
 /// The whole status after `decision`: stored as it is, it makes the next decision go on from there. Computed again from
 /// the same input it is equal, so that a database at rest causes no write. `certificates` holds the signed certificates
-/// (PEM) by pod name, for each [`super::StatusChange::SignCertificate`] of the decision.
+/// (PEM) by pod name, for each [`StatusChange::SignCertificate`] of the decision; one that is missing is asked for again.
 pub fn status(
     wanted: &Wanted<'_>,
     observed: &Observed,
@@ -32,15 +48,225 @@ pub fn status(
     certificates: &BTreeMap<String, String>,
     now: DateTime<Utc>,
 ) -> ClusteredDatabaseStatus {
-    let _ = (wanted, observed, certificates, now);
-    ClusteredDatabaseStatus {
-        phase: Some(decision.phase),
-        ..stored.clone()
+    let mut next = stored.clone();
+    if let Action::WriteStatus(changes) = &decision.action {
+        for change in changes {
+            apply(&mut next, change, certificates);
+        }
     }
+    describe_decision(&mut next, decision, now);
+    let before = Facts::new(wanted, observed, stored, now);
+    describe_members(&mut next, &before);
+    describe_database(&mut next, &before);
+    let conditions = health::conditions(&Facts::new(wanted, observed, &next, now));
+    next.conditions = conditions;
+    next.waiting = match &decision.action {
+        Action::Wait(waiting) => waiting_status(waiting),
+        // What comes after the write: otherwise the next decision would write again only to say so.
+        Action::WriteStatus(_) => {
+            let follows = decide(wanted, observed, &next, now);
+            match &follows.action {
+                Action::Wait(waiting) if follows.phase == decision.phase => {
+                    next.step = follows.step.map(|step| step.as_str().to_owned());
+                    waiting_status(waiting)
+                }
+                _ => None,
+            }
+        }
+        _ => None,
+    };
+    next
 }
 
 /// When `next` has to be written, given what is stored.
 pub fn due(stored: &ClusteredDatabaseStatus, next: &ClusteredDatabaseStatus, decision: &Decision) -> Due {
-    let _ = decision;
-    if stored == next { Due::Never } else { Due::Now }
+    match decision.action {
+        // The resource's metadata comes first, and a status goes with its resource.
+        Action::AddFinalizer(_) | Action::RemoveFinalizer(_) => return Due::Never,
+        Action::WriteStatus(_) => return Due::Now,
+        _ => {}
+    }
+    if stored == next {
+        Due::Never
+    } else if promises(stored) == promises(next) {
+        Due::Within(SETTLE)
+    } else {
+        Due::Now
+    }
+}
+
+/// A status without what only people look at.
+fn promises(status: &ClusteredDatabaseStatus) -> ClusteredDatabaseStatus {
+    let members = status.members.iter().map(|(pod, member)| {
+        let promised = MemberStatus {
+            member_id: None,
+            role: None,
+            ready: false,
+            agent_version: None,
+            ..member.clone()
+        };
+        (pod.clone(), promised)
+    });
+    ClusteredDatabaseStatus {
+        phase: status.phase,
+        failure: status.failure.clone(),
+        current_primary: status.current_primary.clone(),
+        system_identifier: status.system_identifier.clone(),
+        members: members.collect(),
+        intent: status.intent.clone(),
+        memo: status.memo.clone(),
+        ..ClusteredDatabaseStatus::default()
+    }
+}
+
+fn apply(next: &mut ClusteredDatabaseStatus, change: &StatusChange, certificates: &BTreeMap<String, String>) {
+    match change {
+        StatusChange::PublishMember {
+            pod,
+            pod_uid,
+            claim_uid,
+        } => {
+            let member = next.members.entry(pod.clone()).or_default();
+            if member.claim_uid.as_ref() != Some(claim_uid) {
+                *member = MemberStatus::default();
+            }
+            member.pod_uid = Some(pod_uid.clone());
+            member.claim_uid = Some(claim_uid.clone());
+        }
+        StatusChange::ForgetMember { pod } => {
+            next.members.remove(pod);
+        }
+        StatusChange::GrantBootstrap { pod, claim_uid } => {
+            next.intent.bootstrap = Some(BootstrapGrant {
+                pod: pod.clone(),
+                claim_uid: claim_uid.clone(),
+            });
+        }
+        StatusChange::SignCertificate {
+            pod,
+            member: id,
+            public_key,
+        } => {
+            if let (Some(certificate), Some(member)) = (certificates.get(pod), next.members.get_mut(pod)) {
+                member.certificate = Some(certificate.clone());
+                member.certified_key = Some(public_key.clone());
+                member.member_id = Some(id.to_string());
+            }
+        }
+        StatusChange::RecordSystemIdentifier(id) => next.system_identifier = Some(id.clone()),
+        StatusChange::RecordLeaseMade => next.memo.lease_made = true,
+        StatusChange::RecordMade { name, uid } => {
+            next.memo.made.insert(name.clone(), uid.clone());
+        }
+        StatusChange::PermitRestart(permit) => next.intent.restart = Some(permit.clone()),
+        StatusChange::EndRestart => next.intent.restart = None,
+        StatusChange::RequestStop => next.intent.stop = true,
+        StatusChange::DeletionDone(step) => next.memo.deletion_done.push(step.as_str().to_owned()),
+    }
+}
+
+fn describe_decision(next: &mut ClusteredDatabaseStatus, decision: &Decision, now: DateTime<Utc>) {
+    if next.phase != Some(decision.phase) {
+        next.history.push(Transition {
+            from: next.phase,
+            to: decision.phase,
+            because: decision.because.to_string(),
+            at: now,
+        });
+        let surplus = next.history.len().saturating_sub(HISTORY);
+        next.history.drain(..surplus);
+        next.phase = Some(decision.phase);
+        next.memo.phase_since = Some(now);
+    }
+    next.step = decision.step.map(|step| step.as_str().to_owned());
+    next.failure = decision.failure.as_ref().map(|failure| FailureStatus {
+        reason: failure.reason,
+        message: failure.message.to_string(),
+    });
+}
+
+fn waiting_status(waiting: &Waiting) -> Option<WaitingStatus> {
+    (!waiting.resting).then(|| WaitingStatus {
+        what: waiting.what.to_string(),
+        since: waiting.since,
+        who_can_end_it: waiting.who_can_end_it.to_string(),
+        deadline: waiting.deadline,
+    })
+}
+
+/// What is seen of the published members. What could not be read stays as it was.
+fn describe_members(next: &mut ClusteredDatabaseStatus, facts: &Facts<'_>) {
+    let (Some(pods), Some(lease)) = (facts.observed.pods.get(), facts.lease) else {
+        return;
+    };
+    for (name, member) in &mut next.members {
+        let pod = pods
+            .iter()
+            .find(|pod| pod.name == *name && Some(&pod.uid) == member.pod_uid.as_ref());
+        let report = pod.and_then(|pod| facts.report(pod));
+        member.ready = pod.is_some_and(|pod| facts.serves(pod));
+        if let Some(holder) = &lease.holder {
+            let holds = holder.incarnation.pod == *name && Some(&holder.incarnation.pod_uid) == member.pod_uid.as_ref();
+            member.role = Some(if holds {
+                MemberRole::Primary
+            } else {
+                MemberRole::Standby
+            });
+        }
+        if let Some(report) = report {
+            if member
+                .member_id
+                .as_deref()
+                .is_some_and(|before| before != report.member.as_str())
+            {
+                // New data on the same claim: its certificate would be in the name of the data before.
+                member.certificate = None;
+                member.certified_key = None;
+            }
+            member.member_id = Some(report.member.to_string());
+            member.agent_version = Some(report.agent_version.clone());
+        }
+    }
+}
+
+fn describe_database(next: &mut ClusteredDatabaseStatus, facts: &Facts<'_>) {
+    let wanted = facts.wanted.replicas();
+    next.observed_generation = Some(facts.wanted.generation);
+    next.selector = format!("{LABEL_CLUSTER}={}", facts.wanted.name);
+    if let Some(pods) = facts.observed.pods.get() {
+        next.replicas = count(pods.iter().filter(|pod| !pod.terminating).count());
+        if facts.observed.lease.get().is_some() {
+            next.ready_replicas = count(pods.iter().filter(|pod| facts.serves(pod)).count());
+        }
+    }
+    next.ready = format!("{}/{wanted}", next.ready_replicas);
+    next.durability = Some(durability());
+    let Some(lease) = facts.lease else { return };
+    let serving = lease.holder.as_ref().filter(|holder| holder.serving);
+    next.current_primary = serving.map(|holder| holder.incarnation.pod.clone());
+    if let Some(timeline) = serving.and_then(|holder| holder.timeline) {
+        next.timeline = Some(timeline.0);
+    }
+    if lease.epoch.0 > 0 {
+        next.epoch = Some(lease.epoch.0);
+    }
+    let report = serving.and_then(|holder| lease.members.get(&holder.incarnation.pod));
+    if let Some(version) = report.and_then(|report| report.server_version.clone()) {
+        next.version = Some(version);
+    }
+}
+
+/// At most nine members, and as many pods as a StatefulSet of them has.
+fn count(number: usize) -> i32 {
+    i32::try_from(number).unwrap_or(i32::MAX)
+}
+
+/// What asynchronous replication promises, while a lost primary is waited for.
+fn durability() -> DurabilityStatus {
+    DurabilityStatus {
+        mode: DurabilityMode::Async,
+        loss_bound: "none while the primary's volume survives; with its volume, all data is lost to this database"
+            .to_owned(),
+        recovery_bound: "until the primary's pod runs again on its volume".to_owned(),
+    }
 }

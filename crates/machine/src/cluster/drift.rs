@@ -1,0 +1,302 @@
+//! Objects: made in the order of [`ChildKind`], put right when changed, and what is in the way of that.
+
+use super::action::{Action, Apply, ApplyHow, Exact};
+use super::decision::Step;
+use super::facts::Facts;
+use super::observed::{ChildKind, ChildState, Claim, StorageClass};
+use super::rule::{Proposal, Rule};
+use crate::protocol::{Epoch, MemberId};
+
+/// See [`Rule::what`].
+pub const CHILDREN: Rule = Rule {
+    name: "children",
+    family: "drift",
+    what: "The first object, in the order of creation, that is missing or not as it should be is made or put right.",
+    propose: children,
+    passable: false,
+};
+
+/// See [`Rule::what`].
+pub const RECREATE_LEASE: Rule = Rule {
+    name: "recreate-lease",
+    family: "drift",
+    what: "A lost Lease is made again only on the user's word (annotation with the resource's UID), for the member that held it last.",
+    propose: recreate_lease,
+    passable: false,
+};
+
+/// See [`Rule::what`].
+pub const BLOCKED: Rule = Rule {
+    name: "blocked",
+    family: "drift",
+    what: "While an object is lost, foreign or could not be read, nothing that builds on it is changed.",
+    propose: blocked,
+    passable: false,
+};
+
+fn children(facts: &Facts<'_>) -> Option<Proposal> {
+    ChildKind::ALL.iter().find_map(|kind| child(facts, *kind))
+}
+
+fn child(facts: &Facts<'_>, kind: ChildKind) -> Option<Proposal> {
+    let step = if facts.bootstrapped() {
+        Step::Repair
+    } else {
+        Step::Objects
+    };
+    let name = || format!("{} {}", kind.kind(), facts.child_name(kind));
+    match facts.child(kind)? {
+        ChildState::Current { .. } | ChildState::Foreign { .. } => None,
+        ChildState::Missing if may_make(facts, kind) => {
+            let action = Action::Apply(Apply {
+                kind,
+                how: ApplyHow::Make,
+                replicas: replicas(facts, kind),
+            });
+            Proposal::act(step, action, format!("{} is missing", name()))
+        }
+        ChildState::Missing => None,
+        ChildState::Drifted {
+            uid,
+            resource_version,
+            what,
+            immutable,
+        } => {
+            let exact = Exact::new(facts.child_name(kind), uid, resource_version);
+            let because = format!("{} differs in {what}", name());
+            if kind == ChildKind::StatefulSet && *immutable {
+                return Proposal::act(step, Action::OrphanStatefulSet(exact), because);
+            }
+            let how = ApplyHow::Change(exact);
+            Proposal::act(
+                step,
+                Action::Apply(Apply {
+                    kind,
+                    how,
+                    replicas: replicas(facts, kind),
+                }),
+                because,
+            )
+        }
+    }
+}
+
+/// Whether a missing object may be made.
+fn may_make(facts: &Facts<'_>, kind: ChildKind) -> bool {
+    if lost(facts, kind) {
+        return false;
+    }
+    match kind {
+        ChildKind::CaSecret | ChildKind::AppSecret | ChildKind::Lease => {
+            // Whether it was made before shows in what is made after it.
+            facts.child(ChildKind::StatefulSet).is_some() && facts.observed.pods.get().is_some()
+        }
+        ChildKind::TlsSecret => exists(facts, ChildKind::CaSecret),
+        ChildKind::StatefulSet => may_make_stateful_set(facts),
+        ChildKind::ServiceAccount
+        | ChildKind::Role
+        | ChildKind::RoleBinding
+        | ChildKind::HeadlessService
+        | ChildKind::RwService
+        | ChildKind::RoService
+        | ChildKind::RService
+        | ChildKind::EndpointSlice
+        | ChildKind::PodDisruptionBudget => true,
+    }
+}
+
+/// It brings pods: everything that they need is there, and no claim that they would pick up is somebody else's. A
+/// database that was made before comes back even if a part that only clients need is in dispute.
+fn may_make_stateful_set(facts: &Facts<'_>) -> bool {
+    let readable = facts.observed.pods.get().is_some() && facts.observed.claims.get().is_some();
+    let ready = ChildKind::ALL
+        .iter()
+        .all(|kind| *kind == ChildKind::StatefulSet || exists(facts, *kind));
+    readable
+        && foreign_claim(facts, facts.wanted.replicas()).is_none()
+        && (facts.bootstrapped() || (ready && storage_class_fault(facts).is_none()))
+}
+
+fn exists(facts: &Facts<'_>, kind: ChildKind) -> bool {
+    matches!(
+        facts.child(kind),
+        Some(ChildState::Current { .. } | ChildState::Drifted { .. })
+    )
+}
+
+/// `replicas` of an object that has such a number. A StatefulSet is never made smaller here, and one that is made again
+/// covers every pod that is alive: how it gets smaller is for the rules of scaling.
+fn replicas(facts: &Facts<'_>, kind: ChildKind) -> Option<u32> {
+    let wanted = facts.wanted.replicas();
+    match kind {
+        ChildKind::PodDisruptionBudget => Some(wanted),
+        ChildKind::StatefulSet => {
+            let alive = facts.pods().iter().map(|pod| pod.ordinal + 1).max().unwrap_or(0);
+            let now = facts.observed.stateful_set.as_ref().map_or(alive, |set| set.replicas);
+            Some(if foreign_claim(facts, wanted).is_some() {
+                now
+            } else {
+                now.max(wanted)
+            })
+        }
+        ChildKind::ServiceAccount
+        | ChildKind::Role
+        | ChildKind::RoleBinding
+        | ChildKind::CaSecret
+        | ChildKind::TlsSecret
+        | ChildKind::AppSecret
+        | ChildKind::HeadlessService
+        | ChildKind::RwService
+        | ChildKind::RoService
+        | ChildKind::RService
+        | ChildKind::EndpointSlice
+        | ChildKind::Lease => None,
+    }
+}
+
+/// An object that is gone and cannot be made again with the same content: making it with other content would lock
+/// members or applications out, or let two primaries be.
+pub(super) fn lost(facts: &Facts<'_>, kind: ChildKind) -> bool {
+    let unique = match kind {
+        ChildKind::CaSecret | ChildKind::Lease => true,
+        // With the user's own password it is made again as it was.
+        ChildKind::AppSecret => facts.wanted.spec.bootstrap.initdb.password_secret.is_none(),
+        ChildKind::ServiceAccount
+        | ChildKind::Role
+        | ChildKind::RoleBinding
+        | ChildKind::TlsSecret
+        | ChildKind::HeadlessService
+        | ChildKind::RwService
+        | ChildKind::RoService
+        | ChildKind::RService
+        | ChildKind::EndpointSlice
+        | ChildKind::PodDisruptionBudget
+        | ChildKind::StatefulSet => false,
+    };
+    unique && facts.missing(kind) && was_made(facts, kind)
+}
+
+/// By the record, or by what is only ever made after it.
+fn was_made(facts: &Facts<'_>, kind: ChildKind) -> bool {
+    let recorded = match kind {
+        ChildKind::Lease => facts.status.memo.lease_made,
+        _ => facts.recorded_uid(kind).is_some(),
+    };
+    recorded || facts.bootstrapped() || exists(facts, ChildKind::StatefulSet) || !facts.pods().is_empty()
+}
+
+/// The first lost object.
+pub(super) fn first_lost(facts: &Facts<'_>) -> Option<ChildKind> {
+    [ChildKind::CaSecret, ChildKind::AppSecret, ChildKind::Lease]
+        .into_iter()
+        .find(|kind| lost(facts, *kind))
+}
+
+/// The first object that belongs to somebody else.
+pub(super) fn first_foreign<'a>(facts: &Facts<'a>) -> Option<(ChildKind, &'a str)> {
+    ChildKind::ALL.iter().find_map(|kind| match facts.child(*kind)? {
+        ChildState::Foreign { why } => Some((*kind, why.as_str())),
+        ChildState::Missing | ChildState::Current { .. } | ChildState::Drifted { .. } => None,
+    })
+}
+
+/// The first claim that one of `replicas` pods would pick up though it was made for another database.
+pub(super) fn foreign_claim<'a>(facts: &Facts<'a>, replicas: u32) -> Option<&'a Claim> {
+    let theirs = |claim: &&Claim| claim.cluster_uid.as_deref() != Some(facts.wanted.uid);
+    facts
+        .claims()
+        .iter()
+        .filter(|claim| claim.ordinal < replicas)
+        .find(theirs)
+}
+
+/// Why no volumes can be had, if some are still needed.
+pub(super) fn storage_class_fault<'a>(facts: &Facts<'a>) -> Option<&'a StorageClass> {
+    let class = facts.observed.storage_class.get()?;
+    let unbound = facts.claims().iter().any(|claim| !claim.bound && !claim.terminating);
+    let needed = unbound || (facts.missing(ChildKind::StatefulSet) && !facts.bootstrapped());
+    match class {
+        StorageClass::Missing { .. } | StorageClass::NoDefault if needed => Some(class),
+        StorageClass::Missing { .. } | StorageClass::NoDefault | StorageClass::Present { .. } => None,
+    }
+}
+
+fn recreate_lease(facts: &Facts<'_>) -> Option<Proposal> {
+    if !lost(facts, ChildKind::Lease) || facts.wanted.recreate_lease != Some(facts.wanted.uid) {
+        return None;
+    }
+    let (member, system_id) = last_primary(facts)?;
+    let epoch = Epoch(facts.status.epoch? + 1);
+    let because = format!("the Lease is lost, and its annotation asks for a new one for {member}, the last primary");
+    Proposal::act(
+        Step::Repair,
+        Action::RecreateLease {
+            member,
+            epoch,
+            system_id,
+        },
+        because,
+    )
+}
+
+/// The member that the status names as the last primary, with the system identifier of its data.
+pub(super) fn last_primary(facts: &Facts<'_>) -> Option<(MemberId, String)> {
+    use api::status::MemberRole::Primary;
+    let mut primaries = facts
+        .status
+        .members
+        .values()
+        .filter(|member| member.role == Some(Primary));
+    let (one, None) = (primaries.next()?, primaries.next()) else {
+        return None;
+    };
+    Some((
+        MemberId::parse(one.member_id.as_deref()?)?,
+        facts.status.system_identifier.clone()?,
+    ))
+}
+
+fn blocked(facts: &Facts<'_>) -> Option<Proposal> {
+    let step = if facts.bootstrapped() {
+        Step::Repair
+    } else {
+        Step::Objects
+    };
+    let kind = ChildKind::ALL.into_iter().find(|kind| !exists(facts, *kind))?;
+    let name = format!("{} {}", kind.kind(), facts.child_name(kind));
+    match facts.child(kind) {
+        None => Proposal::wait(facts, step, format!("{name} to be read"), "the API server"),
+        Some(ChildState::Foreign { why }) => {
+            let what = format!("{name} to go away, which is {why}");
+            Proposal::wait(facts, step, what, "its owner, or whoever deletes it")
+        }
+        _ if lost(facts, kind) => Proposal::wait(facts, step, format!("{name}, which is lost"), way_back(kind)),
+        _ => {
+            if let Some(claim) = foreign_claim(facts, facts.wanted.replicas()) {
+                let what = format!("claim {} to go away, which was made for another database", claim.name);
+                return Proposal::wait(
+                    facts,
+                    step,
+                    what,
+                    "the user, by deleting the claim or by using another name",
+                );
+            }
+            if storage_class_fault(facts).is_some() {
+                let wake = facts.now + super::failure::STORAGE_CLASS_RECHECK;
+                let proposal = Proposal::wait(facts, step, "a StorageClass", "the cluster's administrator")?;
+                return Some(proposal.looking_again(wake));
+            }
+            Proposal::wait(facts, step, format!("what {name} needs to be read"), "the API server")
+        }
+    }
+}
+
+/// Who can bring a lost object back.
+pub(super) const fn way_back(kind: ChildKind) -> &'static str {
+    match kind {
+        ChildKind::Lease => {
+            "the user, by the annotation clustereddatabase.io/recreate-lease with the UID of this ClusteredDatabase"
+        }
+        _ => "the user, by restoring the Secret from a copy, with the label clustereddatabase.io/cluster",
+    }
+}

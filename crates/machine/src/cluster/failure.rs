@@ -1,0 +1,239 @@
+//! Faults that do not go away by waiting, each found in what is observed: when its cause goes, so does it. And the rest
+//! after an action that failed.
+
+use api::status::FailureReason;
+use chrono::{DateTime, TimeDelta, Utc};
+
+use super::action::{Action, ApplyHow};
+use super::decision::{Failure, Step};
+use super::drift;
+use super::facts::Facts;
+use super::observed::{ChildKind, Fault, FaultKind, Pod, StorageClass, Target};
+use super::rule::{Proposal, Rule};
+use crate::backoff;
+
+/// See [`Rule::what`].
+pub const INVALID_SPEC: Rule = Rule {
+    name: "invalid-spec",
+    family: "failure",
+    what: "A spec that breaks a rule changes nothing; a database that runs goes on as it is.",
+    propose: invalid_spec,
+    passable: false,
+};
+
+/// An image may be pushed, or a registry come back, this long after the first failed pull.
+pub const IMAGE_PATIENCE: TimeDelta = TimeDelta::minutes(2);
+/// A missing StorageClass is looked for again after this long: it brings no event of ours.
+pub const STORAGE_CLASS_RECHECK: TimeDelta = TimeDelta::seconds(15);
+
+fn invalid_spec(facts: &Facts<'_>) -> Option<Proposal> {
+    let why = facts.wanted.invalid?;
+    let step = if facts.bootstrapped() {
+        Step::Repair
+    } else {
+        Step::Objects
+    };
+    Proposal::wait(
+        facts,
+        step,
+        format!("a valid spec: {why}"),
+        "the user, by changing the spec",
+    )
+}
+
+/// Why the database cannot go on, if it cannot.
+pub fn failure(facts: &Facts<'_>) -> Option<Failure> {
+    invalid(facts)
+        .or_else(|| foreign(facts))
+        .or_else(|| lost(facts))
+        .or_else(|| storage_class(facts))
+        .or_else(|| refused(facts))
+        .or_else(|| image(facts))
+        .or_else(|| bootstrap(facts))
+}
+
+fn failed(reason: FailureReason, message: String) -> Option<Failure> {
+    Some(Failure {
+        reason,
+        message: message.into(),
+    })
+}
+
+fn invalid(facts: &Facts<'_>) -> Option<Failure> {
+    failed(FailureReason::InvalidSpec, facts.wanted.invalid?.to_owned())
+}
+
+fn foreign(facts: &Facts<'_>) -> Option<Failure> {
+    if let Some((kind, why)) = drift::first_foreign(facts) {
+        let name = facts.child_name(kind);
+        let message = format!(
+            "{} {name} is {why}: delete or rename it, or use another name",
+            kind.kind()
+        );
+        return failed(FailureReason::ForeignObject, message);
+    }
+    let claim = drift::foreign_claim(facts, facts.wanted.replicas())?;
+    let of = claim.cluster_uid.as_deref().unwrap_or("unknown");
+    let message = format!(
+        "claim {} holds the data of another database (UID {of}): delete the claim, or use another name",
+        claim.name
+    );
+    failed(FailureReason::ForeignObject, message)
+}
+
+fn lost(facts: &Facts<'_>) -> Option<Failure> {
+    let kind = drift::first_lost(facts)?;
+    let name = facts.child_name(kind);
+    let message = match kind {
+        ChildKind::Lease if facts.wanted.recreate_lease == Some(facts.wanted.uid) => {
+            drift::last_primary(facts).is_none().then(|| {
+                format!("Lease {name} is lost, and who held it last is not on record: it cannot be made again safely")
+            })?
+        }
+        ChildKind::Lease => format!(
+            "Lease {name} is lost: nobody knows who may be primary. If no other member can have been promoted since, \
+             annotate this resource with {}={}",
+            api::names::ANNOTATION_RECREATE_LEASE,
+            facts.wanted.uid
+        ),
+        _ => format!(
+            "Secret {name} is lost and is not made again with other content: restore it from a copy, labelled {}={}",
+            api::names::LABEL_CLUSTER,
+            facts.wanted.name
+        ),
+    };
+    failed(FailureReason::PartLost, message)
+}
+
+fn storage_class(facts: &Facts<'_>) -> Option<Failure> {
+    let message = match drift::storage_class_fault(facts)? {
+        StorageClass::Missing { name } => format!("StorageClass {name} does not exist: create it"),
+        StorageClass::NoDefault => {
+            "there is no default StorageClass: mark one as default, or name one in spec.storage.storageClassName".into()
+        }
+        StorageClass::Present { .. } => return None,
+    };
+    failed(FailureReason::StorageClassNotFound, message)
+}
+
+/// Objects that the API server refuses for a reason that only people can change.
+fn refused(facts: &Facts<'_>) -> Option<Failure> {
+    facts
+        .observed
+        .faults
+        .iter()
+        .find_map(|fault| match (&fault.target, fault.kind) {
+            (target, FaultKind::Quota) => {
+                let message = format!("a quota refuses {}: {}", describe(facts, target), fault.message);
+                failed(FailureReason::QuotaExceeded, message)
+            }
+            (Target::Child(_), FaultKind::Invalid) => {
+                let message = format!(
+                    "the API server refuses {}: {}",
+                    describe(facts, &fault.target),
+                    fault.message
+                );
+                failed(FailureReason::InvalidSpec, message)
+            }
+            (_, FaultKind::Invalid | FaultKind::Forbidden | FaultKind::Conflict | FaultKind::Transient) => None,
+        })
+}
+
+/// A pod of the wanted template whose image has not run for [`IMAGE_PATIENCE`]. One of an older template is not waited
+/// for: it is replaced.
+fn image(facts: &Facts<'_>) -> Option<Failure> {
+    let hopeless = |pod: &&Pod| image_deadline(facts, pod).is_some_and(|deadline| facts.now >= deadline);
+    let pod = facts.pods().iter().find(hopeless)?;
+    let error = pod.image_error.as_ref()?;
+    let message = format!(
+        "pod {} cannot run image {} ({}): {}",
+        pod.name, error.image, error.reason, error.message
+    );
+    failed(FailureReason::ImageCannotRun, message)
+}
+
+fn image_deadline(facts: &Facts<'_>, pod: &Pod) -> Option<DateTime<Utc>> {
+    let error = pod
+        .image_error
+        .as_ref()
+        .filter(|_| facts.current_revision(pod) && !pod.terminating)?;
+    Some(error.since + IMAGE_PATIENCE)
+}
+
+/// When a fault that is not one yet becomes one by the passing of time alone.
+pub(super) fn next_deadline(facts: &Facts<'_>) -> Option<DateTime<Utc>> {
+    let deadlines = facts.pods().iter().filter_map(|pod| image_deadline(facts, pod));
+    deadlines.filter(|deadline| *deadline > facts.now).min()
+}
+
+fn bootstrap(facts: &Facts<'_>) -> Option<Failure> {
+    let grant = facts
+        .status
+        .intent
+        .bootstrap
+        .as_ref()
+        .filter(|_| !facts.bootstrapped())?;
+    let pod = facts.pods().iter().find(|pod| pod.name == grant.pod)?;
+    let error = pod.bootstrap_error.as_ref()?;
+    failed(
+        FailureReason::BootstrapFailed,
+        format!("{} could not make the first database: {error}", pod.name),
+    )
+}
+
+/// The rest after a failure of `action`, while it lasts.
+pub(super) fn resting(facts: &Facts<'_>, action: &Action) -> Option<Proposal> {
+    if facts.observed.faults.is_empty() {
+        return None;
+    }
+    let target = action.target()?;
+    let fault = facts.observed.faults.iter().find(|fault| fault.target == target)?;
+    let again = retry_at(fault);
+    if facts.now >= again {
+        return None;
+    }
+    let doing = match action {
+        Action::Apply(apply) if apply.how == ApplyHow::Make => "making",
+        Action::DeleteStatefulSet(_)
+        | Action::DeleteClaim(_)
+        | Action::OrphanStatefulSet(_)
+        | Action::ReplacePod(_) => "deleting",
+        _ => "changing",
+    };
+    let what = format!("{doing} {} to succeed: {}", describe(facts, &target), fault.message);
+    let who = match fault.kind {
+        FaultKind::Quota => "whoever can raise the quota",
+        FaultKind::Forbidden => "whoever can grant the operator what it needs",
+        FaultKind::Invalid => "the user, by changing the spec",
+        FaultKind::Conflict | FaultKind::Transient => "the API server (it is tried again)",
+    };
+    Some(Proposal::wait(facts, step_of(facts), what, who)?.until(again))
+}
+
+fn step_of(facts: &Facts<'_>) -> Step {
+    match (facts.wanted.deleting, facts.bootstrapped()) {
+        (true, _) => Step::Removing,
+        (false, true) => Step::Repair,
+        (false, false) => Step::Objects,
+    }
+}
+
+fn retry_at(fault: &Fault) -> DateTime<Utc> {
+    let rest = match fault.kind {
+        FaultKind::Conflict => backoff::delay_after_conflict(fault.attempts),
+        FaultKind::Quota | FaultKind::Forbidden | FaultKind::Invalid | FaultKind::Transient => {
+            backoff::delay(fault.attempts)
+        }
+    };
+    fault.at + TimeDelta::from_std(rest).unwrap_or(TimeDelta::zero())
+}
+
+fn describe(facts: &Facts<'_>, target: &Target) -> String {
+    match target {
+        Target::Resource => format!("ClusteredDatabase {}", facts.wanted.name),
+        Target::Status => format!("the status of ClusteredDatabase {}", facts.wanted.name),
+        Target::Child(kind) => format!("{} {}", kind.kind(), facts.child_name(*kind)),
+        Target::Pod(name) => format!("pod {name}"),
+        Target::Claim(name) => format!("claim {name}"),
+    }
+}

@@ -1,0 +1,274 @@
+//! Conditions: several answers side by side, each computed from what is observed alone and never from the phase.
+
+use api::status::FailureReason;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
+use k8s_openapi::jiff::Timestamp;
+
+use super::facts::{Facts, list};
+use super::observed::Pod;
+use super::{failure, phase, rollout};
+
+/// A question about a database.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum ConditionKind {
+    /// Is it as the spec wants it, in every part?
+    Ready,
+    /// Does the primary serve?
+    Available,
+    /// Is something being changed or waited for?
+    Progressing,
+    /// Is less there than wanted, though it was made?
+    Degraded,
+    /// Does a second copy of the data follow the primary?
+    DataSafe,
+}
+
+/// The answers' reasons.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Reason {
+    /// Everything is as wanted.
+    AsWanted,
+    /// Something is not as wanted yet.
+    NotAsWanted,
+    /// See [`FailureReason`].
+    Failed(FailureReason),
+    /// The resource is being deleted.
+    Deleting,
+    /// `spec.paused`.
+    Paused,
+    /// The primary serves.
+    PrimaryServes,
+    /// The database was not made yet.
+    NotMade,
+    /// It was made, and no primary serves.
+    NoPrimary,
+    /// All members serve.
+    AllServe,
+    /// Some members do not serve.
+    MembersMissing,
+    /// PostgreSQL refuses the settings.
+    SettingsRefused,
+    /// At least one standby streams from the primary.
+    Replicated,
+    /// No standby streams from the primary.
+    NotReplicated,
+    /// There is only one instance.
+    SingleInstance,
+    /// A member's data is not this database's.
+    ForeignData,
+    /// Something could not be read.
+    Unknown,
+}
+
+impl ConditionKind {
+    /// All of them, in the order of the status.
+    pub const ALL: [ConditionKind; 5] = [
+        ConditionKind::Ready,
+        ConditionKind::Available,
+        ConditionKind::Progressing,
+        ConditionKind::Degraded,
+        ConditionKind::DataSafe,
+    ];
+
+    /// The condition's `type`.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            ConditionKind::Ready => "Ready",
+            ConditionKind::Available => "Available",
+            ConditionKind::Progressing => "Progressing",
+            ConditionKind::Degraded => "Degraded",
+            ConditionKind::DataSafe => "DataSafe",
+        }
+    }
+}
+
+impl Reason {
+    /// The condition's `reason`.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Reason::AsWanted => "AsWanted",
+            Reason::NotAsWanted => "NotAsWanted",
+            Reason::Failed(FailureReason::StorageClassNotFound) => "StorageClassNotFound",
+            Reason::Failed(FailureReason::InvalidSpec) => "InvalidSpec",
+            Reason::Failed(FailureReason::ImageCannotRun) => "ImageCannotRun",
+            Reason::Failed(FailureReason::QuotaExceeded) => "QuotaExceeded",
+            Reason::Failed(FailureReason::ForeignObject) => "ForeignObject",
+            Reason::Failed(FailureReason::BootstrapFailed) => "BootstrapFailed",
+            Reason::Failed(FailureReason::PartLost) => "PartLost",
+            Reason::Deleting => "Deleting",
+            Reason::Paused => "Paused",
+            Reason::PrimaryServes => "PrimaryServes",
+            Reason::NotMade => "NotMade",
+            Reason::NoPrimary => "NoPrimary",
+            Reason::AllServe => "AllServe",
+            Reason::MembersMissing => "MembersMissing",
+            Reason::SettingsRefused => "SettingsRefused",
+            Reason::Replicated => "Replicated",
+            Reason::NotReplicated => "NotReplicated",
+            Reason::SingleInstance => "SingleInstance",
+            Reason::ForeignData => "ForeignData",
+            Reason::Unknown => "Unknown",
+        }
+    }
+}
+
+/// One answer: `None` if it cannot be told.
+struct Answer {
+    holds: Option<bool>,
+    reason: Reason,
+    message: String,
+}
+
+impl Answer {
+    fn new(holds: bool, reason: Reason, message: impl Into<String>) -> Self {
+        Self {
+            holds: Some(holds),
+            reason,
+            message: message.into(),
+        }
+    }
+}
+
+/// All conditions. The time of a condition's last change is carried on from the stored one while its status is the same.
+pub fn conditions(facts: &Facts<'_>) -> Vec<Condition> {
+    ConditionKind::ALL
+        .into_iter()
+        .map(|kind| condition(facts, kind))
+        .collect()
+}
+
+fn condition(facts: &Facts<'_>, kind: ConditionKind) -> Condition {
+    let answer = answer(facts, kind);
+    let status = match answer.holds {
+        Some(true) => "True",
+        Some(false) => "False",
+        None => "Unknown",
+    };
+    let before = facts
+        .status
+        .conditions
+        .iter()
+        .find(|stored| stored.type_ == kind.as_str() && stored.status == status);
+    let now = || Time(Timestamp::from_second(facts.now.timestamp()).unwrap_or(Timestamp::UNIX_EPOCH));
+    Condition {
+        last_transition_time: before.map_or_else(now, |stored| stored.last_transition_time.clone()),
+        message: answer.message,
+        observed_generation: Some(facts.wanted.generation),
+        reason: answer.reason.as_str().to_owned(),
+        status: status.to_owned(),
+        type_: kind.as_str().to_owned(),
+    }
+}
+
+fn answer(facts: &Facts<'_>, kind: ConditionKind) -> Answer {
+    if !facts.all_known() {
+        return Answer {
+            holds: None,
+            reason: Reason::Unknown,
+            message: "not everything could be read".to_owned(),
+        };
+    }
+    match kind {
+        ConditionKind::Ready => ready(facts),
+        ConditionKind::Available => available(facts),
+        ConditionKind::Progressing => progressing(facts),
+        ConditionKind::Degraded => degraded(facts),
+        ConditionKind::DataSafe => data_safe(facts),
+    }
+}
+
+/// What stands in the way of `Ready`.
+fn obstacle(facts: &Facts<'_>) -> Option<Answer> {
+    if facts.wanted.deleting {
+        return Some(Answer::new(false, Reason::Deleting, "the resource is being deleted"));
+    }
+    if let Some(failure) = failure::failure(facts) {
+        return Some(Answer::new(false, Reason::Failed(failure.reason), failure.message));
+    }
+    (!phase::ready(facts)).then(|| Answer::new(false, Reason::NotAsWanted, "see status.step and status.waiting"))
+}
+
+fn ready(facts: &Facts<'_>) -> Answer {
+    obstacle(facts).unwrap_or_else(|| Answer::new(true, Reason::AsWanted, "everything is as the spec wants it"))
+}
+
+fn available(facts: &Facts<'_>) -> Answer {
+    match facts.primary() {
+        Some(pod) => Answer::new(true, Reason::PrimaryServes, format!("{} serves", pod.name)),
+        None if facts.bootstrapped() => Answer::new(false, Reason::NoPrimary, "no primary serves"),
+        None => Answer::new(false, Reason::NotMade, "the database was not made yet"),
+    }
+}
+
+fn progressing(facts: &Facts<'_>) -> Answer {
+    match obstacle(facts) {
+        None => Answer::new(false, Reason::AsWanted, "everything is as the spec wants it"),
+        Some(Answer {
+            reason: Reason::NotAsWanted,
+            ..
+        }) if facts.wanted.spec.paused => Answer::new(false, Reason::Paused, "spec.paused is true"),
+        Some(obstacle) => Answer {
+            holds: Some(!matches!(obstacle.reason, Reason::Failed(_))),
+            ..obstacle
+        },
+    }
+}
+
+fn degraded(facts: &Facts<'_>) -> Answer {
+    if !facts.bootstrapped() {
+        return Answer::new(false, Reason::NotMade, "the database was not made yet");
+    }
+    if let Some(failure) = failure::failure(facts) {
+        return Answer::new(true, Reason::Failed(failure.reason), failure.message);
+    }
+    if facts.primary().is_none() {
+        return Answer::new(true, Reason::NoPrimary, "no primary serves");
+    }
+    if let Some((pod, error)) = rollout::refusal(facts) {
+        let message = format!("{} refuses the settings: {error}", pod.name);
+        return Answer::new(true, Reason::SettingsRefused, message);
+    }
+    let serving = |ordinal: &u32| facts.pod(*ordinal).is_some_and(|pod| facts.serves(pod));
+    let missing: Vec<String> = (0..facts.wanted.replicas())
+        .filter(|ordinal| !serving(ordinal))
+        .map(|ordinal| format!("{}-{ordinal}", facts.wanted.name))
+        .collect();
+    if missing.is_empty() {
+        return Answer::new(false, Reason::AllServe, "all members serve");
+    }
+    let message = format!("{} do not serve", list(missing.iter().map(String::as_str)));
+    Answer::new(true, Reason::MembersMissing, message)
+}
+
+fn data_safe(facts: &Facts<'_>) -> Answer {
+    let recorded = facts.status.system_identifier.as_ref();
+    let held = facts.lease.and_then(|lease| lease.system_id.as_ref());
+    if let (Some(recorded), Some(held)) = (recorded, held)
+        && recorded != held
+    {
+        let message = format!("the Lease names system identifier {held}, and {recorded} was recorded");
+        return Answer::new(false, Reason::ForeignData, message);
+    }
+    let Some(primary) = facts.primary() else {
+        let reason = if facts.bootstrapped() {
+            Reason::NoPrimary
+        } else {
+            Reason::NotMade
+        };
+        return Answer::new(false, reason, "no primary serves");
+    };
+    let follows = |pod: &&Pod| pod.uid != primary.uid && facts.serves(pod);
+    match facts.pods().iter().find(follows) {
+        Some(_) => Answer::new(
+            true,
+            Reason::Replicated,
+            "at least one standby streams from the primary",
+        ),
+        None if facts.wanted.replicas() == 1 => Answer::new(
+            false,
+            Reason::SingleInstance,
+            "the only copy of the data is on one volume",
+        ),
+        None => Answer::new(false, Reason::NotReplicated, "no standby streams from the primary"),
+    }
+}

@@ -1,0 +1,236 @@
+//! Members: who they are (published, so that agents know their claims), their certificates, and their pods' labels.
+
+use api::names::{ROLE_PRIMARY, ROLE_REPLICA};
+use chrono::{DateTime, TimeDelta, Utc};
+
+use super::action::{Action, Exact, StatusChange};
+use super::bootstrap;
+use super::decision::Step;
+use super::facts::{Facts, list};
+use super::observed::{ChildKind, ChildState, Claim, Pod};
+use super::rule::{Proposal, Rule};
+use crate::protocol::MemberId;
+
+/// See [`Rule::what`].
+pub const LABEL_ROLES: Rule = Rule {
+    name: "label-roles",
+    family: "members",
+    what: "The pod of the member that serves under the Lease is labelled primary, every other one replica.",
+    propose: label_roles,
+    passable: true,
+};
+
+/// See [`Rule::what`].
+pub const RECORD: Rule = Rule {
+    name: "record",
+    family: "members",
+    what: "Members are published, the bootstrap is granted, keys are signed and what must be remembered is recorded, as much as possible in one write.",
+    propose: record,
+    passable: false,
+};
+
+/// Members are published together if all of them appear within this time: one write instead of one for each.
+const GATHER: TimeDelta = TimeDelta::seconds(2);
+
+fn label_roles(facts: &Facts<'_>) -> Option<Proposal> {
+    let primary = facts.holder().filter(|holder| holder.serving).and(facts.holder_pod())?;
+    let wrong = |pod: &&Pod| !pod.terminating && pod.role.as_deref() != Some(role_of(pod, primary));
+    // The new primary is labelled last: at no time do two pods carry its label.
+    let others = facts.pods().iter().filter(|pod| pod.uid != primary.uid);
+    let pod = others.chain([primary]).find(wrong)?;
+    let role = role_of(pod, primary);
+    let action = Action::LabelPod { pod: exact(pod), role };
+    let because = format!("{} is {role} by the Lease, and its label says otherwise", pod.name);
+    Some(Proposal {
+        step: None,
+        action,
+        because: because.into(),
+        wake: None,
+    })
+}
+
+fn role_of(pod: &Pod, primary: &Pod) -> &'static str {
+    if pod.uid == primary.uid {
+        ROLE_PRIMARY
+    } else {
+        ROLE_REPLICA
+    }
+}
+
+/// A pod at the version that was seen.
+pub(super) fn exact(pod: &Pod) -> Exact {
+    Exact::new(&pod.name, &pod.uid, &pod.resource_version)
+}
+
+/// A claim at the version that was seen.
+pub(super) fn exact_claim(claim: &Claim) -> Exact {
+    Exact::new(&claim.name, &claim.uid, &claim.resource_version)
+}
+
+fn record(facts: &Facts<'_>) -> Option<Proposal> {
+    let mut changes = Vec::new();
+    let gathering = publish(facts, &mut changes);
+    if gathering.is_none() {
+        bootstrap::changes(facts, &mut changes);
+    }
+    record_system_identifier(facts, &mut changes);
+    sign(facts, &mut changes);
+    let granting = changes
+        .iter()
+        .any(|change| matches!(change, StatusChange::GrantBootstrap { .. }));
+    if granting || facts.bootstrapped() {
+        record_made(facts, &mut changes);
+    }
+    if changes.is_empty() {
+        let until = gathering?;
+        let what = format!("pods and claims of all {} instances", facts.expected());
+        return Some(Proposal::wait(facts, Step::Bootstrap, what, "the StatefulSet controller")?.until(until));
+    }
+    let because = describe(&changes);
+    let step = if facts.bootstrapped() {
+        Step::Standbys
+    } else {
+        Step::Bootstrap
+    };
+    Proposal::act(step, Action::WriteStatus(changes), because)
+}
+
+/// Members to publish. While some are still expected to appear any moment, none are, and it says until when.
+fn publish(facts: &Facts<'_>, changes: &mut Vec<StatusChange>) -> Option<DateTime<Utc>> {
+    let unpublished = |pod: &&Pod| claim_to_publish(facts, pod).is_some();
+    let first = facts.pods().iter().filter(unpublished).map(|pod| pod.created).min()?;
+    let until = first + GATHER;
+    let complete = (0..facts.expected())
+        .all(|ordinal| facts.pod(ordinal).is_some_and(|pod| !pod.terminating) && facts.data_claim(ordinal).is_some());
+    if !complete && facts.now < until {
+        return Some(until);
+    }
+    for pod in facts.pods() {
+        if let Some(claim) = claim_to_publish(facts, pod) {
+            changes.push(StatusChange::PublishMember {
+                pod: pod.name.clone(),
+                pod_uid: pod.uid.clone(),
+                claim_uid: claim.uid.clone(),
+            });
+        }
+    }
+    None
+}
+
+/// The claim of a pod whose published identity is not its present one.
+fn claim_to_publish<'a>(facts: &Facts<'a>, pod: &Pod) -> Option<&'a Claim> {
+    if pod.terminating {
+        return None;
+    }
+    let claim = facts.data_claim(pod.ordinal)?;
+    let ours = !claim.terminating && claim.cluster_uid.as_deref() == Some(facts.wanted.uid);
+    let published = facts
+        .member(pod)
+        .is_some_and(|member| member.claim_uid.as_deref() == Some(claim.uid.as_str()));
+    (ours && !published).then_some(claim)
+}
+
+/// Once the first primary serves, so that it is one write with the standbys' keys. Until then the Lease has it.
+fn record_system_identifier(facts: &Facts<'_>, changes: &mut Vec<StatusChange>) {
+    if facts.status.system_identifier.is_some() {
+        return;
+    }
+    let Some(lease) = facts.lease else { return };
+    let serves = lease.epoch.0 > 1 || lease.holder.as_ref().is_some_and(|holder| holder.serving);
+    if let Some(system_id) = lease.system_id.as_ref().filter(|_| serves) {
+        changes.push(StatusChange::RecordSystemIdentifier(system_id.clone()));
+    }
+}
+
+/// Keys that the primary has copied into the Lease, of members that are published as they are.
+fn sign(facts: &Facts<'_>, changes: &mut Vec<StatusChange>) {
+    let authority = matches!(
+        facts.child(ChildKind::CaSecret),
+        Some(ChildState::Current { .. } | ChildState::Drifted { .. })
+    );
+    if !authority || !facts.holder().is_some_and(|holder| holder.serving) {
+        return;
+    }
+    for pod in facts.pods().iter().filter(|pod| !pod.terminating) {
+        let (Some(report), Some(member)) = (facts.report(pod), facts.member(pod)) else {
+            continue;
+        };
+        let Some(key) = &report.public_key else { continue };
+        let signed = member.certificate.is_some()
+            && member.certified_key.as_ref() == Some(key)
+            && member.member_id.as_deref() == Some(report.member.as_str());
+        // Nobody gets a certificate in another member's name.
+        let own = member
+            .claim_uid
+            .as_deref()
+            .is_some_and(|claim| made_on(&report.member, pod.ordinal, claim));
+        if own && !signed {
+            changes.push(StatusChange::SignCertificate {
+                pod: pod.name.clone(),
+                member: report.member.clone(),
+                public_key: key.clone(),
+            });
+        }
+    }
+}
+
+/// Objects whose loss has to be noticed from now on.
+fn record_made(facts: &Facts<'_>, changes: &mut Vec<StatusChange>) {
+    for kind in [ChildKind::CaSecret, ChildKind::AppSecret] {
+        let Some(ChildState::Current { uid } | ChildState::Drifted { uid, .. }) = facts.child(kind) else {
+            continue;
+        };
+        if facts.recorded_uid(kind) != Some(uid.as_str()) {
+            changes.push(StatusChange::RecordMade {
+                name: facts.child_name(kind),
+                uid: uid.clone(),
+            });
+        }
+    }
+    if !facts.status.memo.lease_made && facts.lease.is_some() {
+        changes.push(StatusChange::RecordLeaseMade);
+    }
+}
+
+/// Whether this identity was made by the pod with `ordinal` on the claim `claim_uid` (see [`MemberId::new`]).
+pub(super) fn made_on(member: &MemberId, ordinal: u32, claim_uid: &str) -> bool {
+    let mut parts = member.as_str().split('_').skip(1);
+    let same_ordinal = parts.next().and_then(|text| text.parse().ok()) == Some(ordinal);
+    let digits = claim_uid
+        .bytes()
+        .filter(u8::is_ascii_hexdigit)
+        .take(8)
+        .map(|byte| byte.to_ascii_lowercase());
+    same_ordinal && parts.next().is_some_and(|claim| claim.bytes().eq(digits))
+}
+
+/// The ordinal in a member's identity.
+pub(super) fn ordinal_of(member: &MemberId) -> Option<u32> {
+    member.as_str().split('_').nth(1)?.parse().ok()
+}
+
+fn describe(changes: &[StatusChange]) -> String {
+    let (mut published, mut keys, mut others) = (Vec::new(), Vec::new(), Vec::new());
+    for change in changes {
+        match change {
+            StatusChange::PublishMember { pod, .. } => published.push(pod.as_str()),
+            StatusChange::SignCertificate { pod, .. } => keys.push(pod.as_str()),
+            StatusChange::GrantBootstrap { pod, .. } => others.push(format!("{pod} may make the first database")),
+            StatusChange::RecordSystemIdentifier(id) => others.push(format!("the database has system identifier {id}")),
+            StatusChange::RecordLeaseMade => others.push("the Lease exists".to_owned()),
+            StatusChange::RecordMade { name, .. } => others.push(format!("Secret {name} exists")),
+            StatusChange::ForgetMember { .. }
+            | StatusChange::PermitRestart(_)
+            | StatusChange::EndRestart
+            | StatusChange::RequestStop
+            | StatusChange::DeletionDone(_) => {}
+        }
+    }
+    if !keys.is_empty() {
+        others.insert(0, format!("keys of {} are to be signed", list(keys.into_iter())));
+    }
+    if !published.is_empty() {
+        others.insert(0, format!("pods {} have claims", list(published.into_iter())));
+    }
+    others.join("; ")
+}

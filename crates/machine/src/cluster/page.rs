@@ -1,0 +1,43 @@
+//! The documentation's page on this machine, made from its tables.
+
+use std::fmt::Write;
+
+use super::{RULES, TRANSITIONS};
+
+/// `docs/state-machine.md`.
+pub fn state_machine_page() -> String {
+    let mut page = String::from(
+        "# The cluster machine\n\n\
+         Generated from crates/machine/src/cluster; `UPDATE=1 cargo test -p machine --test page` writes it again.\n\n\
+         ## Phases\n\n\
+         The operator never leaves this table. A resource whose status was wiped enters where it stands.\n\n\
+         ```mermaid\nstateDiagram-v2\n    [*] --> Creating\n",
+    );
+    // Writing to a String cannot fail.
+    for (from, next) in TRANSITIONS {
+        for to in next {
+            let _ = writeln!(page, "    {from} --> {to}");
+        }
+        if next.is_empty() {
+            let _ = writeln!(page, "    {from} --> [*]");
+        }
+    }
+    page.push_str(
+        "```\n\n## Rules\n\n\
+         Tried in this order at every decision; the first that proposes something decides. \
+         While an action of a passable rule rests after a failure, the rules behind it go on.\n\n\
+         | # | rule | family | passable | what |\n|---|---|---|---|---|\n",
+    );
+    for (number, rule) in RULES.iter().enumerate() {
+        let passable = if rule.passable { "yes" } else { "" };
+        let _ = writeln!(
+            page,
+            "| {} | {} | {} | {passable} | {} |",
+            number + 1,
+            rule.name,
+            rule.family,
+            rule.what
+        );
+    }
+    page
+}
