@@ -80,14 +80,11 @@ pub async fn run(arguments: Arguments) -> Result<()> {
         Command::Up(up) => start(options.with_nodes(up.nodes).with_timing(up.timing())).await,
         Command::Down { force } => {
             let found = Testbed::down(&options, force).await?;
-            tell(&format!(
-                "{}",
-                if found {
-                    "The testbed is gone."
-                } else {
-                    "There was no testbed."
-                }
-            );
+            tell(if found {
+                "The testbed is gone."
+            } else {
+                "There was no testbed."
+            });
             Ok(())
         }
         Command::Status => status(instance).await,
@@ -112,8 +109,11 @@ impl UpArguments {
 async fn start(options: Options) -> Result<()> {
     let (testbed, outcome) = Testbed::up(options).await?;
     match outcome {
-        Outcome::AlreadyUp => tell(&format!("The testbed is already up.")),
-        Outcome::Started(time) => tell(&format!("The testbed is up: nodes Ready after {:.1} s.", time.as_secs_f64())),
+        Outcome::AlreadyUp => tell("The testbed is already up."),
+        Outcome::Started(time) => tell(&format!(
+            "The testbed is up: nodes Ready after {:.1} s.",
+            time.as_secs_f64()
+        )),
     }
     tell(&format!("export KUBECONFIG={}", testbed.kubeconfig_path().display()));
     Ok(())
@@ -123,7 +123,7 @@ async fn status(instance: u8) -> Result<()> {
     match Status::read(instance).await? {
         None => tell(&format!("There is no testbed {instance}.")),
         Some(status) => {
-            tell(&format!("{status}"));
+            tell(&status.to_string());
             if !status.is_healthy() {
                 bail!("the testbed is not whole");
             }
