@@ -53,6 +53,10 @@ pub const ENV_POD_UID: &str = "POD_UID";
 /// Environment variable of the agent: its pod's address (`status.podIP`).
 pub const ENV_ADDRESS: &str = "POD_IP";
 
+/// How the agent's termination message begins when it ended because the first database could not be made; PostgreSQL's
+/// own words follow.
+pub const TERMINATION_BOOTSTRAP: &str = "bootstrap failed: ";
+
 /// Container name of PostgreSQL in a member's pod.
 pub const CONTAINER: &str = "postgres";
 /// Claim template of the data volume.
