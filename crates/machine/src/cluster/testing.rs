@@ -1,1 +1,0 @@
-//! A database in memory, for the tests and benchmarks of this crate and of those that use it.

@@ -1,0 +1,8 @@
+//! A database in memory, for the tests and benchmarks of this crate and of those that use it: [`Scene`] is one input of
+//! a decision, [`World`] carries decisions out in an abstract cluster.
+
+mod scene;
+mod world;
+
+pub use scene::Scene;
+pub use world::{Crash, World};

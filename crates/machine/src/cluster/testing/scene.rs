@@ -1,0 +1,389 @@
+//! One input of a decision, to be changed at will.
+
+use api::spec::{
+    BootstrapSpec, ClusteredDatabaseSpec, FailoverSpec, PodMetadata, PostgresSpec, SchedulingSpec, StorageSpec,
+    VolumePolicy,
+};
+use api::status::MemberStatus;
+use api::{ClusteredDatabaseStatus, Phase};
+use chrono::{DateTime, TimeDelta, Utc};
+
+use crate::cluster::{
+    ChildKind, ChildState, Claim, Decision, Known, Observed, Pod, SetFacts, StorageClass, Volume, Wanted, decide, due,
+    status,
+};
+use crate::cluster::{Due, StatusChange};
+use crate::protocol::{
+    Epoch, HolderRecord, Incarnation, LeaseRecord, MemberId, MemberReport, MemberState, Timeline, settings_hash,
+};
+
+/// The name of every scene's database.
+pub const NAME: &str = "demo";
+/// Its UID.
+pub const UID: &str = "11111111-2222-3333-4444-555555555555";
+const GIBIBYTE: u64 = 1 << 30;
+
+/// One input of a decision.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Scene {
+    /// What the user asks for.
+    pub spec: ClusteredDatabaseSpec,
+    /// See [`Wanted::resource_version`].
+    pub resource_version: String,
+    /// See [`Wanted::generation`].
+    pub generation: i64,
+    /// See [`Wanted::deleting`].
+    pub deleting: bool,
+    /// See [`Wanted::finalizer`].
+    pub finalizer: bool,
+    /// See [`Wanted::invalid`].
+    pub invalid: Option<String>,
+    /// See [`Wanted::revision`].
+    pub revision: String,
+    /// See [`Wanted::data_bytes`].
+    pub data_bytes: u64,
+    /// See [`Wanted::recreate_lease`].
+    pub recreate_lease: Option<String>,
+    /// What is observed.
+    pub observed: Observed,
+    /// The status as it is stored.
+    pub stored: ClusteredDatabaseStatus,
+    /// The time.
+    pub now: DateTime<Utc>,
+}
+
+impl Scene {
+    /// A resource that was just created: nothing of it exists.
+    pub fn new(replicas: u32) -> Self {
+        let mut observed = Observed {
+            pods: Known::Known(Vec::new()),
+            claims: Known::Known(Vec::new()),
+            lease: Known::Known(None),
+            storage_class: Known::Known(StorageClass::Present { expandable: true }),
+            ..Observed::default()
+        };
+        for kind in ChildKind::ALL {
+            observed.children[kind] = Known::Known(ChildState::Missing);
+        }
+        Self {
+            spec: spec(replicas),
+            resource_version: "1".to_owned(),
+            generation: 1,
+            deleting: false,
+            finalizer: false,
+            invalid: None,
+            revision: "r1".to_owned(),
+            data_bytes: GIBIBYTE,
+            recreate_lease: None,
+            observed,
+            stored: ClusteredDatabaseStatus::default(),
+            now: DateTime::UNIX_EPOCH + TimeDelta::days(20_000),
+        }
+    }
+
+    /// A database at rest: everything is as it should be, and the status says so.
+    pub fn ready(replicas: u32) -> Self {
+        let mut scene = Self::new(replicas);
+        scene.finalizer = true;
+        for kind in ChildKind::ALL {
+            scene.observed.children[kind] = Known::Known(ChildState::Current { uid: child_uid(kind) });
+        }
+        scene.observed.stateful_set = Some(set(replicas));
+        scene.observed.lease = Known::Known(Some(empty_lease()));
+        for ordinal in 0..replicas {
+            scene.add_pod(ordinal);
+        }
+        scene.elect(0);
+        scene.remember();
+        scene
+    }
+
+    /// Lets the status remember what it would after a creation with this outcome.
+    fn remember(&mut self) {
+        self.stored.phase = Some(Phase::Creating);
+        self.stored.memo.lease_made = true;
+        for kind in [ChildKind::CaSecret, ChildKind::AppSecret] {
+            self.stored
+                .memo
+                .made
+                .insert(format!("{NAME}{}", kind.suffix()), child_uid(kind));
+        }
+        self.stored.system_identifier = Some("7400".to_owned());
+        for pod in self.pods().to_vec() {
+            let member = MemberStatus {
+                pod_uid: Some(pod.uid.clone()),
+                claim_uid: Some(claim_uid(pod.ordinal)),
+                certificate: Some("PEM".to_owned()),
+                certified_key: Some(format!("key-{}", pod.ordinal)),
+                ..MemberStatus::default()
+            };
+            self.stored.members.insert(pod.name, member);
+        }
+        self.store();
+        self.store();
+    }
+
+    /// Adds a ready pod with its claim and, if there is a Lease, its report as a streaming standby.
+    pub fn add_pod(&mut self, ordinal: u32) {
+        let pod = pod(ordinal, &self.revision, self.now);
+        let report = self.report(&pod, MemberState::Streaming);
+        self.pods_mut().push(pod.clone());
+        let claim = claim(ordinal, self.data_bytes);
+        self.claims_mut().push(claim);
+        if let Some(lease) = self.lease_mut() {
+            lease.members.insert(pod.name, report);
+        }
+    }
+
+    /// Makes the pod with this ordinal the serving holder of the Lease.
+    pub fn elect(&mut self, ordinal: u32) {
+        for pod in self.pods_mut() {
+            pod.role = Some(if pod.ordinal == ordinal { "primary" } else { "replica" }.to_owned());
+        }
+        let Some(pod) = self.pods().iter().find(|pod| pod.ordinal == ordinal).cloned() else {
+            return;
+        };
+        let Some(lease) = self.lease_mut() else { return };
+        lease.epoch = Epoch(lease.epoch.0 + 1);
+        lease.system_id = Some("7400".to_owned());
+        lease.holder = Some(holder(&pod, true));
+        for (name, report) in &mut lease.members {
+            report.state = if *name == pod.name {
+                MemberState::Primary
+            } else {
+                MemberState::Streaming
+            };
+        }
+    }
+
+    /// What the agent of `pod` says of itself.
+    pub fn report(&self, pod: &Pod, state: MemberState) -> MemberReport {
+        MemberReport {
+            pod_uid: pod.uid.clone(),
+            member: member_id(pod.ordinal),
+            address: format!("10.0.0.{}", pod.ordinal),
+            state,
+            settings: settings_hash(&self.spec.postgres.parameters),
+            pending_restart: false,
+            lowers_limits: false,
+            settings_error: None,
+            public_key: Some(format!("key-{}", pod.ordinal)),
+            server_version: Some("17.6".to_owned()),
+            agent_version: "0.1.0".to_owned(),
+            fault: None,
+        }
+    }
+
+    /// The pods.
+    pub fn pods(&self) -> &[Pod] {
+        self.observed.pods.get().map_or(&[], Vec::as_slice)
+    }
+
+    /// The pods, known from now on.
+    pub fn pods_mut(&mut self) -> &mut Vec<Pod> {
+        known_mut(&mut self.observed.pods)
+    }
+
+    /// The pod with this ordinal.
+    ///
+    /// # Panics
+    /// If there is none.
+    pub fn pod_mut(&mut self, ordinal: u32) -> &mut Pod {
+        let found = self.pods_mut().iter_mut().find(|pod| pod.ordinal == ordinal);
+        found.unwrap_or_else(|| panic!("the scene has no pod {ordinal}"))
+    }
+
+    /// The claims, known from now on.
+    pub fn claims_mut(&mut self) -> &mut Vec<Claim> {
+        known_mut(&mut self.observed.claims)
+    }
+
+    /// The Lease, if there is one.
+    pub fn lease_mut(&mut self) -> Option<&mut LeaseRecord> {
+        known_mut(&mut self.observed.lease).as_mut()
+    }
+
+    /// The report of the pod with this ordinal in the Lease.
+    ///
+    /// # Panics
+    /// If there is none.
+    pub fn report_mut(&mut self, ordinal: u32) -> &mut MemberReport {
+        let found = self
+            .lease_mut()
+            .and_then(|lease| lease.members.get_mut(&format!("{NAME}-{ordinal}")));
+        found.unwrap_or_else(|| panic!("the scene has no report of pod {ordinal}"))
+    }
+
+    /// Sets where an object stands.
+    pub fn set_child(&mut self, kind: ChildKind, state: ChildState) {
+        self.observed.children[kind] = Known::Known(state);
+    }
+
+    /// Changes the spec as a user would.
+    pub fn edit(&mut self, change: impl FnOnce(&mut ClusteredDatabaseSpec)) {
+        change(&mut self.spec);
+        self.generation += 1;
+    }
+
+    /// Calls `with` with what is wanted.
+    pub fn with_wanted<R>(&self, with: impl FnOnce(&Wanted<'_>) -> R) -> R {
+        let settings = settings_hash(&self.spec.postgres.parameters);
+        with(&Wanted {
+            name: NAME,
+            uid: UID,
+            resource_version: &self.resource_version,
+            generation: self.generation,
+            deleting: self.deleting,
+            finalizer: self.finalizer,
+            spec: &self.spec,
+            invalid: self.invalid.as_deref(),
+            settings: &settings,
+            revision: &self.revision,
+            data_bytes: self.data_bytes,
+            wal_bytes: None,
+            recreate_lease: self.recreate_lease.as_deref(),
+        })
+    }
+
+    /// The decision about it.
+    pub fn decide(&self) -> Decision {
+        self.with_wanted(|wanted| decide(wanted, &self.observed, &self.stored, self.now))
+    }
+
+    /// The status that belongs to `decision`, with a certificate for each key that it signs.
+    pub fn status(&self, decision: &Decision) -> ClusteredDatabaseStatus {
+        let mut certificates = std::collections::BTreeMap::new();
+        if let crate::cluster::Action::WriteStatus(changes) = &decision.action {
+            for change in changes {
+                if let StatusChange::SignCertificate { pod, public_key, .. } = change {
+                    certificates.insert(pod.clone(), format!("PEM of {public_key}"));
+                }
+            }
+        }
+        self.with_wanted(|wanted| status(wanted, &self.observed, &self.stored, decision, &certificates, self.now))
+    }
+
+    /// Whether the status of `decision` is due.
+    pub fn due(&self, decision: &Decision) -> Due {
+        due(&self.stored, &self.status(decision), decision)
+    }
+
+    /// Decides, and stores the status without carrying anything out.
+    pub fn store(&mut self) -> Decision {
+        let decision = self.decide();
+        self.stored = self.status(&decision);
+        decision
+    }
+}
+
+fn known_mut<T: Default>(value: &mut Known<T>) -> &mut T {
+    if matches!(value, Known::Unknown) {
+        *value = Known::Known(T::default());
+    }
+    match value {
+        Known::Known(value) => value,
+        Known::Unknown => unreachable!("it was made known"),
+    }
+}
+
+fn spec(replicas: u32) -> ClusteredDatabaseSpec {
+    ClusteredDatabaseSpec {
+        replicas: i32::try_from(replicas).unwrap_or(i32::MAX),
+        postgres: PostgresSpec::default(),
+        storage: StorageSpec {
+            size: "1Gi".to_owned(),
+            storage_class_name: None,
+            wal: None,
+        },
+        resources: None,
+        failover: FailoverSpec::default(),
+        bootstrap: BootstrapSpec::default(),
+        scheduling: SchedulingSpec::default(),
+        service_account_annotations: Default::default(),
+        pod_metadata: PodMetadata::default(),
+        volume_policy: VolumePolicy::default(),
+        paused: false,
+    }
+}
+
+pub(super) fn child_uid(kind: ChildKind) -> String {
+    format!("uid-{kind:?}")
+}
+
+pub(super) fn set(replicas: u32) -> SetFacts {
+    SetFacts {
+        uid: child_uid(ChildKind::StatefulSet),
+        resource_version: "1".to_owned(),
+        replicas,
+    }
+}
+
+pub(super) fn claim_uid(ordinal: u32) -> String {
+    format!("{ordinal:08x}-aaaa-bbbb-cccc-dddddddddddd")
+}
+
+pub(super) fn member_id(ordinal: u32) -> MemberId {
+    MemberId::new(ordinal, &claim_uid(ordinal), 7)
+}
+
+pub(super) fn pod(ordinal: u32, revision: &str, now: DateTime<Utc>) -> Pod {
+    Pod {
+        name: format!("{NAME}-{ordinal}"),
+        ordinal,
+        uid: format!("pod-{ordinal}"),
+        resource_version: "1".to_owned(),
+        created: now,
+        node: Some(format!("node-{ordinal}")),
+        unschedulable: None,
+        ready: true,
+        terminating: false,
+        revision: Some(revision.to_owned()),
+        role: Some("replica".to_owned()),
+        image_error: None,
+        bootstrap_error: None,
+    }
+}
+
+pub(super) fn claim(ordinal: u32, requested: u64) -> Claim {
+    Claim {
+        name: format!("data-{NAME}-{ordinal}"),
+        volume: Volume::Data,
+        ordinal,
+        uid: claim_uid(ordinal),
+        resource_version: "1".to_owned(),
+        terminating: false,
+        bound: true,
+        requested,
+        cluster_uid: Some(UID.to_owned()),
+    }
+}
+
+pub(super) fn holder(pod: &Pod, serving: bool) -> HolderRecord {
+    HolderRecord {
+        incarnation: Incarnation {
+            pod: pod.name.clone(),
+            pod_uid: pod.uid.clone(),
+            run: "run".to_owned(),
+            member: member_id(pod.ordinal),
+        },
+        address: format!("10.0.0.{}", pod.ordinal),
+        timeline: serving.then_some(Timeline(1)),
+        serving,
+    }
+}
+
+/// A Lease as the operator makes it.
+pub(super) fn empty_lease() -> LeaseRecord {
+    LeaseRecord {
+        version: "1".to_owned(),
+        uid: child_uid(ChildKind::Lease),
+        holder: None,
+        renewal: None,
+        duration: 10_000,
+        epoch: Epoch(0),
+        system_id: None,
+        release: None,
+        members: Default::default(),
+        positions: Default::default(),
+    }
+}

@@ -1,0 +1,383 @@
+//! An abstract cluster: it carries out what is decided, and its controllers and agents move on by themselves. Only what
+//! the operator can see is in it; what it knows of PostgreSQL is who has a database and who streams.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use chrono::{DateTime, TimeDelta, Utc};
+
+use super::scene::{NAME, Scene, UID, child_uid, claim, empty_lease, holder, pod, set};
+use crate::cluster::{Action, Apply, ApplyHow, ChildKind, ChildState, Decision, Due, Exact, ImageError, Known, Pod};
+use crate::protocol::{Epoch, MemberId, MemberState, Release, settings_hash};
+
+/// How often the world moves.
+const TICK: TimeDelta = TimeDelta::milliseconds(100);
+
+/// When the operator dies.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Crash {
+    /// Never.
+    Never,
+    /// Right after its write with this number (counted from 1); a new one begins with nothing in memory.
+    After(usize),
+}
+
+/// An abstract cluster with one database and one operator.
+#[derive(Clone, Debug)]
+pub struct World {
+    /// What the operator sees.
+    pub scene: Scene,
+    /// Every write of the operator, by what it was.
+    pub writes: Vec<String>,
+    /// How many times the first database was made.
+    pub initdbs: usize,
+    /// The resource is gone.
+    pub gone: bool,
+    /// Revisions of the template whose image does not run.
+    pub broken: BTreeSet<String>,
+    /// Parameters that PostgreSQL takes up only with a restart, as they are in force in each pod (by UID).
+    in_force: BTreeMap<String, String>,
+    /// Claims (by UID) with a database of this identity on them.
+    data: BTreeMap<String, MemberId>,
+    /// Revision of the StatefulSet's template.
+    template: String,
+    crash: Crash,
+    due_since: Option<DateTime<Utc>>,
+    serial: u32,
+}
+
+impl World {
+    /// Nothing but the resource.
+    pub fn new(replicas: u32) -> Self {
+        Self {
+            scene: Scene::new(replicas),
+            writes: Vec::new(),
+            initdbs: 0,
+            gone: false,
+            broken: BTreeSet::new(),
+            in_force: BTreeMap::new(),
+            data: BTreeMap::new(),
+            template: String::new(),
+            crash: Crash::Never,
+            due_since: None,
+            serial: 0,
+        }
+    }
+
+    /// Sets when the operator dies.
+    pub fn crashing(mut self, crash: Crash) -> Self {
+        self.crash = crash;
+        self
+    }
+
+    /// Goes on until `done`, at most `limit` of the world's time. Says whether it was reached.
+    pub fn run_until(&mut self, limit: TimeDelta, mut done: impl FnMut(&World, &Decision) -> bool) -> bool {
+        let end = self.scene.now + limit;
+        while self.scene.now < end {
+            let decision = self.scene.decide();
+            if self.gone || done(self, &decision) {
+                return true;
+            }
+            let idle = matches!(decision.action, Action::Wait(_));
+            self.operate(&decision);
+            if idle {
+                self.scene.now += TICK;
+                self.tick();
+            }
+        }
+        false
+    }
+
+    /// Goes on until the database rests and its status says so.
+    pub fn settle(&mut self) -> bool {
+        self.run_until(TimeDelta::minutes(10), |world, decision| {
+            let resting = matches!(&decision.action, Action::Wait(waiting) if waiting.resting);
+            resting && world.scene.due(decision) == Due::Never
+        })
+    }
+
+    /// One round of the operator.
+    fn operate(&mut self, decision: &Decision) {
+        let next = self.scene.status(decision);
+        let write = match self.scene.due(decision) {
+            Due::Now => true,
+            Due::Never => {
+                self.due_since = None;
+                false
+            }
+            Due::Within(time) => {
+                let since = *self.due_since.get_or_insert(self.scene.now);
+                self.scene.now - since >= TimeDelta::from_std(time).unwrap_or(TimeDelta::MAX)
+            }
+        };
+        if write {
+            let transition = next.phase != self.scene.stored.phase;
+            self.scene.stored = next;
+            self.due_since = None;
+            if self.wrote(format!("status for {}", decision.rule)) {
+                return;
+            }
+            if transition && self.wrote(format!("event {:?}", decision.phase)) {
+                return;
+            }
+        }
+        if !matches!(decision.action, Action::Wait(_) | Action::WriteStatus(_)) {
+            self.execute(&decision.action);
+            self.wrote(format!("{} {:?}", decision.action.name(), decision.action.target()));
+        }
+    }
+
+    /// Counts a write; true if the operator died of it.
+    fn wrote(&mut self, what: String) -> bool {
+        self.writes.push(what);
+        let dies = self.crash == Crash::After(self.writes.len());
+        if dies {
+            self.due_since = None;
+            self.scene.observed.faults.clear();
+        }
+        dies
+    }
+
+    fn execute(&mut self, action: &Action) {
+        match action {
+            Action::Wait(_) | Action::WriteStatus(_) => {}
+            Action::AddFinalizer(_) => self.scene.finalizer = true,
+            Action::RemoveFinalizer(_) => {
+                self.scene.finalizer = false;
+                self.gone = true;
+            }
+            Action::Apply(apply) => self.apply(apply),
+            Action::RecreateLease {
+                member,
+                epoch,
+                system_id,
+            } => {
+                let mut lease = empty_lease();
+                (lease.epoch, lease.system_id) = (*epoch, Some(system_id.clone()));
+                lease.release = Some(Release {
+                    member: member.clone(),
+                    position: None,
+                });
+                self.make(ChildKind::Lease);
+                self.scene.observed.lease = Known::Known(Some(lease));
+            }
+            Action::LabelPod { pod, role } => self.pod(pod).role = Some((*role).to_owned()),
+            Action::ReplacePod(exact) => self.pod(exact).terminating = true,
+            Action::OrphanStatefulSet(_) => self.remove_set(),
+            Action::DeleteStatefulSet(_) => {
+                self.remove_set();
+                for pod in self.scene.pods_mut() {
+                    pod.terminating = true;
+                }
+            }
+            Action::ResizeClaim { claim, .. } => {
+                let bytes = self.scene.data_bytes;
+                let claims = self.scene.claims_mut();
+                for found in claims.iter_mut().filter(|found| found.uid == claim.uid()) {
+                    found.requested = bytes;
+                }
+            }
+            Action::DeleteClaim(claim) => self.scene.claims_mut().retain(|found| found.uid != claim.uid()),
+        }
+    }
+
+    /// The pod that an action names; with another UID the API server would refuse.
+    fn pod(&mut self, exact: &Exact) -> &mut Pod {
+        let found = self.scene.pods_mut().iter_mut().find(|pod| pod.uid == exact.uid());
+        found.unwrap_or_else(|| panic!("there is no pod {} with UID {}", exact.name(), exact.uid()))
+    }
+
+    fn remove_set(&mut self) {
+        self.scene.set_child(ChildKind::StatefulSet, ChildState::Missing);
+        self.scene.observed.stateful_set = None;
+    }
+
+    fn make(&mut self, kind: ChildKind) {
+        let missing = self.scene.observed.children[kind] == Known::Known(ChildState::Missing);
+        assert!(missing, "{kind:?} is made twice");
+        self.scene.set_child(kind, ChildState::Current { uid: child_uid(kind) });
+    }
+
+    fn apply(&mut self, apply: &Apply) {
+        match apply.how {
+            ApplyHow::Make => self.make(apply.kind),
+            ApplyHow::Change(_) => {
+                self.scene.set_child(
+                    apply.kind,
+                    ChildState::Current {
+                        uid: child_uid(apply.kind),
+                    },
+                );
+            }
+        }
+        if apply.kind == ChildKind::Lease {
+            self.scene.observed.lease = Known::Known(Some(empty_lease()));
+        }
+        if apply.kind == ChildKind::StatefulSet {
+            self.template = self.scene.revision.clone();
+            self.scene.observed.stateful_set = Some(set(apply.replicas.unwrap_or(0)));
+        }
+    }
+
+    /// Controllers, kubelets and agents do what they do in a tenth of a second.
+    fn tick(&mut self) {
+        self.stateful_set_controller();
+        for index in 0..self.scene.pods().len() {
+            self.agent(index);
+        }
+    }
+
+    fn stateful_set_controller(&mut self) {
+        let stopped: Vec<String> = self
+            .scene
+            .pods()
+            .iter()
+            .filter(|pod| pod.terminating)
+            .map(|pod| pod.uid.clone())
+            .collect();
+        for uid in stopped {
+            self.stop(&uid);
+            self.scene.pods_mut().retain(|pod| pod.uid != uid);
+        }
+        let Some(replicas) = self.scene.observed.stateful_set.as_ref().map(|set| set.replicas) else {
+            return;
+        };
+        for pod in self.scene.pods_mut() {
+            pod.terminating |= pod.ordinal >= replicas;
+        }
+        // One pod for each tick, so that not all of them appear at once.
+        if let Some(ordinal) = (0..replicas).find(|ordinal| self.scene.pods().iter().all(|pod| pod.ordinal != *ordinal))
+        {
+            self.start(ordinal);
+        }
+    }
+
+    fn start(&mut self, ordinal: u32) {
+        self.serial += 1;
+        let mut new = pod(ordinal, &self.template, self.scene.now);
+        (new.uid, new.ready) = (format!("pod-{}", self.serial), false);
+        if self.broken.contains(&self.template) {
+            new.image_error = Some(ImageError {
+                reason: "ImagePullBackOff".to_owned(),
+                image: self.template.clone(),
+                message: "not found".to_owned(),
+                since: self.scene.now,
+            });
+        }
+        let bytes = self.scene.data_bytes;
+        let serial = self.serial;
+        let claims = self.scene.claims_mut();
+        if claims.iter().all(|claim| claim.ordinal != ordinal) {
+            let mut made = claim(ordinal, bytes);
+            made.uid = format!("{serial:08x}-aaaa-bbbb-cccc-dddddddddddd");
+            claims.push(made);
+            claims.sort_by_key(|claim| claim.ordinal);
+        }
+        let pods = self.scene.pods_mut();
+        pods.push(new);
+        pods.sort_by_key(|pod| pod.ordinal);
+    }
+
+    /// A pod's PostgreSQL stops cleanly; a holder lets the Lease go.
+    fn stop(&mut self, uid: &str) {
+        for pod in self.scene.pods_mut().iter_mut().filter(|pod| pod.uid == uid) {
+            pod.ready = false;
+        }
+        let Some(lease) = self.scene.lease_mut() else { return };
+        if let Some(held) = lease.holder.take_if(|holder| holder.incarnation.pod_uid == uid) {
+            lease.release = Some(Release {
+                member: held.incarnation.member,
+                position: None,
+            });
+        }
+    }
+
+    /// One move of the agent in a pod.
+    fn agent(&mut self, index: usize) {
+        let mut pod = self.scene.pods()[index].clone();
+        if pod.terminating || pod.image_error.is_some() {
+            return;
+        }
+        if self.scene.stored.intent.stop {
+            return self.stop(&pod.uid);
+        }
+        let Some(member) = self.scene.stored.members.get(&pod.name).cloned() else {
+            return;
+        };
+        let (Some(claim), true) = (member.claim_uid, member.pod_uid.as_ref() == Some(&pod.uid)) else {
+            return;
+        };
+        let identity = MemberId::new(pod.ordinal, &claim, 7);
+        let granted = self
+            .scene
+            .stored
+            .intent
+            .bootstrap
+            .as_ref()
+            .is_some_and(|grant| grant.claim_uid == claim);
+        let has_data = self.data.contains_key(&claim);
+        let settings = settings_hash(&self.scene.spec.postgres.parameters);
+        let started_with = self.in_force.entry(pod.uid.clone()).or_insert_with(|| settings.clone());
+        let permit = self.scene.stored.intent.restart.as_ref();
+        if permit.is_some_and(|permit| permit.pod_uid == pod.uid && permit.settings == settings) {
+            started_with.clone_from(&settings);
+        }
+        let pending = *started_with != settings;
+        let new_report = self.scene.report(&pod, MemberState::Waiting);
+        let Some(lease) = self.scene.lease_mut() else { return };
+        let report = lease.members.get(&pod.name).filter(|report| report.pod_uid == pod.uid);
+        let mut report = report.cloned().unwrap_or(new_report);
+        (report.member, report.settings, report.pending_restart) = (identity.clone(), settings, pending);
+        report.public_key = Some(format!("key of {identity}"));
+
+        let holds = lease
+            .holder
+            .as_ref()
+            .is_some_and(|holder| holder.incarnation.pod_uid == pod.uid);
+        let last = lease.holder.is_none() && lease.release.as_ref().is_some_and(|release| release.member == identity);
+        if holds {
+            if let Some(holder) = &mut lease.holder {
+                holder.serving = true;
+            }
+            (report.state, pod.ready) = (MemberState::Primary, true);
+        } else if (has_data && last) || (lease.system_id.is_none() && lease.holder.is_none() && granted && has_data) {
+            lease.epoch = Epoch(lease.epoch.0 + 1);
+            lease.system_id.get_or_insert_with(|| "7400".to_owned());
+            let mut taken = holder(&pod, false);
+            taken.incarnation.member = identity;
+            lease.holder = Some(taken);
+            report.state = MemberState::Starting;
+        } else if lease.system_id.is_none() {
+            if granted {
+                self.initdbs += 1;
+                self.data.insert(claim, identity);
+            }
+            self.scene.pods_mut()[index] = pod;
+            return;
+        } else if !lease.holder.as_ref().is_some_and(|holder| holder.serving) {
+            return;
+        } else if member.certificate.is_some() {
+            let streams = report.state == MemberState::Cloning || has_data;
+            report.state = if streams {
+                MemberState::Streaming
+            } else {
+                MemberState::Cloning
+            };
+            pod.ready = streams;
+            if streams {
+                self.data.insert(claim, identity);
+            }
+        }
+        lease.members.insert(pod.name.clone(), report);
+        self.scene.pods_mut()[index] = pod;
+    }
+
+    /// The database's name.
+    pub const fn name(&self) -> &'static str {
+        NAME
+    }
+
+    /// Its UID.
+    pub const fn uid(&self) -> &'static str {
+        UID
+    }
+}

@@ -1,0 +1,400 @@
+//! In an abstract cluster that carries decisions out, a database becomes ready, changes and goes, and wherever the
+//! operator dies on the way, the end is the same.
+
+use api::ClusteredDatabaseStatus;
+use api::Phase;
+use api::spec::VolumeFate;
+use chrono::TimeDelta;
+use machine::cluster::testing::{Crash, World};
+use machine::cluster::{Action, ChildKind, ChildState, Known, Step};
+use proptest::prelude::*;
+
+/// The operator's writes for a database of three, events included: what the measured goal allows.
+const CREATION_BUDGET: usize = 25;
+
+fn ready(replicas: u32) -> World {
+    let mut world = World::new(replicas);
+    assert!(world.settle(), "{:#?}", world.scene.decide());
+    world.writes.clear();
+    world
+}
+
+/// A status without times and texts that depend on when it was written.
+fn timeless(status: &ClusteredDatabaseStatus) -> ClusteredDatabaseStatus {
+    let mut status = status.clone();
+    status.memo.phase_since = None;
+    status.history.clear();
+    for condition in &mut status.conditions {
+        condition.last_transition_time.0 = Default::default();
+    }
+    status
+}
+
+/// Nothing is left to do or to write.
+fn assert_rests(world: &World) {
+    let decision = world.scene.decide();
+    assert!(
+        matches!(&decision.action, Action::Wait(waiting) if waiting.resting),
+        "{decision:#?}"
+    );
+    assert_eq!(decision.phase, Phase::Ready);
+    assert_eq!(world.scene.status(&decision), world.scene.stored);
+}
+
+#[test]
+fn a_creation_keeps_to_its_budget() {
+    for (replicas, budget) in [(1, CREATION_BUDGET), (2, CREATION_BUDGET), (3, CREATION_BUDGET)] {
+        let mut world = World::new(replicas);
+        assert!(world.settle(), "{:#?}", world.scene.decide());
+        assert_rests(&world);
+        assert!(
+            world.writes.len() <= budget,
+            "{} writes: {:#?}",
+            world.writes.len(),
+            world.writes
+        );
+        assert_eq!(world.initdbs, 1);
+        let status = &world.scene.stored;
+        assert_eq!(status.ready, format!("{replicas}/{replicas}"));
+        assert_eq!(status.current_primary.as_deref(), Some("demo-0"));
+        assert!(
+            status
+                .history
+                .iter()
+                .map(|change| change.to)
+                .eq([Phase::Creating, Phase::Ready]),
+            "{status:#?}"
+        );
+    }
+}
+
+#[test]
+fn an_operator_that_dies_after_any_write_of_a_creation_changes_nothing() {
+    let mut reference = World::new(3);
+    assert!(reference.settle());
+    for write in 1..=reference.writes.len() {
+        let mut world = World::new(3).crashing(Crash::After(write));
+        assert!(world.settle(), "dead after {write}: {:#?}", world.scene.decide());
+        assert_rests(&world);
+        assert_eq!(world.initdbs, 1, "dead after {write}");
+        assert_eq!(
+            timeless(&world.scene.stored),
+            timeless(&reference.scene.stored),
+            "dead after {write}"
+        );
+        assert_eq!(world.scene.observed.children, reference.scene.observed.children);
+        let uids = |world: &World| world.scene.pods().iter().map(|pod| pod.uid.clone()).collect::<Vec<_>>();
+        assert_eq!(uids(&world), uids(&reference), "no pod is made twice");
+    }
+}
+
+#[test]
+fn an_operator_that_dies_during_a_deletion_goes_on_with_it() {
+    let delete = |crash: Crash| {
+        let mut world = ready(3).crashing(crash);
+        world
+            .scene
+            .edit(|spec| spec.volume_policy.on_delete = VolumeFate::Delete);
+        world.scene.deleting = true;
+        assert!(
+            world.run_until(TimeDelta::minutes(10), |_, _| false),
+            "{:#?}",
+            world.scene.decide()
+        );
+        world
+    };
+    let reference = delete(Crash::Never);
+    assert!(reference.scene.pods().is_empty());
+    for write in 1..reference.writes.len() {
+        let world = delete(Crash::After(write));
+        assert!(world.gone && world.scene.pods().is_empty());
+        assert_eq!(
+            world.scene.observed.claims,
+            Known::Known(Vec::new()),
+            "dead after {write}"
+        );
+    }
+}
+
+#[test]
+fn a_deletion_in_any_state_ends_and_keeps_what_is_to_be_kept() {
+    let mut reference = World::new(3);
+    assert!(reference.settle());
+    for write in 0..reference.writes.len() {
+        let mut world = World::new(3);
+        world.run_until(TimeDelta::minutes(1), |world, _| world.writes.len() >= write);
+        let claims = world.scene.claims_mut().clone();
+        world.scene.deleting = true;
+        if !world.scene.finalizer {
+            continue;
+        }
+        assert!(
+            world.run_until(TimeDelta::minutes(10), |_, _| false),
+            "{:#?}",
+            world.scene.decide()
+        );
+        assert!(world.scene.pods().is_empty());
+        for claim in claims {
+            assert!(
+                world.scene.claims_mut().contains(&claim),
+                "{} was to be kept",
+                claim.name
+            );
+        }
+    }
+}
+
+#[test]
+fn a_deleted_stateful_set_comes_back_without_touching_a_pod() {
+    let mut world = ready(3);
+    let pods = world.scene.pods().to_vec();
+    world.scene.set_child(ChildKind::StatefulSet, ChildState::Missing);
+    world.scene.observed.stateful_set = None;
+    assert_eq!(world.scene.decide().phase, Phase::Updating);
+    assert!(world.settle());
+    assert_eq!(world.scene.pods(), pods);
+    assert_rests(&world);
+}
+
+#[test]
+fn a_new_template_replaces_standbys_from_the_highest_and_the_primary_last() {
+    let mut world = ready(3);
+    world.scene.revision = "r2".to_owned();
+    drift(&mut world);
+    assert!(world.settle(), "{:#?}", world.scene.decide());
+    assert_rests(&world);
+    let replaced: Vec<&String> = world
+        .writes
+        .iter()
+        .filter(|write| write.starts_with("ReplacePod"))
+        .collect();
+    let order: Vec<bool> = ["demo-2", "demo-1", "demo-0"]
+        .iter()
+        .zip(&replaced)
+        .map(|(pod, write)| write.contains(pod))
+        .collect();
+    assert_eq!(order, [true; 3], "{replaced:?}");
+    assert_eq!(replaced.len(), 3);
+    assert_eq!(world.initdbs, 1);
+}
+
+/// The template changes: the operator's comparison finds the StatefulSet drifted.
+fn drift(world: &mut World) {
+    let set = ChildState::Drifted {
+        uid: "uid-StatefulSet".to_owned(),
+        resource_version: "1".to_owned(),
+        what: "spec.template".to_owned(),
+        immutable: false,
+    };
+    world.scene.generation += 1;
+    world.scene.set_child(ChildKind::StatefulSet, set);
+}
+
+#[test]
+fn an_image_that_does_not_run_costs_one_standby_and_a_revert_heals() {
+    let mut world = ready(3);
+    world.broken.insert("r2".to_owned());
+    world.scene.revision = "r2".to_owned();
+    drift(&mut world);
+    let failed = world.run_until(TimeDelta::minutes(5), |world, _| {
+        world.scene.stored.phase == Some(Phase::Failed)
+    });
+    assert!(failed, "{:#?}", world.scene.decide());
+    let serving = world.scene.pods().iter().filter(|pod| pod.ready).count();
+    assert_eq!(serving, 2, "one pod is sacrificed at most");
+    world.scene.revision = "r1".to_owned();
+    drift(&mut world);
+    assert!(world.settle(), "{:#?}", world.scene.decide());
+    assert_rests(&world);
+}
+
+#[test]
+fn an_image_that_does_not_run_at_creation_fails_and_a_fix_heals() {
+    let mut world = World::new(3);
+    world.broken.insert("r1".to_owned());
+    let failed = world.run_until(TimeDelta::minutes(5), |world, _| {
+        world.scene.stored.phase == Some(Phase::Failed)
+    });
+    assert!(failed, "{:#?}", world.scene.decide());
+    world.scene.revision = "r2".to_owned();
+    drift(&mut world);
+    assert!(world.settle(), "{:#?}", world.scene.decide());
+    assert_rests(&world);
+    assert_eq!(world.initdbs, 1);
+}
+
+#[test]
+fn settings_that_need_a_restart_reach_every_member_one_at_a_time() {
+    let mut world = ready(3);
+    world.scene.edit(|spec| {
+        spec.postgres
+            .parameters
+            .insert("shared_buffers".to_owned(), "256MB".to_owned());
+    });
+    let mut permits = Vec::new();
+    let settled = world.run_until(TimeDelta::minutes(5), |world, decision| {
+        if let Some(permit) = &world.scene.stored.intent.restart
+            && permits.last() != Some(&permit.pod)
+        {
+            permits.push(permit.pod.clone());
+        }
+        decision.phase == Phase::Ready
+    });
+    assert!(settled, "{:#?}", world.scene.decide());
+    assert_eq!(permits, ["demo-2", "demo-1", "demo-0"]);
+    assert!(world.settle());
+    assert_rests(&world);
+    assert_eq!(world.scene.stored.intent.restart, None);
+}
+
+#[test]
+fn three_to_five_to_three_leaves_what_the_policy_says() {
+    for (fate, left) in [(VolumeFate::Retain, 5), (VolumeFate::Delete, 3)] {
+        let mut world = ready(3);
+        world
+            .scene
+            .edit(|spec| (spec.replicas, spec.volume_policy.on_scale_down) = (5, fate));
+        assert!(world.settle());
+        assert_eq!(world.scene.stored.ready, "5/5");
+        world.scene.edit(|spec| spec.replicas = 3);
+        assert!(world.settle(), "{:#?}", world.scene.decide());
+        assert_rests(&world);
+        assert_eq!(world.scene.claims_mut().len(), left);
+        assert_eq!(world.scene.stored.members.len(), 3);
+    }
+}
+
+#[test]
+fn a_lost_primary_pod_comes_back_as_primary() {
+    let mut world = ready(3);
+    world.scene.pod_mut(0).terminating = true;
+    world.scene.pod_mut(0).ready = false;
+    let decision = world.scene.decide();
+    assert_eq!((decision.phase, decision.step), (Phase::Updating, Some(Step::Primary)));
+    assert!(world.settle(), "{:#?}", world.scene.decide());
+    assert_rests(&world);
+    assert_eq!((world.scene.stored.epoch, world.initdbs), (Some(2), 1));
+}
+
+#[test]
+fn a_lost_volume_of_a_standby_is_cloned_anew() {
+    let mut world = ready(3);
+    let before = world.scene.stored.members["demo-2"].clone();
+    world.scene.claims_mut().retain(|claim| claim.ordinal != 2);
+    world.scene.pod_mut(2).terminating = true;
+    assert!(world.settle(), "{:#?}", world.scene.decide());
+    assert_rests(&world);
+    let after = &world.scene.stored.members["demo-2"];
+    assert_ne!(
+        (&after.member_id, &after.certificate),
+        (&before.member_id, &before.certificate)
+    );
+}
+
+#[test]
+fn a_lost_lease_comes_back_only_on_the_users_word_and_only_for_the_last_primary() {
+    let mut world = ready(3);
+    world.scene.set_child(ChildKind::Lease, ChildState::Missing);
+    world.scene.observed.lease = Known::Known(None);
+    assert!(!world.settle());
+    assert_eq!(world.scene.stored.phase, Some(Phase::Failed));
+    world.scene.recreate_lease = Some("somebody else's".to_owned());
+    assert!(!world.settle());
+    world.scene.recreate_lease = Some(world.uid().to_owned());
+    assert!(world.settle(), "{:#?}", world.scene.decide());
+    assert_rests(&world);
+    assert_eq!(
+        (world.scene.stored.current_primary.as_deref(), world.initdbs),
+        (Some("demo-0"), 1)
+    );
+}
+
+#[test]
+fn a_wiped_status_comes_back() {
+    let mut world = ready(3);
+    let before = timeless(&world.scene.stored);
+    world.scene.stored = ClusteredDatabaseStatus::default();
+    assert_eq!(world.scene.decide().phase, Phase::Ready);
+    assert!(world.settle(), "{:#?}", world.scene.decide());
+    assert_eq!(world.initdbs, 1);
+    let mut after = timeless(&world.scene.stored);
+    assert_eq!(after.intent.bootstrap.take(), None, "nobody may make a second database");
+    for (pod, member) in &mut after.members {
+        // The certificate is signed again.
+        member.certificate.clone_from(&before.members[pod].certificate);
+    }
+    let mut before = before;
+    before.intent.bootstrap = None;
+    assert_eq!(after, before);
+}
+
+/// One thing that a user or the world does.
+#[derive(Clone, Debug)]
+enum Event {
+    Replicas(i32),
+    Revision(u8),
+    Parameter(u8),
+    KillPod(u32),
+    LoseChild(ChildKind),
+    Wait(u8),
+}
+
+fn event() -> impl Strategy<Value = Event> {
+    let lossy = [
+        ChildKind::StatefulSet,
+        ChildKind::RwService,
+        ChildKind::EndpointSlice,
+        ChildKind::TlsSecret,
+    ];
+    prop_oneof![
+        (1..=5).prop_map(Event::Replicas),
+        (0..3_u8).prop_map(Event::Revision),
+        (0..3_u8).prop_map(Event::Parameter),
+        (0..5_u32).prop_map(Event::KillPod),
+        prop::sample::select(lossy.to_vec()).prop_map(Event::LoseChild),
+        (0..50_u8).prop_map(Event::Wait),
+    ]
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(128))]
+
+    /// Whatever happens in whatever state, once it ends the database becomes as the spec wants it, and rests.
+    #[test]
+    fn every_walk_ends_in_ready(events in prop::collection::vec(event(), 1..20), crash in 1..60_usize) {
+        let mut world = World::new(3).crashing(Crash::After(crash));
+        for event in events {
+            match event {
+                Event::Replicas(replicas) => world.scene.edit(|spec| spec.replicas = replicas),
+                Event::Revision(revision) => {
+                    world.scene.revision = format!("r{revision}");
+                    if world.scene.observed.stateful_set.is_some() {
+                        drift(&mut world);
+                    }
+                }
+                Event::Parameter(value) => world.scene.edit(|spec| {
+                    spec.postgres.parameters.insert("shared_buffers".to_owned(), format!("{value}MB"));
+                }),
+                Event::KillPod(ordinal) => {
+                    for pod in world.scene.pods_mut().iter_mut().filter(|pod| pod.ordinal == ordinal) {
+                        pod.terminating = true;
+                    }
+                }
+                Event::LoseChild(kind) => {
+                    world.scene.set_child(kind, ChildState::Missing);
+                    if kind == ChildKind::StatefulSet {
+                        world.scene.observed.stateful_set = None;
+                    }
+                }
+                Event::Wait(ticks) => {
+                    world.run_until(TimeDelta::milliseconds(100 * i64::from(ticks)), |_, _| false);
+                }
+            }
+        }
+        prop_assert!(world.settle(), "{:#?}\n{:#?}", world.scene.decide(), world.scene);
+        prop_assert_eq!(world.initdbs, 1);
+        prop_assert_eq!(world.scene.stored.phase, Some(Phase::Ready));
+        let kept = world.scene.pods().len();
+        prop_assert_eq!(i32::try_from(kept).unwrap(), world.scene.spec.replicas);
+    }
+}
