@@ -27,57 +27,14 @@ use crate::ClusteredDatabaseStatus;
         status_replicas_path = ".status.replicas",
         label_selector_path = ".status.selector"
     ),
-    printcolumn(
-        name = "Phase",
-        type_ = "string",
-        description = "Where the database stands.",
-        json_path = ".status.phase"
-    ),
-    printcolumn(
-        name = "Ready",
-        type_ = "string",
-        description = "Ready and wanted instances.",
-        json_path = ".status.ready"
-    ),
-    printcolumn(
-        name = "Primary",
-        type_ = "string",
-        description = "Pod that serves writes.",
-        json_path = ".status.currentPrimary"
-    ),
-    printcolumn(
-        name = "Version",
-        type_ = "string",
-        description = "Version of the running PostgreSQL.",
-        json_path = ".status.version"
-    ),
-    printcolumn(
-        name = "Timeline",
-        type_ = "integer",
-        description = "PostgreSQL timeline of the primary.",
-        json_path = ".status.timeline",
-        priority = 1
-    ),
-    printcolumn(
-        name = "Durability",
-        type_ = "string",
-        description = "When a commit is acknowledged.",
-        json_path = ".status.durability.mode",
-        priority = 1
-    ),
-    printcolumn(
-        name = "Waiting",
-        type_ = "string",
-        description = "What the next step waits for.",
-        json_path = ".status.waiting.for",
-        priority = 1
-    ),
-    printcolumn(
-        name = "Age",
-        type_ = "date",
-        description = "Time since the database was asked for.",
-        json_path = ".metadata.creationTimestamp"
-    )
+    printcolumn = r#"{"name": "Phase", "type": "string", "description": "Where the database stands.", "jsonPath": ".status.phase"}"#,
+    printcolumn = r#"{"name": "Ready", "type": "string", "description": "Ready and wanted instances.", "jsonPath": ".status.ready"}"#,
+    printcolumn = r#"{"name": "Primary", "type": "string", "description": "Pod that serves writes.", "jsonPath": ".status.currentPrimary"}"#,
+    printcolumn = r#"{"name": "Version", "type": "string", "description": "Version of the running PostgreSQL.", "jsonPath": ".status.version"}"#,
+    printcolumn = r#"{"name": "Timeline", "type": "integer", "description": "PostgreSQL timeline of the primary.", "jsonPath": ".status.timeline", "priority": 1}"#,
+    printcolumn = r#"{"name": "Durability", "type": "string", "description": "When a commit is acknowledged.", "jsonPath": ".status.durability.mode", "priority": 1}"#,
+    printcolumn = r#"{"name": "Waiting", "type": "string", "description": "What the next step waits for.", "jsonPath": ".status.waiting.for", "priority": 1}"#,
+    printcolumn = r#"{"name": "Age", "type": "date", "description": "Time since the database was asked for.", "jsonPath": ".metadata.creationTimestamp"}"#
 )]
 #[serde(rename_all = "camelCase")]
 pub struct ClusteredDatabaseSpec {

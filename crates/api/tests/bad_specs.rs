@@ -22,6 +22,9 @@ struct Case {
     #[serde(default)]
     messages: BTreeSet<String>,
     server_message: Option<String>,
+    /// Only the end-to-end tests have a server to ask.
+    #[serde(rename = "serverAlso")]
+    _server_also: Option<String>,
 }
 
 fn table() -> Table {
@@ -154,4 +157,108 @@ fn the_base_and_its_growth_are_good() {
         assert_eq!(rust(&read(new), old.map(read).as_ref()), BTreeSet::new());
         assert_eq!(cel(&schema, new, old), BTreeSet::new());
     }
+}
+
+/// Messages that need more than fits in a table to bring about, and resources that do.
+fn oversized() -> Vec<(&'static str, Value)> {
+    let many = |count: usize, value: &str| -> serde_json::Map<String, Value> {
+        (0..count)
+            .map(|number| (format!("key_{number}"), Value::from(value)))
+            .collect()
+    };
+    let (labels, annotations) = (many(65, "x"), many(65, "x"));
+    let large = many(5, &"x".repeat(13_200));
+    let case = |message, spec| (message, serde_json::json!({ "spec": spec }));
+    vec![
+        case(
+            "parameters must hold at most 256 settings: remove some",
+            serde_json::json!({ "postgres": { "parameters": many(257, "1") } }),
+        ),
+        case(
+            "parameters must have values of at most 1024 characters without line breaks or other control characters: correct the value",
+            serde_json::json!({ "postgres": { "parameters": { "work_mem": "é".repeat(1_025) } } }),
+        ),
+        case(
+            "postInitSql must hold at most 64 statements: join some, or run them later",
+            serde_json::json!({ "bootstrap": { "initdb": { "postInitSql": vec!["SELECT 1"; 65] } } }),
+        ),
+        case(
+            "postInitSql must hold statements of 1 to 16384 characters without NUL: split or correct them",
+            serde_json::json!({ "bootstrap": { "initdb": { "postInitSql": ["x".repeat(16_385)] } } }),
+        ),
+        case(
+            "podMetadata.labels must hold at most 64 labels: remove some",
+            serde_json::json!({ "podMetadata": { "labels": labels } }),
+        ),
+        case(
+            "podMetadata.annotations must hold at most 64 annotations: remove some",
+            serde_json::json!({ "podMetadata": { "annotations": annotations } }),
+        ),
+        case(
+            "podMetadata.annotations must hold at most 64 KiB in all: remove some",
+            serde_json::json!({ "podMetadata": { "annotations": large } }),
+        ),
+        case(
+            "serviceAccountAnnotations must hold at most 64 annotations: remove some",
+            serde_json::json!({ "serviceAccountAnnotations": annotations }),
+        ),
+        case(
+            "serviceAccountAnnotations must hold at most 64 KiB in all: remove some",
+            serde_json::json!({ "serviceAccountAnnotations": large }),
+        ),
+        case(
+            "nodeSelector must hold at most 64 labels: remove some",
+            serde_json::json!({ "scheduling": { "nodeSelector": labels } }),
+        ),
+    ]
+}
+
+#[test]
+fn too_much_is_refused() {
+    let (base, schema) = (table().base, schema());
+    for (message, patch) in oversized() {
+        let new = merged(&base, &patch);
+        let expected = BTreeSet::from([message.to_owned()]);
+        assert_eq!(rust(&read(&new), None), expected);
+        assert_eq!(cel(&schema, &new, None), expected);
+    }
+}
+
+/// The message of every rule in a schema.
+fn messages(schema: &Value, found: &mut BTreeSet<String>) {
+    match schema {
+        Value::Object(object) => {
+            let rules = object.get("x-kubernetes-validations").and_then(Value::as_array);
+            found.extend(
+                rules
+                    .into_iter()
+                    .flatten()
+                    .filter_map(|rule| rule["message"].as_str())
+                    .map(str::to_owned),
+            );
+            object.values().for_each(|inner| messages(inner, found));
+        }
+        Value::Array(list) => list.iter().for_each(|inner| messages(inner, found)),
+        _ => {}
+    }
+}
+
+#[test]
+fn every_rule_refuses_something() {
+    let mut rules = BTreeSet::new();
+    messages(&schema(), &mut rules);
+    let mut shown: BTreeSet<_> = table().cases.into_iter().flat_map(|case| case.messages).collect();
+    shown.extend(oversized().into_iter().map(|(message, _)| message.to_owned()));
+    // One rule per forbidden parameter, made by one function: the table shows a dozen, and here each is tried.
+    let base = table().base;
+    let forbidden = "parameters must not set ";
+    for message in rules.iter().filter(|message| message.starts_with(forbidden)) {
+        let name = message[forbidden.len()..].split(',').next().unwrap_or_default();
+        let patch = serde_json::json!({ "spec": { "postgres": { "parameters": { name: "1" } } } });
+        let found = rust(&read(&merged(&base, &patch)), None);
+        assert_eq!(found, BTreeSet::from([message.clone()]));
+        shown.extend(found);
+    }
+    assert_eq!(rules.difference(&shown).collect::<Vec<_>>(), Vec::<&String>::new());
+    assert_eq!(shown.difference(&rules).collect::<Vec<_>>(), Vec::<&String>::new());
 }

@@ -43,6 +43,7 @@ pub(crate) const FORBIDDEN: &[&str] = &[
     "jit_provider",
     "krb_caseins_users",
     "krb_server_keyfile",
+    "lc_messages",
     "listen_addresses",
     "local_preload_libraries",
     "log_destination",
@@ -52,6 +53,7 @@ pub(crate) const FORBIDDEN: &[&str] = &[
     "log_line_prefix",
     "log_rotation_age",
     "log_rotation_size",
+    "log_timezone",
     "log_truncate_on_rotation",
     "logging_collector",
     "oauth_validator_libraries",
@@ -86,6 +88,7 @@ pub(crate) const FORBIDDEN: &[&str] = &[
     "unix_socket_group",
     "unix_socket_permissions",
     "wal_receiver_create_temp_slot",
+    "wal_receiver_status_interval",
     "wal_retrieve_retry_interval",
     "zero_damaged_pages",
 ];
