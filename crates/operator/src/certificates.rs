@@ -56,7 +56,10 @@ pub fn authority(subject: &Subject<'_>, now: DateTime<Utc>) -> Result<Pair, Cert
     params.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
     params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
     let certificate = params.self_signed(&key)?;
-    Ok(Pair { certificate: certificate.pem(), key: key.serialize_pem() })
+    Ok(Pair {
+        certificate: certificate.pem(),
+        key: key.serialize_pem(),
+    })
 }
 
 /// The certificate that all agents of the database share: PostgreSQL's server certificate, and both ends of the peer API.
@@ -67,7 +70,10 @@ pub fn agents(subject: &Subject<'_>, authority: &Pair, now: DateTime<Utc>) -> Re
     params.subject_alt_names = CertificateParams::new(host_names(subject))?.subject_alt_names;
     params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth, ExtendedKeyUsagePurpose::ClientAuth];
     let certificate = params.signed_by(&key, &issuer(authority)?)?;
-    Ok(Pair { certificate: certificate.pem(), key: key.serialize_pem() })
+    Ok(Pair {
+        certificate: certificate.pem(),
+        key: key.serialize_pem(),
+    })
 }
 
 /// Signs a member's public key (SubjectPublicKeyInfo, DER, base64) as its replication certificate; PEM.
@@ -77,7 +83,10 @@ pub fn member(
     authority: &Pair,
     now: DateTime<Utc>,
 ) -> Result<String, CertificateError> {
-    let refuse = |why: String| CertificateError::PublicKey { member: member.clone(), why };
+    let refuse = |why: String| CertificateError::PublicKey {
+        member: member.clone(),
+        why,
+    };
     let der = STANDARD.decode(public_key).map_err(|error| refuse(error.to_string()))?;
     let key = SubjectPublicKeyInfo::from_der(&der).map_err(|error| refuse(error.to_string()))?;
     if key.algorithm() != &PKCS_ECDSA_P256_SHA256 {
@@ -113,7 +122,11 @@ fn params(common_name: &str, years: i32, now: DateTime<Utc>) -> CertificateParam
     let day = |year: i32| {
         // 29 February exists only in some years.
         let day = from.day().min(28);
-        date_time_ymd(year, u8::try_from(from.month()).unwrap_or(1), u8::try_from(day).unwrap_or(1))
+        date_time_ymd(
+            year,
+            u8::try_from(from.month()).unwrap_or(1),
+            u8::try_from(day).unwrap_or(1),
+        )
     };
     let mut params = CertificateParams::default();
     params.not_before = day(from.year());
@@ -164,7 +177,10 @@ mod tests {
             "db-r.ns",
             "db-agent",
         ] {
-            assert!(names.iter().any(|name| name == &format!("DNSName({wanted})")), "{wanted}: {names:?}");
+            assert!(
+                names.iter().any(|name| name == &format!("DNSName({wanted})")),
+                "{wanted}: {names:?}"
+            );
         }
         let usage = leaf.extended_key_usage().unwrap().unwrap().value;
         assert!(usage.server_auth && usage.client_auth);
@@ -190,7 +206,9 @@ mod tests {
         assert!(usage.client_auth && !usage.server_auth);
         assert!(!certificate.is_ca());
         let ca_der = parse(&authority.certificate).0;
-        certificate.verify_signature(Some(parse_x509_certificate(&ca_der).unwrap().1.public_key())).unwrap();
+        certificate
+            .verify_signature(Some(parse_x509_certificate(&ca_der).unwrap().1.public_key()))
+            .unwrap();
     }
 
     #[test]
@@ -200,7 +218,13 @@ mod tests {
         let id = MemberId::new(1, "11112222", 7);
         let other = KeyPair::generate_for(&rcgen::PKCS_ED25519).unwrap();
         for bad in ["not base64!", "AAAA", &STANDARD.encode(other.subject_public_key_info())] {
-            assert!(matches!(member(&id, bad, &authority, now()), Err(CertificateError::PublicKey { .. })), "{bad}");
+            assert!(
+                matches!(
+                    member(&id, bad, &authority, now()),
+                    Err(CertificateError::PublicKey { .. })
+                ),
+                "{bad}"
+            );
         }
     }
 

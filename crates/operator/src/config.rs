@@ -91,13 +91,18 @@ impl Config {
 
     /// The default image of a major version.
     pub fn postgres_image(&self, major: u16) -> String {
-        self.postgres_images.get(&major).cloned().unwrap_or_else(|| format!("{DEFAULT_POSTGRES_REPOSITORY}:{major}"))
+        self.postgres_images
+            .get(&major)
+            .cloned()
+            .unwrap_or_else(|| format!("{DEFAULT_POSTGRES_REPOSITORY}:{major}"))
     }
 }
 
 fn major_and_image(text: &str) -> Result<(u16, String), String> {
     let (major, image) = text.split_once('=').ok_or("expected MAJOR=IMAGE")?;
-    let major = major.parse().map_err(|error| format!("{major:?} is no major version: {error}"))?;
+    let major = major
+        .parse()
+        .map_err(|error| format!("{major:?} is no major version: {error}"))?;
     Ok((major, image.to_owned()))
 }
 
@@ -108,8 +113,15 @@ mod tests {
     #[test]
     fn images_come_from_the_command_line_then_the_environment_then_the_default() {
         let arguments = Arguments::parse_from(["operator", "--postgres-image", "17=a:17"]);
-        let environment = [("POSTGRES_IMAGE_16", "b:16"), ("POSTGRES_IMAGE_17", "b:17"), ("POSTGRES_IMAGE_X", "c")];
-        let config = Config::new(&arguments, environment.map(|(k, v)| (k.to_owned(), v.to_owned())).into_iter());
+        let environment = [
+            ("POSTGRES_IMAGE_16", "b:16"),
+            ("POSTGRES_IMAGE_17", "b:17"),
+            ("POSTGRES_IMAGE_X", "c"),
+        ];
+        let config = Config::new(
+            &arguments,
+            environment.map(|(k, v)| (k.to_owned(), v.to_owned())).into_iter(),
+        );
         assert_eq!(config.postgres_image(17), "a:17");
         assert_eq!(config.postgres_image(16), "b:16");
         assert_eq!(config.postgres_image(15), "clustereddatabase/postgres:15");

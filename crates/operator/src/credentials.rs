@@ -29,7 +29,10 @@ impl Password {
             random.fill(&mut bytes).map_err(|_| NoRandomness)?;
             // 248 is the largest multiple of 62 in a byte: what is above would make some characters likelier.
             let fair = bytes.iter().filter(|&&byte| byte < 248);
-            text.extend(fair.map(|&byte| char::from(ALPHABET[usize::from(byte % 62)])).take(PASSWORD_LENGTH - text.len()));
+            text.extend(
+                fair.map(|&byte| char::from(ALPHABET[usize::from(byte % 62)]))
+                    .take(PASSWORD_LENGTH - text.len()),
+            );
         }
         Ok(Self(text))
     }
@@ -55,7 +58,10 @@ pub fn application(subject: &Subject<'_>, password: &Password) -> BTreeMap<Strin
     BTreeMap::from(
         [
             ("uri", format!("postgresql://{user}:{secret}@{host}:{port}/{database}")),
-            ("jdbc-uri", format!("jdbc:postgresql://{host}:{port}/{database}?user={user}&password={secret}")),
+            (
+                "jdbc-uri",
+                format!("jdbc:postgresql://{host}:{port}/{database}?user={user}&password={secret}"),
+            ),
             ("host", host),
             ("port", port.to_string()),
             ("dbname", initdb.database.clone()),
@@ -69,14 +75,15 @@ pub fn application(subject: &Subject<'_>, password: &Password) -> BTreeMap<Strin
 
 /// Percent-encodes everything that has a meaning in a URI.
 fn encode(text: &str) -> String {
-    text.bytes().fold(String::with_capacity(text.len()), |mut encoded, byte| {
-        if byte.is_ascii_alphanumeric() || b"-._~".contains(&byte) {
-            encoded.push(char::from(byte));
-        } else {
-            encoded.push_str(&format!("%{byte:02X}"));
-        }
-        encoded
-    })
+    text.bytes()
+        .fold(String::with_capacity(text.len()), |mut encoded, byte| {
+            if byte.is_ascii_alphanumeric() || b"-._~".contains(&byte) {
+                encoded.push(char::from(byte));
+            } else {
+                encoded.push_str(&format!("%{byte:02X}"));
+            }
+            encoded
+        })
 }
 
 #[cfg(test)]
@@ -100,7 +107,10 @@ mod tests {
             "storage": {"size": "1Gi"}, "bootstrap": {"initdb": {"owner": "o'w ner", "database": "däta"}},
         }));
         let config = Config::default();
-        let secret = application(&Subject::new(&db, &config).unwrap(), &Password::chosen("p@ss:w/rd&?#% \n'".to_owned()));
+        let secret = application(
+            &Subject::new(&db, &config).unwrap(),
+            &Password::chosen("p@ss:w/rd&?#% \n'".to_owned()),
+        );
         assert_eq!(
             secret["uri"],
             "postgresql://o%27w%20ner:p%40ss%3Aw%2Frd%26%3F%23%25%20%0A%27@db-rw.ns.svc:5432/d%C3%A4ta"
@@ -117,7 +127,12 @@ mod tests {
         let (db, config) = (smallest(), Config::default());
         let secret = application(&Subject::new(&db, &config).unwrap(), &Password::chosen("x".to_owned()));
         let keys: Vec<_> = secret.keys().map(String::as_str).collect();
-        assert_eq!(keys, ["dbname", "host", "jdbc-uri", "password", "port", "uri", "user", "username"]);
+        assert_eq!(
+            keys,
+            [
+                "dbname", "host", "jdbc-uri", "password", "port", "uri", "user", "username"
+            ]
+        );
         assert_eq!(secret["uri"], "postgresql://app:x@db-rw.ns.svc:5432/app");
     }
 }

@@ -1,6 +1,7 @@
 //! Whether an object is as it should be: the desired content must be contained in the live one. What the API server
 //! adds by itself, and how it writes quantities, is no difference.
 
+use api::quantity::Quantity;
 use serde::Serialize;
 use serde_json::Value;
 use sha2::{Digest, Sha256};
@@ -29,51 +30,17 @@ pub fn hash<T: Serialize>(content: &T) -> String {
 /// - Quantities are compared by value.
 pub fn differences(desired: &Value, live: &Value) -> Vec<String> {
     let mut found = Vec::new();
-    compare(desired, live, &Place { path: String::new(), key: "", parent: "" }, &mut found);
+    compare(
+        desired,
+        live,
+        &Place {
+            path: String::new(),
+            key: "",
+            parent: "",
+        },
+        &mut found,
+    );
     found
-}
-
-/// The number that a Kubernetes quantity stands for, in thousandths of a unit.
-pub fn quantity_millis(text: &str) -> Option<i128> {
-    let end = text.find(|c: char| !(c.is_ascii_digit() || matches!(c, '.' | '+' | '-'))).unwrap_or(text.len());
-    let (number, suffix) = text.split_at(end);
-    let (whole, fraction) = number.split_once('.').unwrap_or((number, ""));
-    if whole.trim_start_matches(['+', '-']).is_empty() && fraction.is_empty() || fraction.len() > 9 {
-        return None;
-    }
-    let digits: i128 = format!("{whole}{fraction}").parse().ok()?;
-    let (numerator, denominator) = scale(suffix)?;
-    let divisor = 10_i128.checked_pow(u32::try_from(fraction.len()).ok()?)?.checked_mul(denominator)?;
-    digits.checked_mul(1_000)?.checked_mul(numerator)?.checked_div(divisor)
-}
-
-/// What a quantity's suffix multiplies and divides by.
-fn scale(suffix: &str) -> Option<(i128, i128)> {
-    let binary = |power: u32| Some((1024_i128.pow(power), 1));
-    let decimal = |power: u32| Some((10_i128.pow(power), 1));
-    match suffix {
-        "" => Some((1, 1)),
-        "n" => Some((1, 1_000_000_000)),
-        "u" => Some((1, 1_000_000)),
-        "m" => Some((1, 1_000)),
-        "k" => decimal(3),
-        "M" => decimal(6),
-        "G" => decimal(9),
-        "T" => decimal(12),
-        "P" => decimal(15),
-        "E" => decimal(18),
-        "Ki" => binary(1),
-        "Mi" => binary(2),
-        "Gi" => binary(3),
-        "Ti" => binary(4),
-        "Pi" => binary(5),
-        "Ei" => binary(6),
-        exponent => {
-            let power: i32 = exponent.strip_prefix(['e', 'E'])?.parse().ok()?;
-            let factor = 10_i128.checked_pow(power.unsigned_abs())?;
-            Some(if power < 0 { (1, factor) } else { (factor, 1) })
-        }
-    }
 }
 
 /// Where in the object the comparison is.
@@ -85,12 +52,24 @@ struct Place<'a> {
 
 impl<'a> Place<'a> {
     fn child(&self, key: &'a str) -> Place<'a> {
-        let path = if self.path.is_empty() { key.to_owned() } else { format!("{}.{key}", self.path) };
-        Place { path, key, parent: self.key }
+        let path = if self.path.is_empty() {
+            key.to_owned()
+        } else {
+            format!("{}.{key}", self.path)
+        };
+        Place {
+            path,
+            key,
+            parent: self.key,
+        }
     }
 
     fn element(&self, index: &str) -> Place<'a> {
-        Place { path: format!("{}[{index}]", self.path), key: self.key, parent: self.parent }
+        Place {
+            path: format!("{}[{index}]", self.path),
+            key: self.key,
+            parent: self.parent,
+        }
     }
 
     fn is_quantity(&self) -> bool {
@@ -113,7 +92,8 @@ fn compare(desired: &Value, live: &Value, place: &Place<'_>, found: &mut Vec<Str
         }
         (Value::Array(desired), Value::Array(live)) => compare_lists(desired, live, place, found),
         (Value::String(desired), Value::String(live)) if place.is_quantity() && desired != live => {
-            if quantity_millis(desired).is_none() || quantity_millis(desired) != quantity_millis(live) {
+            let parsed = Quantity::parse(desired);
+            if parsed.is_err() || parsed != Quantity::parse(live) {
                 found.push(format!("{} is {live}", place.path));
             }
         }
@@ -129,7 +109,9 @@ fn compare_lists(desired: &[Value], live: &[Value], place: &Place<'_>, found: &m
     for (index, value) in desired.iter().enumerate() {
         let name = identity(value);
         let other = match &name {
-            Some((key, name)) => live.iter().find(|other| other.get(key).and_then(Value::as_str) == Some(name)),
+            Some((key, name)) => live
+                .iter()
+                .find(|other| other.get(key).and_then(Value::as_str) == Some(name)),
             None => live.get(index),
         };
         let place = match name {
@@ -144,7 +126,9 @@ fn compare_lists(desired: &[Value], live: &[Value], place: &Place<'_>, found: &m
 fn identity(element: &Value) -> Option<(&'static str, &str)> {
     // `mountPath` before `name`: one volume can be mounted twice. A claim template has its name in its metadata, and
     // keeps its place.
-    ["mountPath", "uid", "name", "type"].into_iter().find_map(|key| Some((key, element.get(key)?.as_str()?)))
+    ["mountPath", "uid", "name", "type"]
+        .into_iter()
+        .find_map(|key| Some((key, element.get(key)?.as_str()?)))
 }
 
 fn is_nothing(value: &Value) -> bool {
@@ -165,19 +149,12 @@ mod tests {
 
     #[test]
     fn quantities_are_compared_by_value() {
-        for (left, right) in
-            [("1Gi", "1024Mi"), ("1", "1000m"), ("0.5", "500m"), ("1e3", "1k"), ("1.5Gi", "1536Mi"), ("-1", "-1000m")]
-        {
-            assert_eq!(quantity_millis(left), quantity_millis(right), "{left} {right}");
-            assert!(quantity_millis(left).is_some());
-        }
-        assert_ne!(quantity_millis("1G"), quantity_millis("1Gi"));
-        for bad in ["", "Gi", "1Xi", "one", "-"] {
-            assert_eq!(quantity_millis(bad), None, "{bad}");
-        }
         let of = |cpu: &str, memory: &str| json!({"resources": {"limits": {"cpu": cpu, "memory": memory}}});
         assert!(differences(&of("1000m", "1Gi"), &of("1", "1024Mi")).is_empty());
-        assert_eq!(differences(&of("1", "1Gi"), &of("2", "1Gi")), ["resources.limits.cpu is 2"]);
+        assert_eq!(
+            differences(&of("1", "1Gi"), &of("2", "1Gi")),
+            ["resources.limits.cpu is 2"]
+        );
         // Only there: the value of an environment variable is text.
         let env = |value: &str| json!({"env": [{"name": "X", "value": value}]});
         assert_eq!(differences(&env("1000m"), &env("1")).len(), 1);
@@ -196,7 +173,10 @@ mod tests {
     #[test]
     fn a_selector_means_exactly_what_it_says() {
         let desired = json!({"selector": {"a": "b"}});
-        assert_eq!(differences(&desired, &json!({"selector": {"a": "b", "c": "d"}})), ["selector.c is there"]);
+        assert_eq!(
+            differences(&desired, &json!({"selector": {"a": "b", "c": "d"}})),
+            ["selector.c is there"]
+        );
         let none = json!({"selector": {}});
         assert!(differences(&none, &json!({})).is_empty());
         assert_eq!(differences(&none, &json!({"selector": {"c": "d"}})).len(), 1);
@@ -205,12 +185,25 @@ mod tests {
     #[test]
     fn lists_are_compared_by_name_and_may_not_grow() {
         let desired = json!({"env": [{"name": "A", "value": "1"}, {"name": "B", "value": "2"}]});
-        assert!(differences(&desired, &json!({"env": [{"name": "B", "value": "2"}, {"name": "A", "value": "1"}]})).is_empty());
-        let more = json!({"env": [{"name": "A", "value": "1"}, {"name": "B", "value": "2"}, {"name": "C", "value": "3"}]});
+        assert!(
+            differences(
+                &desired,
+                &json!({"env": [{"name": "B", "value": "2"}, {"name": "A", "value": "1"}]})
+            )
+            .is_empty()
+        );
+        let more =
+            json!({"env": [{"name": "A", "value": "1"}, {"name": "B", "value": "2"}, {"name": "C", "value": "3"}]});
         assert_eq!(differences(&desired, &more), ["env has 1 more"]);
-        assert_eq!(differences(&desired, &json!({"env": [{"name": "A", "value": "1"}]})), ["env[B] is null"]);
+        assert_eq!(
+            differences(&desired, &json!({"env": [{"name": "A", "value": "1"}]})),
+            ["env[B] is null"]
+        );
         let verbs = json!({"verbs": ["get", "list"]});
-        assert_eq!(differences(&verbs, &json!({"verbs": ["get", "*"]})), ["verbs[1] is \"*\""]);
+        assert_eq!(
+            differences(&verbs, &json!({"verbs": ["get", "*"]})),
+            ["verbs[1] is \"*\""]
+        );
         let owners = json!({"ownerReferences": [{"uid": "u"}]});
         assert!(differences(&owners, &json!({"ownerReferences": [{"uid": "v"}, {"uid": "u"}]})).is_empty());
     }
@@ -243,8 +236,10 @@ mod tests {
     fn default_like_a_server(value: &Value, key: &str) -> Value {
         match value {
             Value::Object(map) => {
-                let mut map: serde_json::Map<_, _> =
-                    map.iter().map(|(key, value)| (key.clone(), default_like_a_server(value, key))).collect();
+                let mut map: serde_json::Map<_, _> = map
+                    .iter()
+                    .map(|(key, value)| (key.clone(), default_like_a_server(value, key)))
+                    .collect();
                 if key != "selector" && !map.is_empty() {
                     map.insert("Defaulted".to_owned(), json!({"by": "the server"}));
                 }

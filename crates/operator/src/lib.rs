@@ -2,7 +2,19 @@
 //! No decision about a database is made here.
 
 pub mod builders;
+pub mod cache;
+pub mod caches;
 pub mod certificates;
 pub mod config;
 pub mod credentials;
+pub mod desired;
 pub mod drift;
+pub mod execute;
+pub mod http;
+pub mod leader;
+pub mod memory;
+pub mod metrics;
+pub mod observe;
+pub mod queue;
+pub mod requests;
+pub mod run;

@@ -14,7 +14,10 @@ pub fn budget(subject: &Subject<'_>) -> PodDisruptionBudget {
         metadata: subject.meta(subject.names.cluster().to_owned()),
         spec: Some(PodDisruptionBudgetSpec {
             max_unavailable: Some(IntOrString::Int(1)),
-            selector: Some(LabelSelector { match_labels: Some(subject.selector()), match_expressions: None }),
+            selector: Some(LabelSelector {
+                match_labels: Some(subject.selector()),
+                match_expressions: None,
+            }),
             unhealthy_pod_eviction_policy: Some("AlwaysAllow".to_owned()),
             ..PodDisruptionBudgetSpec::default()
         }),
@@ -33,6 +36,9 @@ mod tests {
         let (db, config) = (smallest(), Config::default());
         let spec = budget(&Subject::new(&db, &config).unwrap()).spec.unwrap();
         assert_eq!(spec.max_unavailable, Some(IntOrString::Int(1)));
-        assert_eq!(spec.selector.unwrap().match_labels.unwrap()["clustereddatabase.io/cluster"], "db");
+        assert_eq!(
+            spec.selector.unwrap().match_labels.unwrap()["clustereddatabase.io/cluster"],
+            "db"
+        );
     }
 }

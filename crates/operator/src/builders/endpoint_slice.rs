@@ -11,7 +11,10 @@ pub fn endpoint_slice(subject: &Subject<'_>) -> EndpointSlice {
     metadata.labels.get_or_insert_default().extend([
         ("kubernetes.io/service-name".to_owned(), subject.names.rw()),
         // Tells Kubernetes' own controllers to leave it alone.
-        ("endpointslice.kubernetes.io/managed-by".to_owned(), "agent.clustereddatabase.io".to_owned()),
+        (
+            "endpointslice.kubernetes.io/managed-by".to_owned(),
+            "agent.clustereddatabase.io".to_owned(),
+        ),
     ]);
     EndpointSlice {
         metadata,

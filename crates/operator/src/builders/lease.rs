@@ -6,7 +6,10 @@ use super::Subject;
 
 /// The empty Lease.
 pub fn lease(subject: &Subject<'_>) -> Lease {
-    Lease { metadata: subject.meta(subject.names.lease()), spec: Some(LeaseSpec::default()) }
+    Lease {
+        metadata: subject.meta(subject.names.lease()),
+        spec: Some(LeaseSpec::default()),
+    }
 }
 
 #[cfg(test)]

@@ -119,7 +119,10 @@ pub(crate) mod fixture {
         let (db, config) = (smallest(), Config::default());
         let meta = Subject::new(&db, &config).unwrap().meta("x".to_owned());
         let owner = &meta.owner_references.unwrap()[0];
-        assert_eq!((owner.kind.as_str(), owner.controller), ("ClusteredDatabase", Some(true)));
+        assert_eq!(
+            (owner.kind.as_str(), owner.controller),
+            ("ClusteredDatabase", Some(true))
+        );
         assert_eq!(owner.api_version, "clustereddatabase.io/v1alpha1");
         assert_eq!(owner.uid, db.metadata.uid.unwrap());
         assert_eq!(meta.labels.unwrap()[LABEL_CLUSTER], "db");

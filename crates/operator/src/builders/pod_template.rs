@@ -56,7 +56,10 @@ pub fn pod_template(subject: &Subject<'_>) -> PodTemplateSpec {
     };
     let revision = revision(&template);
     if let Some(metadata) = &mut template.metadata {
-        metadata.annotations.get_or_insert_default().insert(ANNOTATION_REVISION.to_owned(), revision);
+        metadata
+            .annotations
+            .get_or_insert_default()
+            .insert(ANNOTATION_REVISION.to_owned(), revision);
     }
     template
 }
@@ -65,10 +68,18 @@ pub fn pod_template(subject: &Subject<'_>) -> PodTemplateSpec {
 /// of the operator restarts no database, and a new agent arrives with the pod's next replacement.
 pub fn revision(template: &PodTemplateSpec) -> String {
     let mut template = template.clone();
-    if let Some(annotations) = template.metadata.as_mut().and_then(|metadata| metadata.annotations.as_mut()) {
+    if let Some(annotations) = template
+        .metadata
+        .as_mut()
+        .and_then(|metadata| metadata.annotations.as_mut())
+    {
         annotations.remove(ANNOTATION_REVISION);
     }
-    for container in template.spec.iter_mut().flat_map(|spec| spec.init_containers.iter_mut().flatten()) {
+    for container in template
+        .spec
+        .iter_mut()
+        .flat_map(|spec| spec.init_containers.iter_mut().flatten())
+    {
         container.image = None;
     }
     hash(&template)
@@ -77,7 +88,10 @@ pub fn revision(template: &PodTemplateSpec) -> String {
 /// The image with PostgreSQL: the one asked for, or the operator's for that major version.
 pub fn postgres_image(subject: &Subject<'_>) -> String {
     let postgres = &subject.db.spec.postgres;
-    postgres.image.clone().unwrap_or_else(|| subject.config.postgres_image(postgres.major_version))
+    postgres
+        .image
+        .clone()
+        .unwrap_or_else(|| subject.config.postgres_image(postgres.major_version))
 }
 
 fn pod_spec(subject: &Subject<'_>) -> PodSpec {
@@ -96,7 +110,10 @@ fn pod_spec(subject: &Subject<'_>) -> PodSpec {
         node_selector: (!scheduling.node_selector.is_empty()).then(|| scheduling.node_selector.clone()),
         priority_class_name: scheduling.priority_class_name.clone(),
         topology_spread_constraints: Some(
-            scheduling.topology_spread.clone().unwrap_or_else(|| default_spread(subject)),
+            scheduling
+                .topology_spread
+                .clone()
+                .unwrap_or_else(|| default_spread(subject)),
         ),
         ..PodSpec::default()
     }
@@ -124,8 +141,14 @@ fn postgres_container(subject: &Subject<'_>) -> Container {
         mount(RUN_VOLUME, RUN_PATH),
         mount(TMP_VOLUME, "/tmp"),
         mount(SHM_VOLUME, "/dev/shm"),
-        VolumeMount { read_only: Some(true), ..mount(TLS_VOLUME, TLS_PATH) },
-        VolumeMount { read_only: Some(true), ..mount(APP_VOLUME, APP_PATH) },
+        VolumeMount {
+            read_only: Some(true),
+            ..mount(TLS_VOLUME, TLS_PATH)
+        },
+        VolumeMount {
+            read_only: Some(true),
+            ..mount(APP_VOLUME, APP_PATH)
+        },
     ];
     if subject.db.spec.storage.wal.is_some() {
         mounts.push(mount(WAL_VOLUME, WAL_PATH));
@@ -143,8 +166,8 @@ fn postgres_container(subject: &Subject<'_>) -> Container {
         ]),
         resources: subject.db.spec.resources.clone(),
         security_context: Some(container_security()),
-        // The agent answers at once, whatever PostgreSQL does: a minute without an answer is a broken pod.
-        startup_probe: Some(probe("/startupz", 1, 60)),
+        // The agent answers soon after its start, whatever PostgreSQL does: two minutes without are a broken pod.
+        startup_probe: Some(probe("/startupz", 1, 120)),
         // Half a minute: a stalled node must not turn into restarts of all its databases.
         liveness_probe: Some(probe("/livez", 5, 6)),
         readiness_probe: Some(probe("/readyz", 1, 3)),
@@ -158,12 +181,18 @@ fn environment(subject: &Subject<'_>) -> Vec<EnvVar> {
         name: name.to_owned(),
         value: None,
         value_from: Some(EnvVarSource {
-            field_ref: Some(ObjectFieldSelector { api_version: Some("v1".to_owned()), field_path: path.to_owned() }),
+            field_ref: Some(ObjectFieldSelector {
+                api_version: Some("v1".to_owned()),
+                field_path: path.to_owned(),
+            }),
             ..EnvVarSource::default()
         }),
     };
-    let value =
-        |name: &str, value: String| EnvVar { name: name.to_owned(), value: Some(value), ..EnvVar::default() };
+    let value = |name: &str, value: String| EnvVar {
+        name: name.to_owned(),
+        value: Some(value),
+        ..EnvVar::default()
+    };
     vec![
         field("POD_NAME", "metadata.name"),
         field("POD_UID", "metadata.uid"),
@@ -195,8 +224,19 @@ fn volumes(subject: &Subject<'_>) -> Vec<Volume> {
         }),
         ..Volume::default()
     };
-    let password = KeyToPath { key: PASSWORD_KEY.to_owned(), path: PASSWORD_KEY.to_owned(), mode: None };
-    let app = subject.db.spec.bootstrap.initdb.password_secret.clone().unwrap_or_else(|| subject.names.app_secret());
+    let password = KeyToPath {
+        key: PASSWORD_KEY.to_owned(),
+        path: PASSWORD_KEY.to_owned(),
+        mode: None,
+    };
+    let app = subject
+        .db
+        .spec
+        .bootstrap
+        .initdb
+        .password_secret
+        .clone()
+        .unwrap_or_else(|| subject.names.app_secret());
     vec![
         empty(RUN_VOLUME, EmptyDirVolumeSource::default()),
         empty(TMP_VOLUME, EmptyDirVolumeSource::default()),
@@ -209,7 +249,12 @@ fn volumes(subject: &Subject<'_>) -> Vec<Volume> {
 /// PostgreSQL's dynamic shared memory (parallel queries). What is used counts against the container's memory limit,
 /// which is therefore the bound; without a limit it is 1 GiB instead of the container runtime's 64 MiB.
 fn shared_memory(subject: &Subject<'_>) -> EmptyDirVolumeSource {
-    let limits = subject.db.spec.resources.as_ref().and_then(|resources| resources.limits.as_ref());
+    let limits = subject
+        .db
+        .spec
+        .resources
+        .as_ref()
+        .and_then(|resources| resources.limits.as_ref());
     let memory = limits.and_then(|limits| limits.get("memory"));
     EmptyDirVolumeSource {
         medium: Some("Memory".to_owned()),
@@ -224,7 +269,10 @@ fn default_spread(subject: &Subject<'_>) -> Vec<TopologySpreadConstraint> {
             max_skew: 1,
             topology_key: key.to_owned(),
             when_unsatisfiable: "ScheduleAnyway".to_owned(),
-            label_selector: Some(LabelSelector { match_labels: Some(subject.selector()), match_expressions: None }),
+            label_selector: Some(LabelSelector {
+                match_labels: Some(subject.selector()),
+                match_expressions: None,
+            }),
             ..TopologySpreadConstraint::default()
         })
         .to_vec()
@@ -238,7 +286,10 @@ fn pod_security() -> PodSecurityContext {
         fs_group: Some(POSTGRES_UID),
         // A recursive change of owner on a volume with many files takes minutes.
         fs_group_change_policy: Some("OnRootMismatch".to_owned()),
-        seccomp_profile: Some(SeccompProfile { type_: "RuntimeDefault".to_owned(), localhost_profile: None }),
+        seccomp_profile: Some(SeccompProfile {
+            type_: "RuntimeDefault".to_owned(),
+            localhost_profile: None,
+        }),
         ..PodSecurityContext::default()
     }
 }
@@ -246,7 +297,10 @@ fn pod_security() -> PodSecurityContext {
 fn container_security() -> SecurityContext {
     SecurityContext {
         allow_privilege_escalation: Some(false),
-        capabilities: Some(Capabilities { add: None, drop: Some(vec!["ALL".to_owned()]) }),
+        capabilities: Some(Capabilities {
+            add: None,
+            drop: Some(vec!["ALL".to_owned()]),
+        }),
         privileged: Some(false),
         read_only_root_filesystem: Some(true),
         run_as_non_root: Some(true),
@@ -280,7 +334,11 @@ fn port(name: &str, port: u16) -> ContainerPort {
 }
 
 fn mount(volume: &str, path: &str) -> VolumeMount {
-    VolumeMount { name: volume.to_owned(), mount_path: path.to_owned(), ..VolumeMount::default() }
+    VolumeMount {
+        name: volume.to_owned(),
+        mount_path: path.to_owned(),
+        ..VolumeMount::default()
+    }
 }
 
 /// The revision that a pod or a template carries.
@@ -299,7 +357,9 @@ mod tests {
     fn revision_for(spec: serde_json::Value, config: &Config) -> String {
         let db = database(spec);
         let template = pod_template(&Subject::new(&db, config).unwrap());
-        revision_of(&template.metadata.unwrap().annotations.unwrap()).unwrap().to_owned()
+        revision_of(&template.metadata.unwrap().annotations.unwrap())
+            .unwrap()
+            .to_owned()
     }
 
     #[test]
@@ -314,7 +374,10 @@ mod tests {
             let security = container.security_context.as_ref().unwrap();
             assert_eq!(security.allow_privilege_escalation, Some(false));
             assert_eq!(security.read_only_root_filesystem, Some(true));
-            assert_eq!(security.capabilities.as_ref().unwrap().drop.as_deref(), Some(&["ALL".to_owned()][..]));
+            assert_eq!(
+                security.capabilities.as_ref().unwrap().drop.as_deref(),
+                Some(&["ALL".to_owned()][..])
+            );
         }
         assert!(spec.volumes.unwrap().iter().all(|volume| volume.host_path.is_none()));
     }
@@ -328,13 +391,22 @@ mod tests {
         assert_eq!(postgres.command.as_ref().unwrap(), &["/cdb/run/agent", "run"]);
         assert_eq!(postgres.image.as_deref(), Some("clustereddatabase/postgres:17"));
         let env = |name: &str| {
-            postgres.env.as_ref().unwrap().iter().find(|variable| variable.name == name).and_then(|v| v.value.clone())
+            postgres
+                .env
+                .as_ref()
+                .unwrap()
+                .iter()
+                .find(|variable| variable.name == name)
+                .and_then(|v| v.value.clone())
         };
         assert_eq!(env("PGHOST").as_deref(), Some("/cdb/run/socket"));
         assert_eq!(env("PGDATA").as_deref(), Some("/var/lib/postgresql/data/pgdata"));
         assert_eq!(env("CLUSTER_UID"), db.metadata.uid);
         let install = &spec.init_containers.as_ref().unwrap()[0];
-        assert_eq!(install.command.as_ref().unwrap(), &["/agent", "install", "/cdb/run/agent"]);
+        assert_eq!(
+            install.command.as_ref().unwrap(),
+            &["/agent", "install", "/cdb/run/agent"]
+        );
         assert_eq!(spec.topology_spread_constraints.unwrap().len(), 2);
     }
 
@@ -346,7 +418,13 @@ mod tests {
         let config = Config::default();
         let spec = pod_template(&Subject::new(&db, &config).unwrap()).spec.unwrap();
         let volumes = spec.volumes.unwrap();
-        let app = volumes.iter().find(|volume| volume.name == APP_VOLUME).unwrap().secret.clone().unwrap();
+        let app = volumes
+            .iter()
+            .find(|volume| volume.name == APP_VOLUME)
+            .unwrap()
+            .secret
+            .clone()
+            .unwrap();
         assert_eq!(app.secret_name.as_deref(), Some("mine"));
         assert_eq!(app.default_mode, Some(0o440));
         assert_eq!(app.items.unwrap()[0].key, "password");
@@ -374,8 +452,15 @@ mod tests {
             &config,
         );
         assert_eq!(first, same);
-        let newer = Config { agent_image: "clustereddatabase/operator:next".to_owned(), ..Config::default() };
-        assert_eq!(first, revision_for(json!({"storage": {"size": "1Gi"}}), &newer), "an operator upgrade restarts nobody");
+        let newer = Config {
+            agent_image: "clustereddatabase/operator:next".to_owned(),
+            ..Config::default()
+        };
+        assert_eq!(
+            first,
+            revision_for(json!({"storage": {"size": "1Gi"}}), &newer),
+            "an operator upgrade restarts nobody"
+        );
         for changed in [
             json!({"storage": {"size": "1Gi"}, "postgres": {"image": "other:17"}}),
             json!({"storage": {"size": "1Gi"}, "resources": {"limits": {"cpu": "1"}}}),

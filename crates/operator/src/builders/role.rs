@@ -26,7 +26,11 @@ pub fn role_binding(subject: &Subject<'_>) -> RoleBinding {
     let name = subject.names.cluster().to_owned();
     RoleBinding {
         metadata: subject.meta(name.clone()),
-        role_ref: RoleRef { api_group: "rbac.authorization.k8s.io".to_owned(), kind: "Role".to_owned(), name: name.clone() },
+        role_ref: RoleRef {
+            api_group: "rbac.authorization.k8s.io".to_owned(),
+            kind: "Role".to_owned(),
+            name: name.clone(),
+        },
         subjects: Some(vec![Grantee {
             kind: "ServiceAccount".to_owned(),
             name,
@@ -59,7 +63,12 @@ mod tests {
         let rules = role(&subject).rules.unwrap();
         let granted: Vec<_> = rules
             .iter()
-            .map(|rule| (rule.resources.as_ref().unwrap()[0].as_str(), rule.resource_names.as_ref().unwrap().join(",")))
+            .map(|rule| {
+                (
+                    rule.resources.as_ref().unwrap()[0].as_str(),
+                    rule.resource_names.as_ref().unwrap().join(","),
+                )
+            })
             .collect();
         assert_eq!(
             granted,
@@ -70,8 +79,16 @@ mod tests {
             ]
         );
         let forbidden = ["create", "delete", "deletecollection", "*"];
-        assert!(rules.iter().flat_map(|rule| &rule.verbs).all(|verb| !forbidden.contains(&verb.as_str())));
-        assert!(!rules[0].verbs.iter().any(|verb| verb == "update" || verb == "patch"), "the resource is read only");
+        assert!(
+            rules
+                .iter()
+                .flat_map(|rule| &rule.verbs)
+                .all(|verb| !forbidden.contains(&verb.as_str()))
+        );
+        assert!(
+            !rules[0].verbs.iter().any(|verb| verb == "update" || verb == "patch"),
+            "the resource is read only"
+        );
         let binding = role_binding(&subject);
         assert_eq!(binding.role_ref.name, "db");
         assert_eq!(binding.subjects.unwrap()[0].namespace.as_deref(), Some("ns"));

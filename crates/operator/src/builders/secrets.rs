@@ -18,8 +18,16 @@ pub const PASSWORD_KEY: &str = "password";
 
 /// Secret with the authority; only the operator reads it, no pod mounts it.
 pub fn ca(subject: &Subject<'_>, authority: &Pair) -> Secret {
-    let data = [(CA_CERTIFICATE_KEY, &authority.certificate), (CA_KEY_KEY, &authority.key)];
-    secret(subject, subject.names.ca_secret(), "Opaque", data.map(|(key, text)| (key.to_owned(), text.clone())).into())
+    let data = [
+        (CA_CERTIFICATE_KEY, &authority.certificate),
+        (CA_KEY_KEY, &authority.key),
+    ];
+    secret(
+        subject,
+        subject.names.ca_secret(),
+        "Opaque",
+        data.map(|(key, text)| (key.to_owned(), text.clone())).into(),
+    )
 }
 
 /// Secret with the agents' certificate.
@@ -35,17 +43,27 @@ pub fn tls(subject: &Subject<'_>, agents: &Pair, authority_certificate: &str) ->
 
 /// Secret with the application's credentials.
 pub fn app(subject: &Subject<'_>, password: &Password) -> Secret {
-    secret(subject, subject.names.app_secret(), "Opaque", application(subject, password))
+    secret(
+        subject,
+        subject.names.app_secret(),
+        "Opaque",
+        application(subject, password),
+    )
 }
 
 /// The authority in a Secret made by [`ca`]; `None` if a key is missing or not text.
 pub fn authority_of(secret: &Secret) -> Option<Pair> {
-    Some(Pair { certificate: text(secret, CA_CERTIFICATE_KEY)?, key: text(secret, CA_KEY_KEY)? })
+    Some(Pair {
+        certificate: text(secret, CA_CERTIFICATE_KEY)?,
+        key: text(secret, CA_KEY_KEY)?,
+    })
 }
 
 /// The password in a Secret; `None` if it is missing, empty or not text.
 pub fn password_of(secret: &Secret) -> Option<Password> {
-    text(secret, PASSWORD_KEY).filter(|text| !text.is_empty()).map(Password::chosen)
+    text(secret, PASSWORD_KEY)
+        .filter(|text| !text.is_empty())
+        .map(Password::chosen)
 }
 
 fn text(secret: &Secret, key: &str) -> Option<String> {
@@ -56,7 +74,11 @@ fn secret(subject: &Subject<'_>, name: String, kind: &str, data: BTreeMap<String
     Secret {
         metadata: subject.meta(name),
         type_: Some(kind.to_owned()),
-        data: Some(data.into_iter().map(|(key, text)| (key, ByteString(text.into_bytes()))).collect()),
+        data: Some(
+            data.into_iter()
+                .map(|(key, text)| (key, ByteString(text.into_bytes())))
+                .collect(),
+        ),
         ..Secret::default()
     }
 }
@@ -80,14 +102,22 @@ mod tests {
         let agents = certificates::agents(&subject, &read, now).unwrap();
         let tls = tls(&subject, &agents, &read.certificate);
         let keys: Vec<_> = tls.data.unwrap().into_keys().collect();
-        assert_eq!(keys, ["ca.crt", "tls.crt", "tls.key"], "the authority's key stays with the operator");
+        assert_eq!(
+            keys,
+            ["ca.crt", "tls.crt", "tls.key"],
+            "the authority's key stays with the operator"
+        );
         assert_eq!(tls.type_.as_deref(), Some("kubernetes.io/tls"));
     }
 
     #[test]
     fn a_password_that_is_missing_or_empty_is_none() {
         let with = |data: &[(&str, &[u8])]| Secret {
-            data: Some(data.iter().map(|(key, value)| ((*key).to_owned(), ByteString(value.to_vec()))).collect()),
+            data: Some(
+                data.iter()
+                    .map(|(key, value)| ((*key).to_owned(), ByteString(value.to_vec())))
+                    .collect(),
+            ),
             ..Secret::default()
         };
         assert_eq!(password_of(&Secret::default()), None);

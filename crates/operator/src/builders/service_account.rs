@@ -10,7 +10,11 @@ pub fn service_account(subject: &Subject<'_>) -> ServiceAccount {
     let mut metadata = subject.meta(subject.names.cluster().to_owned());
     let annotations = &subject.db.spec.service_account_annotations;
     metadata.annotations = (!annotations.is_empty()).then(|| annotations.clone());
-    ServiceAccount { metadata, automount_service_account_token: Some(false), ..ServiceAccount::default() }
+    ServiceAccount {
+        metadata,
+        automount_service_account_token: Some(false),
+        ..ServiceAccount::default()
+    }
 }
 
 #[cfg(test)]
@@ -26,7 +30,10 @@ mod tests {
         }));
         let config = Config::default();
         let account = service_account(&Subject::new(&db, &config).unwrap());
-        assert_eq!(account.metadata.annotations.unwrap()["eks.amazonaws.com/role-arn"], "arn:x");
+        assert_eq!(
+            account.metadata.annotations.unwrap()["eks.amazonaws.com/role-arn"],
+            "arn:x"
+        );
         assert_eq!(account.automount_service_account_token, Some(false));
     }
 }

@@ -22,13 +22,17 @@ pub fn headless(subject: &Subject<'_>) -> Service {
         protocol: Some("TCP".to_owned()),
         ..ServicePort::default()
     };
-    service(subject, subject.names.headless(), ServiceSpec {
-        cluster_ip: Some("None".to_owned()),
-        publish_not_ready_addresses: Some(true),
-        selector: Some(subject.selector()),
-        ports: Some(vec![postgres_port(subject), peer]),
-        ..ServiceSpec::default()
-    })
+    service(
+        subject,
+        subject.names.headless(),
+        ServiceSpec {
+            cluster_ip: Some("None".to_owned()),
+            publish_not_ready_addresses: Some(true),
+            selector: Some(subject.selector()),
+            ports: Some(vec![postgres_port(subject), peer]),
+            ..ServiceSpec::default()
+        },
+    )
 }
 
 /// The primary's Service. No selector: its EndpointSlice is written by the holder's agent.
@@ -50,16 +54,24 @@ pub fn r(subject: &Subject<'_>) -> Service {
 }
 
 fn selecting(subject: &Subject<'_>, name: String, selector: BTreeMap<String, String>) -> Service {
-    service(subject, name, ServiceSpec {
-        type_: Some("ClusterIP".to_owned()),
-        selector: Some(selector),
-        ports: Some(vec![postgres_port(subject)]),
-        ..ServiceSpec::default()
-    })
+    service(
+        subject,
+        name,
+        ServiceSpec {
+            type_: Some("ClusterIP".to_owned()),
+            selector: Some(selector),
+            ports: Some(vec![postgres_port(subject)]),
+            ..ServiceSpec::default()
+        },
+    )
 }
 
 fn service(subject: &Subject<'_>, name: String, spec: ServiceSpec) -> Service {
-    Service { metadata: subject.meta(name), spec: Some(spec), status: None }
+    Service {
+        metadata: subject.meta(name),
+        spec: Some(spec),
+        status: None,
+    }
 }
 
 fn postgres_port(subject: &Subject<'_>) -> ServicePort {

@@ -4,19 +4,22 @@ use std::collections::BTreeMap;
 
 use api::names::{DATA_VOLUME, LABEL_CLUSTER_UID, WAL_VOLUME};
 use k8s_openapi::api::apps::v1::{StatefulSet, StatefulSetSpec, StatefulSetUpdateStrategy};
-use k8s_openapi::api::core::v1::{
-    PersistentVolumeClaim, PersistentVolumeClaimSpec, VolumeResourceRequirements,
-};
+use k8s_openapi::api::core::v1::{PersistentVolumeClaim, PersistentVolumeClaimSpec, VolumeResourceRequirements};
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, ObjectMeta};
 
-use super::pod_template::pod_template;
 use super::Subject;
+use super::pod_template::pod_template;
 
 /// The StatefulSet with this many members. How many is the machine's decision, since lowering it takes members away.
 pub fn stateful_set(subject: &Subject<'_>, replicas: i32) -> StatefulSet {
     let storage = &subject.db.spec.storage;
-    let mut claims = vec![claim(subject, DATA_VOLUME, &storage.size, storage.storage_class_name.as_ref())];
+    let mut claims = vec![claim(
+        subject,
+        DATA_VOLUME,
+        &storage.size,
+        storage.storage_class_name.as_ref(),
+    )];
     if let Some(wal) = &storage.wal {
         claims.push(claim(subject, WAL_VOLUME, &wal.size, wal.storage_class_name.as_ref()));
     }
@@ -25,9 +28,15 @@ pub fn stateful_set(subject: &Subject<'_>, replicas: i32) -> StatefulSet {
         spec: Some(StatefulSetSpec {
             service_name: Some(subject.names.headless()),
             replicas: Some(replicas),
-            selector: LabelSelector { match_labels: Some(subject.selector()), match_expressions: None },
+            selector: LabelSelector {
+                match_labels: Some(subject.selector()),
+                match_expressions: None,
+            },
             pod_management_policy: Some("Parallel".to_owned()),
-            update_strategy: Some(StatefulSetUpdateStrategy { type_: Some("OnDelete".to_owned()), rolling_update: None }),
+            update_strategy: Some(StatefulSetUpdateStrategy {
+                type_: Some("OnDelete".to_owned()),
+                rolling_update: None,
+            }),
             template: pod_template(subject),
             volume_claim_templates: Some(claims),
             ..StatefulSetSpec::default()
@@ -40,7 +49,11 @@ fn claim(subject: &Subject<'_>, name: &str, size: &str, class: Option<&String>) 
     let mut labels = subject.labels();
     labels.insert(LABEL_CLUSTER_UID.to_owned(), subject.uid.clone());
     PersistentVolumeClaim {
-        metadata: ObjectMeta { name: Some(name.to_owned()), labels: Some(labels), ..ObjectMeta::default() },
+        metadata: ObjectMeta {
+            name: Some(name.to_owned()),
+            labels: Some(labels),
+            ..ObjectMeta::default()
+        },
         spec: Some(PersistentVolumeClaimSpec {
             access_modes: Some(vec!["ReadWriteOnce".to_owned()]),
             storage_class_name: class.cloned(),
@@ -69,7 +82,13 @@ mod tests {
         assert_eq!(spec.replicas, Some(5));
         assert_eq!(spec.service_name.as_deref(), Some("db-pods"));
         let template_labels = spec.template.metadata.unwrap().labels.unwrap();
-        assert!(spec.selector.match_labels.unwrap().iter().all(|(key, value)| template_labels.get(key) == Some(value)));
+        assert!(
+            spec.selector
+                .match_labels
+                .unwrap()
+                .iter()
+                .all(|(key, value)| template_labels.get(key) == Some(value))
+        );
     }
 
     #[test]
@@ -78,13 +97,22 @@ mod tests {
             "storage": {"size": "10Gi", "storageClassName": "fast", "wal": {"size": "2Gi"}},
         }));
         let config = Config::default();
-        let claims =
-            stateful_set(&Subject::new(&db, &config).unwrap(), 3).spec.unwrap().volume_claim_templates.unwrap();
+        let claims = stateful_set(&Subject::new(&db, &config).unwrap(), 3)
+            .spec
+            .unwrap()
+            .volume_claim_templates
+            .unwrap();
         assert_eq!(claims.len(), 2);
         let spec = claims[0].spec.as_ref().unwrap();
         assert_eq!(spec.storage_class_name.as_deref(), Some("fast"));
-        assert_eq!(spec.resources.as_ref().unwrap().requests.as_ref().unwrap()["storage"].0, "10Gi");
-        assert_eq!(claims[0].metadata.labels.as_ref().unwrap()[LABEL_CLUSTER_UID], db.metadata.uid.unwrap());
+        assert_eq!(
+            spec.resources.as_ref().unwrap().requests.as_ref().unwrap()["storage"].0,
+            "10Gi"
+        );
+        assert_eq!(
+            claims[0].metadata.labels.as_ref().unwrap()[LABEL_CLUSTER_UID],
+            db.metadata.uid.unwrap()
+        );
         assert_eq!(claims[1].metadata.name.as_deref(), Some("wal"));
         assert_eq!(claims[1].spec.as_ref().unwrap().storage_class_name, None);
     }

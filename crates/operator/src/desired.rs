@@ -1,0 +1,156 @@
+//! What each child should be, as JSON: the content to apply, and the hash by which it is known later.
+
+use std::collections::BTreeMap;
+
+use api::names::ANNOTATION_APPLIED;
+use k8s_openapi::Resource;
+use machine::cluster::ChildKind;
+use serde::Serialize;
+use serde_json::{Value, json};
+
+use crate::builders::{Subject, budget, endpoint_slice, lease, role, service_account, services, stateful_set};
+use crate::drift::hash;
+
+/// How many members a StatefulSet is built with where the number does not matter.
+const ANY_NUMBER: i32 = 0;
+
+/// The desired content of one child.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Desired {
+    /// The object's name.
+    pub name: String,
+    /// What must be found in the live object.
+    pub content: Value,
+    /// Hash of `content`; `None` where only metadata is ours and no hash is left on the object.
+    pub hash: Option<String>,
+}
+
+/// What every child of the subject should be. Pure; the same until the spec or the operator's configuration changes.
+pub fn all(subject: &Subject<'_>) -> BTreeMap<ChildKind, Desired> {
+    ChildKind::ALL
+        .into_iter()
+        .map(|kind| (kind, desired(subject, kind)))
+        .collect()
+}
+
+/// The name of a child.
+pub fn name(cluster: &str, kind: ChildKind) -> String {
+    format!("{cluster}{}", kind.suffix())
+}
+
+/// Only the metadata of this kind belongs to the operator once the object is made.
+pub const fn metadata_only(kind: ChildKind) -> bool {
+    matches!(
+        kind,
+        ChildKind::CaSecret | ChildKind::TlsSecret | ChildKind::AppSecret | ChildKind::EndpointSlice | ChildKind::Lease
+    )
+}
+
+/// The body of a server-side apply: the content with its hash as annotation, and this number of members.
+pub fn applied(desired: &Desired, kind: ChildKind, replicas: Option<u32>) -> Value {
+    let mut body = desired.content.clone();
+    if let Some(hash) = &desired.hash {
+        let metadata = &mut body["metadata"];
+        if !metadata["annotations"].is_object() {
+            metadata["annotations"] = json!({});
+        }
+        metadata["annotations"][ANNOTATION_APPLIED] = json!(hash);
+    }
+    if let (ChildKind::StatefulSet, Some(replicas)) = (kind, replicas) {
+        body["spec"]["replicas"] = json!(replicas);
+    }
+    body
+}
+
+fn desired(subject: &Subject<'_>, kind: ChildKind) -> Desired {
+    let content = match kind {
+        ChildKind::ServiceAccount => object(&service_account::service_account(subject)),
+        ChildKind::Role => object(&role::role(subject)),
+        ChildKind::RoleBinding => object(&role::role_binding(subject)),
+        ChildKind::CaSecret | ChildKind::TlsSecret | ChildKind::AppSecret => {
+            json!({"metadata": subject.meta(name(subject.names.cluster(), kind))})
+        }
+        ChildKind::HeadlessService => object(&services::headless(subject)),
+        ChildKind::RwService => object(&services::rw(subject)),
+        ChildKind::RoService => object(&services::ro(subject)),
+        ChildKind::RService => object(&services::r(subject)),
+        ChildKind::EndpointSlice => json!({"metadata": endpoint_slice::endpoint_slice(subject).metadata}),
+        ChildKind::Lease => json!({"metadata": lease::lease(subject).metadata}),
+        ChildKind::PodDisruptionBudget => object(&budget::budget(subject)),
+        ChildKind::StatefulSet => without_replicas(object(&stateful_set::stateful_set(subject, ANY_NUMBER))),
+    };
+    let hash = (!metadata_only(kind)).then(|| hash(&content));
+    Desired {
+        name: name(subject.names.cluster(), kind),
+        content,
+        hash,
+    }
+}
+
+/// These types always serialise.
+fn object<K: Resource + Serialize>(object: &K) -> Value {
+    serde_json::to_value(object).unwrap_or_default()
+}
+
+/// How many members there should be is decided by the machine, and is no part of the set's drift.
+fn without_replicas(mut set: Value) -> Value {
+    if let Some(spec) = set["spec"].as_object_mut() {
+        spec.remove("replicas");
+    }
+    set
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::builders::fixture::smallest;
+    use crate::config::Config;
+
+    #[test]
+    fn names_are_those_of_the_builders() {
+        let (db, config) = (smallest(), Config::default());
+        for (kind, desired) in all(&Subject::new(&db, &config).unwrap()) {
+            assert_eq!(desired.content["metadata"]["name"], desired.name.as_str(), "{kind:?}");
+            if !metadata_only(kind) {
+                assert_eq!(desired.content["kind"], kind.kind());
+            }
+        }
+    }
+
+    #[test]
+    fn the_hash_does_not_depend_on_the_number_of_members() {
+        let (db, config) = (smallest(), Config::default());
+        let all = all(&Subject::new(&db, &config).unwrap());
+        let set = &all[&ChildKind::StatefulSet];
+        assert!(set.content["spec"].get("replicas").is_none());
+        let body = applied(set, ChildKind::StatefulSet, Some(3));
+        assert_eq!(body["spec"]["replicas"], 3);
+        assert_eq!(
+            body["metadata"]["annotations"][ANNOTATION_APPLIED],
+            set.hash.clone().unwrap()
+        );
+    }
+
+    #[test]
+    fn no_secret_is_part_of_what_is_compared() {
+        let (db, config) = (smallest(), Config::default());
+        for (kind, desired) in all(&Subject::new(&db, &config).unwrap()) {
+            if kind.kind() == "Secret" {
+                assert_eq!(desired.content.as_object().unwrap().len(), 1);
+            }
+        }
+    }
+
+    /// What restarts every database when the operator is upgraded: change the template only for a reason that is worth
+    /// that, and then put the new value here.
+    #[test]
+    fn the_revision_of_the_smallest_database_is_pinned() {
+        let (db, config) = (smallest(), Config::default());
+        let all = all(&Subject::new(&db, &config).unwrap());
+        let template = &all[&ChildKind::StatefulSet].content["spec"]["template"];
+        assert_eq!(
+            template["metadata"]["annotations"]["clustereddatabase.io/revision"],
+            "d8904d54d58f33cd"
+        );
+    }
+}

@@ -1,0 +1,258 @@
+//! Making and changing the children.
+
+use chrono::Utc;
+use k8s_openapi::api::apps::v1::StatefulSet;
+use k8s_openapi::api::core::v1::{Secret, Service, ServiceAccount};
+use k8s_openapi::api::policy::v1::PodDisruptionBudget;
+use k8s_openapi::api::rbac::v1::{Role, RoleBinding};
+use kube::ResourceExt;
+use kube::core::PartialObjectMetaExt;
+use machine::cluster::{Apply, ApplyHow, ChildKind, ChildState, Exact, FaultKind, Known};
+use serde_json::{Value, json};
+
+use super::{Executor, Failure, Outcome, Situation};
+use crate::builders::{Subject, endpoint_slice, lease, secrets};
+use crate::cache::{Cache, Key};
+use crate::certificates;
+use crate::credentials::Password;
+use crate::desired::{Desired, applied, metadata_only};
+use crate::drift::differences;
+use crate::memory::Memory;
+use crate::requests::Writable;
+
+impl Executor {
+    /// Brings one child to what it should be.
+    pub(super) async fn apply(
+        &self,
+        key: &Key,
+        memory: &mut Memory,
+        subject: &Subject<'_>,
+        situation: &Situation,
+        apply: &Apply,
+    ) -> Result<Outcome, Failure> {
+        let kind = apply.kind;
+        let desired = memory.desired.as_ref().and_then(|(_, all)| all.get(&kind)).cloned();
+        let Some(desired) = desired else {
+            return Ok(Outcome::Outdated);
+        };
+        if apply.how == ApplyHow::Make && self.is_going(key, kind) {
+            return Ok(Outcome::NotYet);
+        }
+        let exact = match &apply.how {
+            ApplyHow::Make => None,
+            ApplyHow::Change(exact) => Some(exact),
+        };
+        let body = applied(&desired, kind, apply.replicas.or_else(|| replicas(situation)));
+        let written = self.write(key, subject, kind, &desired, exact, body).await;
+        memory.compared.remove(&kind);
+        match written {
+            Ok(live) => {
+                memory.strays.remove(&kind);
+                self.note_tolerated(key, memory, kind, &desired, &live);
+                Ok(Outcome::Done)
+            }
+            Err(failure) => {
+                if exact.is_none() && failure.kind == FaultKind::Conflict {
+                    // There is one, and the watch does not show it (yet): look at it before deciding again.
+                    memory.strays.insert(kind);
+                }
+                Err(failure)
+            }
+        }
+    }
+
+    async fn write(
+        &self,
+        key: &Key,
+        subject: &Subject<'_>,
+        kind: ChildKind,
+        desired: &Desired,
+        exact: Option<&Exact>,
+        body: Value,
+    ) -> Result<Value, Failure> {
+        let caches = &self.caches;
+        let name = &desired.name;
+        match kind {
+            ChildKind::ServiceAccount => {
+                self.put::<ServiceAccount>(key, &caches.service_accounts, name, exact, body)
+                    .await
+            }
+            ChildKind::Role => self.put::<Role>(key, &caches.roles, name, exact, body).await,
+            ChildKind::RoleBinding => {
+                self.put::<RoleBinding>(key, &caches.role_bindings, name, exact, body)
+                    .await
+            }
+            ChildKind::HeadlessService | ChildKind::RwService | ChildKind::RoService | ChildKind::RService => {
+                self.put::<Service>(key, &caches.services, name, exact, body).await
+            }
+            ChildKind::PodDisruptionBudget => {
+                self.put::<PodDisruptionBudget>(key, &caches.budgets, name, exact, body)
+                    .await
+            }
+            ChildKind::StatefulSet => {
+                self.put::<StatefulSet>(key, &caches.stateful_sets, name, exact, body)
+                    .await
+            }
+            ChildKind::CaSecret | ChildKind::TlsSecret | ChildKind::AppSecret => {
+                let secret: Secret = match exact {
+                    Some(exact) => self.requests.merge(&key.namespace, exact, metadata(desired)).await?,
+                    None => {
+                        self.requests
+                            .create(&key.namespace, &self.secret(subject, kind).await?)
+                            .await?
+                    }
+                };
+                let partial = secret.metadata.into_response_partial::<Secret>();
+                let live = json!({"metadata": partial.metadata});
+                caches.secrets.put(partial);
+                Ok(live)
+            }
+            ChildKind::EndpointSlice => {
+                let slice = endpoint_slice::endpoint_slice(subject);
+                self.once(key, &caches.endpoint_slices, &slice, desired, exact).await
+            }
+            ChildKind::Lease => {
+                self.once(key, &caches.leases, &lease::lease(subject), desired, exact)
+                    .await
+            }
+        }
+    }
+
+    /// By server-side apply.
+    async fn put<K: Writable + ResourceExt>(
+        &self,
+        key: &Key,
+        cache: &Cache<K>,
+        name: &str,
+        exact: Option<&Exact>,
+        body: Value,
+    ) -> Result<Value, Failure> {
+        let object: K = match exact {
+            Some(exact) => self.requests.apply_to(&key.namespace, exact, body).await?,
+            None => self.requests.apply_new(&key.namespace, name, body).await?,
+        };
+        let live = serde_json::to_value(&object).unwrap_or_default();
+        cache.put(object);
+        Ok(live)
+    }
+
+    /// Made whole, and from then on only its metadata is ours.
+    async fn once<K: Writable + ResourceExt>(
+        &self,
+        key: &Key,
+        cache: &Cache<K>,
+        new: &K,
+        desired: &Desired,
+        exact: Option<&Exact>,
+    ) -> Result<Value, Failure> {
+        let object: K = match exact {
+            Some(exact) => self.requests.merge(&key.namespace, exact, metadata(desired)).await?,
+            None => self.requests.create(&key.namespace, new).await?,
+        };
+        let live = json!({"metadata": object.meta()});
+        cache.put(object);
+        Ok(live)
+    }
+
+    async fn secret(&self, subject: &Subject<'_>, kind: ChildKind) -> Result<Secret, Failure> {
+        let now = Utc::now();
+        Ok(match kind {
+            ChildKind::CaSecret => secrets::ca(subject, &certificates::authority(subject, now).map_err(impossible)?),
+            ChildKind::TlsSecret => {
+                let authority = self.authority(subject).await?;
+                let agents = certificates::agents(subject, &authority, now).map_err(impossible)?;
+                secrets::tls(subject, &agents, &authority.certificate)
+            }
+            _ => secrets::app(subject, &self.password(subject).await?),
+        })
+    }
+
+    /// The certificate authority, from its Secret.
+    pub(super) async fn authority(&self, subject: &Subject<'_>) -> Result<certificates::Pair, Failure> {
+        let name = subject.names.ca_secret();
+        let secret: Option<Secret> = self.requests.get(&subject.namespace, &name).await?;
+        secret.as_ref().and_then(secrets::authority_of).ok_or_else(|| Failure {
+            kind: FaultKind::Transient,
+            message: format!("the Secret {name} does not hold the certificate authority (ca.crt, ca.key)"),
+        })
+    }
+
+    /// The application user's password: the one in the user's Secret, or a fresh one.
+    async fn password(&self, subject: &Subject<'_>) -> Result<Password, Failure> {
+        let Some(name) = &subject.db.spec.bootstrap.initdb.password_secret else {
+            return Password::generate().map_err(impossible);
+        };
+        let wait = |message: String| Failure {
+            kind: FaultKind::Transient,
+            message,
+        };
+        let secret: Option<Secret> = self.requests.get(&subject.namespace, name).await?;
+        let secret = secret.ok_or_else(|| wait(format!("the Secret {name} (passwordSecret) does not exist")))?;
+        secrets::password_of(&secret).ok_or_else(|| {
+            wait(format!(
+                "the Secret {name} (passwordSecret) has no text under the key `password`"
+            ))
+        })
+    }
+
+    /// Remembers what our own apply did not change, so that it is not tried for ever.
+    fn note_tolerated(&self, key: &Key, memory: &mut Memory, kind: ChildKind, desired: &Desired, live: &Value) {
+        let left = differences(&desired.content, live);
+        if left.is_empty() {
+            memory.tolerated.remove(&kind);
+        } else if !metadata_only(kind) {
+            tracing::warn!(database = %key, ?kind, ?left, "the API server does not keep what was applied");
+            memory.tolerated.insert(kind, left);
+        }
+    }
+
+    /// An object of this name is being deleted: it cannot be made before it is gone.
+    fn is_going(&self, key: &Key, kind: ChildKind) -> bool {
+        fn going<K: ResourceExt + Clone>(cache: &Cache<K>, key: &Key, kind: ChildKind) -> bool {
+            let object = cache.get(key, &crate::desired::name(&key.name, kind)).flatten();
+            object.is_some_and(|object| object.meta().deletion_timestamp.is_some())
+        }
+        let caches = &self.caches;
+        match kind {
+            ChildKind::ServiceAccount => going(&caches.service_accounts, key, kind),
+            ChildKind::Role => going(&caches.roles, key, kind),
+            ChildKind::RoleBinding => going(&caches.role_bindings, key, kind),
+            ChildKind::CaSecret | ChildKind::TlsSecret | ChildKind::AppSecret => going(&caches.secrets, key, kind),
+            ChildKind::HeadlessService | ChildKind::RwService | ChildKind::RoService | ChildKind::RService => {
+                going(&caches.services, key, kind)
+            }
+            ChildKind::EndpointSlice => going(&caches.endpoint_slices, key, kind),
+            ChildKind::Lease => going(&caches.leases, key, kind),
+            ChildKind::PodDisruptionBudget => going(&caches.budgets, key, kind),
+            ChildKind::StatefulSet => going(&caches.stateful_sets, key, kind),
+        }
+    }
+}
+
+/// The number of members that the StatefulSet has, for a change that is not about it.
+fn replicas(situation: &Situation) -> Option<u32> {
+    let known = matches!(
+        situation.observed.children[ChildKind::StatefulSet],
+        Known::Known(ChildState::Drifted { .. })
+    );
+    situation
+        .observed
+        .stateful_set
+        .as_ref()
+        .filter(|_| known)
+        .map(|set| set.replicas)
+}
+
+/// What of an object that is made once is still ours.
+fn metadata(desired: &Desired) -> Value {
+    let metadata = &desired.content["metadata"];
+    json!({"metadata": {"labels": metadata["labels"], "ownerReferences": metadata["ownerReferences"]}})
+}
+
+/// Errors of our own making, which no waiting ends; none of their messages holds a secret.
+fn impossible(error: impl std::error::Error) -> Failure {
+    Failure {
+        kind: FaultKind::Transient,
+        message: error.to_string(),
+    }
+}

@@ -1,0 +1,322 @@
+//! One look at a database: observe, decide, write the status if it is due, carry out the action; and again, until
+//! there is nothing to do.
+
+mod actions;
+mod children;
+mod reads;
+mod status;
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use api::ClusteredDatabase;
+use api::names::{ANNOTATION_RECREATE_LEASE, FINALIZER};
+use api::quantity::Quantity;
+use chrono::{DateTime, TimeDelta, Utc};
+use kube::ResourceExt;
+use machine::cluster::{Action, Decision, Due, FaultKind, Observed, Target, Wanted, decide, due};
+use machine::protocol::settings_hash;
+
+use crate::builders::Subject;
+use crate::cache::Key;
+use crate::caches::Caches;
+use crate::config::Config;
+use crate::desired;
+use crate::memory::Memory;
+use crate::metrics::Metrics;
+use crate::observe::observe;
+use crate::requests::{Refused, Requests};
+
+/// How many steps one look may have. A creation takes some thirty; more means that something turns in circles, and the
+/// rest waits a second so that this is slow and visible.
+const MOST_STEPS: u32 = 64;
+/// How long to wait after a failure before observing again: a cache that was behind has caught up by then. How long the
+/// action itself waits is the machine's decision.
+const AFTER_FAILURE: Duration = Duration::from_millis(200);
+/// A database is never looked at again sooner than this without an event.
+const SHORTEST_WAIT: Duration = Duration::from_millis(100);
+
+/// Carries out what the machine decides.
+pub struct Executor {
+    requests: Requests,
+    caches: Arc<Caches>,
+    config: Config,
+    metrics: Metrics,
+    /// Name of this operator, for the events that it writes.
+    identity: String,
+    memories: Mutex<BTreeMap<Key, Arc<tokio::sync::Mutex<Memory>>>>,
+}
+
+/// An action that could not be carried out.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Failure {
+    kind: FaultKind,
+    message: String,
+}
+
+impl From<Refused> for Failure {
+    fn from(refused: Refused) -> Self {
+        Self {
+            kind: refused.kind(),
+            message: refused.to_string(),
+        }
+    }
+}
+
+/// What came of an action.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Outcome {
+    /// It is done.
+    Done,
+    /// What was decided upon is not what there is (any more): nothing was done, decide again.
+    Outdated,
+    /// It can only be done when something that is going is gone.
+    NotYet,
+}
+
+/// What to do after a step.
+enum Next {
+    Again,
+    At(DateTime<Utc>),
+    Gone,
+}
+
+/// What one step knows.
+struct Situation {
+    db: Arc<ClusteredDatabase>,
+    observed: Observed,
+    decision: Decision,
+    now: DateTime<Utc>,
+}
+
+impl Executor {
+    /// An executor that reads from these caches.
+    pub fn new(requests: Requests, caches: Arc<Caches>, config: Config, metrics: Metrics, identity: String) -> Self {
+        Self {
+            requests,
+            caches,
+            config,
+            metrics,
+            identity,
+            memories: Mutex::default(),
+        }
+    }
+
+    /// Looks at one database; returns when to look again without an event, or `None` if it is gone.
+    pub async fn look(&self, key: &Key) -> Option<Duration> {
+        let began = tokio::time::Instant::now();
+        let memory = self.memory(key);
+        let mut memory = memory.lock().await;
+        let wait = self.steps(key, &mut memory).await;
+        if wait.is_none() {
+            self.memories.lock().unwrap_or_else(PoisonError::into_inner).remove(key);
+        }
+        self.metrics.reconciled(began.elapsed());
+        wait
+    }
+
+    async fn steps(&self, key: &Key, memory: &mut Memory) -> Option<Duration> {
+        let mut status_written = false;
+        for _ in 0..MOST_STEPS {
+            match self.step(key, memory, &mut status_written).await {
+                Next::Again => {}
+                Next::At(at) => return Some((at - Utc::now()).to_std().unwrap_or_default().max(SHORTEST_WAIT)),
+                Next::Gone => return None,
+            }
+        }
+        tracing::error!(database = %key, "still not at rest after {MOST_STEPS} steps; goes on in a second");
+        Some(Duration::from_secs(1))
+    }
+
+    async fn step(&self, key: &Key, memory: &mut Memory, status_written: &mut bool) -> Next {
+        let now = Utc::now();
+        let Some(Some(db)) = self.caches.databases.get(key, &key.name) else {
+            return Next::Gone;
+        };
+        let Ok(subject) = Subject::new(&db, &self.config) else {
+            return Next::Gone;
+        };
+        memory.adopt(&subject.uid);
+        self.refresh_desired(&subject, memory);
+        let Some(observed) = self.observe(key, &db, memory, now).await else {
+            return Next::At(now + AFTER_FAILURE);
+        };
+        let facts = WantedFacts::new(&db, memory);
+        let wanted = facts.wanted(&db, key, &subject.uid);
+        let stored = db.status.clone().unwrap_or_default();
+        let decision = decide(&wanted, &observed, &stored, now);
+        self.metrics.decided(decision.rule, decision.action.name());
+        let situation = Situation {
+            db: Arc::clone(&db),
+            observed,
+            decision,
+            now,
+        };
+
+        let certificates = match self.sign(&subject, &situation.decision, now).await {
+            Ok(certificates) => certificates,
+            Err(failure) => return self.failed(key, memory, Target::Status, &situation, failure),
+        };
+        let next = machine::cluster::status(
+            &wanted,
+            &situation.observed,
+            &stored,
+            &situation.decision,
+            &certificates,
+            now,
+        );
+        let promise = matches!(situation.decision.action, Action::WriteStatus(_));
+        if promise || self.is_due(memory, due(&stored, &next, &situation.decision), *status_written, now) {
+            // Written once a look, the rest can wait: a status that never comes to rest must not hold up the action.
+            *status_written = true;
+            return match self.write_status(key, &db, &stored, next, &situation.decision).await {
+                Ok(()) => {
+                    memory.status_due_since = None;
+                    memory.succeeded(&Target::Status);
+                    Next::Again
+                }
+                Err(failure) => self.failed(key, memory, Target::Status, &situation, failure),
+            };
+        }
+        self.act(key, memory, &subject, &situation).await
+    }
+
+    async fn act(&self, key: &Key, memory: &mut Memory, subject: &Subject<'_>, situation: &Situation) -> Next {
+        let Situation { decision, now, .. } = situation;
+        let Some(target) = decision.action.target() else {
+            return Next::At(self.wake(memory, situation));
+        };
+        tracing::info!(
+            database = %key, phase = %decision.phase, rule = decision.rule, action = ?decision.action,
+            because = %decision.because, "acting"
+        );
+        match self.carry_out(key, memory, subject, situation).await {
+            Ok(Outcome::Done) => {
+                memory.succeeded(&target);
+                Next::Again
+            }
+            Ok(Outcome::Outdated) => Next::Again,
+            Ok(Outcome::NotYet) => Next::At(*now + TimeDelta::seconds(1)),
+            Err(failure) => self.failed(key, memory, target, situation, failure),
+        }
+    }
+
+    fn failed(&self, key: &Key, memory: &mut Memory, target: Target, situation: &Situation, failure: Failure) -> Next {
+        let action = situation.decision.action.name();
+        let Failure { kind, message } = failure;
+        if kind == FaultKind::Conflict {
+            tracing::debug!(database = %key, action, ?target, message, "has changed meanwhile");
+        } else {
+            tracing::warn!(database = %key, action, ?target, ?kind, message, "failed");
+        }
+        self.metrics.failed(action, kind);
+        memory.failed(target, kind, message, Utc::now());
+        Next::At(Utc::now() + AFTER_FAILURE)
+    }
+
+    /// Whether the status has to be written now.
+    fn is_due(&self, memory: &mut Memory, due: Due, written: bool, now: DateTime<Utc>) -> bool {
+        match due {
+            Due::Now => !written,
+            Due::Within(time) => {
+                let since = *memory.status_due_since.get_or_insert(now);
+                !written && (now - since).to_std().unwrap_or_default() >= time
+            }
+            Due::Never => {
+                memory.status_due_since = None;
+                false
+            }
+        }
+    }
+
+    /// When to decide again if nothing happens.
+    fn wake(&self, memory: &Memory, situation: &Situation) -> DateTime<Utc> {
+        let mut wake = situation.decision.wake;
+        if memory.status_due_since.is_some() {
+            wake = wake.min(situation.now + TimeDelta::seconds(1));
+        }
+        if reads::misses_pods(&situation.observed) {
+            wake = wake.min(situation.now + reads::EVENTS_EVERY);
+        }
+        wake
+    }
+
+    fn refresh_desired(&self, subject: &Subject<'_>, memory: &mut Memory) {
+        let generation = subject.db.metadata.generation.unwrap_or(0);
+        if memory.desired.as_ref().is_none_or(|(known, _)| *known != generation) {
+            memory.desired = Some((generation, Arc::new(desired::all(subject))));
+            memory.compared.clear();
+        }
+    }
+
+    async fn observe(
+        &self,
+        key: &Key,
+        db: &ClusteredDatabase,
+        memory: &mut Memory,
+        now: DateTime<Utc>,
+    ) -> Option<Observed> {
+        let strays = self.read_strays(key, memory).await?;
+        self.read_events(key, memory, now).await;
+        let mut observed = observe(&self.caches, key, db, memory, &strays, now);
+        if db.metadata.deletion_timestamp.is_some() {
+            observed.namespace_terminating = self.is_namespace_terminating(&key.namespace).await;
+        }
+        Some(observed)
+    }
+
+    fn memory(&self, key: &Key) -> Arc<tokio::sync::Mutex<Memory>> {
+        let mut memories = self.memories.lock().unwrap_or_else(PoisonError::into_inner);
+        Arc::clone(memories.entry(key.clone()).or_default())
+    }
+}
+
+/// What follows from the spec and is lent to [`Wanted`].
+struct WantedFacts {
+    invalid: Option<String>,
+    settings: String,
+    revision: String,
+    data_bytes: u64,
+    wal_bytes: Option<u64>,
+}
+
+impl WantedFacts {
+    fn new(db: &ClusteredDatabase, memory: &Memory) -> Self {
+        let violations = api::rules::validate(db);
+        let invalid: Vec<_> = violations.iter().map(ToString::to_string).collect();
+        let bytes = |size: &str| Quantity::parse(size).map_or(0, Quantity::bytes);
+        let set = memory
+            .desired
+            .as_ref()
+            .and_then(|(_, all)| all.get(&machine::cluster::ChildKind::StatefulSet));
+        let revision = set.and_then(|set| {
+            set.content["spec"]["template"]["metadata"]["annotations"][api::names::ANNOTATION_REVISION].as_str()
+        });
+        Self {
+            invalid: (!invalid.is_empty()).then(|| invalid.join("; ")),
+            settings: settings_hash(&db.spec.postgres.parameters),
+            revision: revision.unwrap_or_default().to_owned(),
+            data_bytes: bytes(&db.spec.storage.size),
+            wal_bytes: db.spec.storage.wal.as_ref().map(|wal| bytes(&wal.size)),
+        }
+    }
+
+    fn wanted<'a>(&'a self, db: &'a ClusteredDatabase, key: &'a Key, uid: &'a str) -> Wanted<'a> {
+        Wanted {
+            name: &key.name,
+            uid,
+            resource_version: db.metadata.resource_version.as_deref().unwrap_or_default(),
+            generation: db.metadata.generation.unwrap_or(0),
+            deleting: db.metadata.deletion_timestamp.is_some(),
+            finalizer: db.finalizers().iter().any(|finalizer| finalizer == FINALIZER),
+            spec: &db.spec,
+            invalid: self.invalid.as_deref(),
+            settings: &self.settings,
+            revision: &self.revision,
+            data_bytes: self.data_bytes,
+            wal_bytes: self.wal_bytes,
+            recreate_lease: db.annotations().get(ANNOTATION_RECREATE_LEASE).map(String::as_str),
+        }
+    }
+}

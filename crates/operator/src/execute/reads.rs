@@ -1,0 +1,248 @@
+//! What the watches do not show, and is read from the API server when it matters.
+
+use std::collections::BTreeMap;
+
+use api::ClusteredDatabase;
+use chrono::{DateTime, TimeDelta, Utc};
+use k8s_openapi::api::apps::v1::StatefulSet;
+use k8s_openapi::api::coordination::v1::Lease;
+use k8s_openapi::api::core::v1::{Event, Namespace, Secret, Service, ServiceAccount};
+use k8s_openapi::api::discovery::v1::EndpointSlice;
+use k8s_openapi::api::policy::v1::PodDisruptionBudget;
+use k8s_openapi::api::rbac::v1::{Role, RoleBinding};
+use kube::api::ListParams;
+use kube::{Api, Resource};
+use machine::cluster::{ChildKind, FaultKind, Observed, Target};
+use serde_json::{Value, json};
+
+use super::{Executor, Failure, Outcome, Situation};
+use crate::cache::Key;
+use crate::desired::{metadata_only, name};
+use crate::memory::Memory;
+use crate::observe::{Stray, time};
+use crate::requests::{Refused, Writable};
+
+/// How often the StatefulSet's events are read while it lacks pods.
+pub const EVENTS_EVERY: TimeDelta = TimeDelta::seconds(10);
+/// For how long an event counts: the StatefulSet controller tries again after at most 1000 s.
+const EVENT_COUNTS: TimeDelta = TimeDelta::seconds(1_200);
+
+/// The StatefulSet asks for more pods than there are.
+pub fn misses_pods(observed: &Observed) -> bool {
+    let wanted = observed.stateful_set.as_ref().map_or(0, |set| set.replicas);
+    let present = observed.pods.get().map_or(0, Vec::len);
+    u32::try_from(present).unwrap_or(u32::MAX) < wanted
+}
+
+impl Executor {
+    /// Reads the objects with our names that lack our label; `None` if one of them cannot be read.
+    pub(super) async fn read_strays(&self, key: &Key, memory: &mut Memory) -> Option<Vec<Stray>> {
+        let mut strays = Vec::new();
+        for kind in memory.strays.clone() {
+            let object = match self.read_child(key, kind).await {
+                Ok(object) => object,
+                Err(error) => {
+                    tracing::warn!(database = %key, ?kind, %error, "cannot read an object");
+                    return None;
+                }
+            };
+            if object.is_none() {
+                memory.strays.remove(&kind);
+            }
+            strays.push(Stray { kind, object });
+        }
+        Some(strays)
+    }
+
+    /// A StatefulSet says only by events why it makes no pod: they become faults of that pod.
+    pub(super) async fn read_events(&self, key: &Key, memory: &mut Memory, now: DateTime<Utc>) {
+        let present: Vec<_> = self.caches.pods.list(key).unwrap_or_default();
+        memory.faults.retain(|target, fault| {
+            let Target::Pod(pod) = target else { return true };
+            let exists = present.iter().any(|other| other.metadata.name.as_deref() == Some(pod));
+            fault.kind == FaultKind::Conflict || !exists
+        });
+        let set = self
+            .caches
+            .stateful_sets
+            .get(key, &name(&key.name, ChildKind::StatefulSet))
+            .flatten();
+        let wanted = set.and_then(|set| set.spec.as_ref()?.replicas).unwrap_or(0);
+        let recently = memory.events_read.is_some_and(|read| now - read < EVENTS_EVERY);
+        if usize::try_from(wanted).unwrap_or(0) <= present.len() || recently {
+            return;
+        }
+        memory.events_read = Some(now);
+        let fields = format!(
+            "involvedObject.kind=StatefulSet,involvedObject.name={},reason=FailedCreate",
+            key.name
+        );
+        let api: Api<Event> = Api::namespaced(self.requests.client().clone(), &key.namespace);
+        match self
+            .requests
+            .limited(api.list(&ListParams::default().fields(&fields)))
+            .await
+        {
+            Ok(events) => {
+                for (pod, (at, message)) in latest(&events.items, now) {
+                    let target = Target::Pod(pod);
+                    if memory.faults.get(&target).is_none_or(|fault| fault.at < at) {
+                        memory.failed(target, kind_of(&message), message, at);
+                    }
+                }
+            }
+            Err(error) => tracing::warn!(database = %key, %error, "cannot read the StatefulSet's events"),
+        }
+    }
+
+    pub(super) async fn is_namespace_terminating(&self, namespace: &str) -> bool {
+        let api: Api<Namespace> = Api::all(self.requests.client().clone());
+        match self.requests.limited(api.get(namespace)).await {
+            Ok(namespace) => namespace.metadata.deletion_timestamp.is_some(),
+            Err(error) => {
+                tracing::warn!(namespace, %error, "cannot read the namespace");
+                false
+            }
+        }
+    }
+
+    /// Reads the resource and its Lease from the API server before something that cannot be taken back; if one of them
+    /// is not what was decided upon, nothing is done.
+    pub(super) async fn confirm(&self, key: &Key, situation: &Situation) -> Result<Outcome, Failure> {
+        let decided = &situation.db.metadata;
+        let live: Option<ClusteredDatabase> = self.requests.get(&key.namespace, &key.name).await?;
+        let same = |live: &ClusteredDatabase| {
+            live.metadata.uid == decided.uid && live.metadata.resource_version == decided.resource_version
+        };
+        match live {
+            Some(live) if same(&live) => {}
+            Some(live) => {
+                self.caches.databases.put(live);
+                return Ok(Outcome::Outdated);
+            }
+            None => return Ok(Outcome::NotYet),
+        }
+        let lease: Option<Lease> = self
+            .requests
+            .get(&key.namespace, &name(&key.name, ChildKind::Lease))
+            .await?;
+        let read = lease.as_ref().and_then(|lease| machine::lease_object::read(lease).ok());
+        let known = situation.observed.lease.get().cloned().flatten();
+        let who = |record: &Option<machine::protocol::LeaseRecord>| {
+            record
+                .as_ref()
+                .map(|record| (record.uid.clone(), record.epoch, record.holder.clone()))
+        };
+        if who(&read) == who(&known) {
+            return Ok(Outcome::Done);
+        }
+        match lease {
+            Some(lease) => {
+                self.caches.leases.put(lease);
+                Ok(Outcome::Outdated)
+            }
+            None => Ok(Outcome::NotYet),
+        }
+    }
+
+    async fn read_child(&self, key: &Key, kind: ChildKind) -> Result<Option<Value>, Refused> {
+        match kind {
+            ChildKind::ServiceAccount => self.read::<ServiceAccount>(key, kind).await,
+            ChildKind::Role => self.read::<Role>(key, kind).await,
+            ChildKind::RoleBinding => self.read::<RoleBinding>(key, kind).await,
+            ChildKind::CaSecret | ChildKind::TlsSecret | ChildKind::AppSecret => self.read::<Secret>(key, kind).await,
+            ChildKind::HeadlessService | ChildKind::RwService | ChildKind::RoService | ChildKind::RService => {
+                self.read::<Service>(key, kind).await
+            }
+            ChildKind::EndpointSlice => self.read::<EndpointSlice>(key, kind).await,
+            ChildKind::Lease => self.read::<Lease>(key, kind).await,
+            ChildKind::PodDisruptionBudget => self.read::<PodDisruptionBudget>(key, kind).await,
+            ChildKind::StatefulSet => self.read::<StatefulSet>(key, kind).await,
+        }
+    }
+
+    async fn read<K: Writable>(&self, key: &Key, kind: ChildKind) -> Result<Option<Value>, Refused> {
+        let object: Option<K> = self.requests.get(&key.namespace, &name(&key.name, kind)).await?;
+        Ok(object.map(|object| match metadata_only(kind) {
+            true => json!({"metadata": Resource::meta(&object)}),
+            false => serde_json::to_value(&object).unwrap_or_default(),
+        }))
+    }
+}
+
+/// The newest failure of each pod that is recent enough.
+fn latest(events: &[Event], now: DateTime<Utc>) -> BTreeMap<String, (DateTime<Utc>, String)> {
+    let mut latest: BTreeMap<String, (DateTime<Utc>, String)> = BTreeMap::new();
+    for event in events {
+        let Some(message) = event.message.clone() else { continue };
+        let micro = event
+            .series
+            .as_ref()
+            .and_then(|series| series.last_observed_time.as_ref())
+            .or(event.event_time.as_ref());
+        let at = match (&event.last_timestamp, micro) {
+            (Some(last), _) => time(last),
+            (None, Some(micro)) => DateTime::from_timestamp_millis(micro.0.as_millisecond()).unwrap_or_default(),
+            (None, None) => continue,
+        };
+        // "create Pod db-1 in StatefulSet db failed error: …", "create Claim data-db-1 for Pod db-1 in StatefulSet …"
+        let mut words = message.split_whitespace().skip_while(|word| *word != "Pod").skip(1);
+        let Some(pod) = words.next().map(str::to_owned) else {
+            continue;
+        };
+        if now - at < EVENT_COUNTS && latest.get(&pod).is_none_or(|(other, _)| *other < at) {
+            latest.insert(pod, (at, message));
+        }
+    }
+    latest
+}
+
+fn kind_of(message: &str) -> FaultKind {
+    if message.contains("exceeded quota") {
+        FaultKind::Quota
+    } else if message.contains("forbidden") {
+        FaultKind::Forbidden
+    } else if message.contains("is invalid") {
+        FaultKind::Invalid
+    } else {
+        FaultKind::Transient
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn event(message: &str, at: &str) -> Event {
+        serde_json::from_value(json!({
+            "metadata": {}, "involvedObject": {}, "message": message, "lastTimestamp": at,
+        }))
+        .unwrap()
+    }
+
+    #[test]
+    fn the_newest_event_of_each_pod_counts() {
+        let quota = "create Pod db-1 in StatefulSet db failed error: pods \"db-1\" is forbidden: exceeded quota: q";
+        let claim = "create Claim data-db-2 for Pod db-2 in StatefulSet db failed error: persistentvolumeclaims is forbidden: exceeded quota: q";
+        let events = [
+            event(
+                "create Pod db-1 in StatefulSet db failed error: old",
+                "2027-01-01T00:00:00Z",
+            ),
+            event(quota, "2027-01-01T00:01:00Z"),
+            event(claim, "2027-01-01T00:01:00Z"),
+            event(
+                "create Pod db-3 in StatefulSet db failed error: long ago",
+                "2026-12-31T00:00:00Z",
+            ),
+        ];
+        let latest = latest(&events, "2027-01-01T00:02:00Z".parse().unwrap());
+        assert_eq!(latest.keys().collect::<Vec<_>>(), ["db-1", "db-2"]);
+        assert_eq!(kind_of(&latest["db-1"].1), FaultKind::Quota);
+        assert_eq!(kind_of(&latest["db-2"].1), FaultKind::Quota);
+        assert_eq!(
+            kind_of("pods \"x\" is forbidden: violates PodSecurity"),
+            FaultKind::Forbidden
+        );
+    }
+}

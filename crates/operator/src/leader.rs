@@ -1,0 +1,256 @@
+//! Which of several operators acts: a Lease, by the same machine as the agents' ([`machine::lease`]).
+//!
+//! Leadership only saves work and noise: what the old leader still sends after losing it carries preconditions.
+
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail};
+use k8s_openapi::api::coordination::v1::{Lease, LeaseSpec};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{MicroTime, ObjectMeta};
+use k8s_openapi::jiff::Timestamp;
+use kube::api::PostParams;
+use kube::{Api, Client};
+use machine::lease::{Held, Seen, Verdict, evaluate};
+use machine::protocol::Epoch;
+use machine::timing::{BootTime, Timing};
+use tokio::sync::watch;
+
+/// Name of the Lease.
+pub const LEASE: &str = "clustereddatabase-operator";
+/// A silent leader is waited for 15 s, as in client-go; it has stopped acting 5 s before (it exits at once, which is all
+/// of its `kill`).
+pub const TIMING: Timing = Timing {
+    lease: 15_000,
+    renew: 2_000,
+    fence: 10_000,
+    kill: 1_000,
+};
+/// How long one request may take: two fit in before the fence.
+const TIMEOUT: u64 = 5_000;
+/// How often those who stand by look, in milliseconds: a released Lease is taken within that.
+const LOOK: u64 = 2_000;
+
+/// Takes part in the election until the lead is lost (`Err`) or `stop` is set (`Ok`, the Lease released). `leading` is set
+/// once we lead. `identity` must be fresh for every process.
+pub async fn run(
+    client: Client,
+    namespace: &str,
+    identity: &str,
+    leading: &watch::Sender<bool>,
+    mut stop: watch::Receiver<bool>,
+) -> Result<()> {
+    let mut candidate = Candidate {
+        api: Api::namespaced(client, namespace),
+        identity: identity.to_owned(),
+        lease: None,
+        changed: now(),
+        held: None,
+    };
+    loop {
+        let wake = candidate.round().await?;
+        let leads = candidate.held.is_some();
+        leading.send_if_modified(|leading| std::mem::replace(leading, leads) != leads);
+        tokio::select! {
+            // A dropped sender means that the process ends.
+            _ = stop.wait_for(|stop| *stop) => {
+                candidate.release().await;
+                return Ok(());
+            }
+            () = tokio::time::sleep(Duration::from_millis(wake.since(now()))) => {}
+        }
+    }
+}
+
+/// Milliseconds that go on while the machine sleeps.
+pub fn now() -> BootTime {
+    let time = rustix::time::clock_gettime(rustix::time::ClockId::Boottime);
+    let (seconds, nanoseconds) = (time.tv_sec.unsigned_abs(), time.tv_nsec.unsigned_abs());
+    BootTime(seconds * 1_000 + nanoseconds / 1_000_000)
+}
+
+struct Candidate {
+    api: Api<Lease>,
+    identity: String,
+    /// As last seen.
+    lease: Option<Lease>,
+    /// When that version was first seen.
+    changed: BootTime,
+    held: Option<Held>,
+}
+
+impl Candidate {
+    /// One decision, carried out; returns when to decide again. An error: the lead is lost.
+    async fn round(&mut self) -> Result<BootTime> {
+        if self.held.is_none()
+            && let Err(error) = self.look().await
+        {
+            tracing::warn!(error = format!("{error:#}"), "cannot read the operators' Lease");
+            return Ok(now().plus(LOOK));
+        }
+        let at = now();
+        match evaluate(
+            seen(self.lease.as_ref(), self.changed),
+            &self.identity,
+            &TIMING,
+            at,
+            self.held,
+        ) {
+            Verdict::Acquire { epoch, .. } => match self.write(Some(epoch), TIMEOUT).await {
+                Ok(()) => self.held = Some(Held::since(at)),
+                Err(error) => {
+                    tracing::info!(error = format!("{error:#}"), "did not get the lead");
+                    return Ok(now().plus(LOOK));
+                }
+            },
+            Verdict::Renew { before, .. } => match self.write(None, TIMEOUT.min(before.since(at))).await {
+                Ok(()) => self.held = Some(Held::since(at)),
+                Err(error) => {
+                    tracing::warn!(error = format!("{error:#}"), "cannot renew the operators' Lease");
+                    self.held = self.held.map(|held| Held { tried: at, ..held });
+                    // Somebody else may have written it; what cannot be read now is decided by the deadline.
+                    let _ = self.look().await;
+                }
+            },
+            Verdict::Hold { wake } => return Ok(wake),
+            Verdict::Yield { wake } => return Ok(wake.min(at.plus(LOOK))),
+            Verdict::Fence => bail!("the lead could not be renewed for {} s", TIMING.fence / 1_000),
+            Verdict::Lost => bail!("another operator has the lead"),
+        }
+        Ok(now())
+    }
+
+    async fn look(&mut self) -> Result<()> {
+        let found = limited(TIMEOUT, self.api.get_opt(LEASE))
+            .await
+            .context("read the Lease")?;
+        let found = match found {
+            // A leader does not make it again: whoever deleted it wanted a new election.
+            None if self.held.is_none() => {
+                let made = limited(TIMEOUT, self.api.create(&PostParams::default(), &empty())).await;
+                Some(made.context("make the Lease")?)
+            }
+            found => found,
+        };
+        self.learn(found);
+        Ok(())
+    }
+
+    fn learn(&mut self, lease: Option<Lease>) {
+        let version = |lease: &Option<Lease>| lease.as_ref().and_then(|lease| lease.metadata.resource_version.clone());
+        if version(&lease) != version(&self.lease) {
+            self.changed = now();
+        }
+        self.lease = lease;
+    }
+
+    /// Writes ourselves in, over the version last seen; with a new epoch when the lead changes hands.
+    async fn write(&mut self, epoch: Option<Epoch>, milliseconds: u64) -> Result<()> {
+        let wanted = held(self.lease.as_ref(), Some(&self.identity), epoch);
+        let written = limited(milliseconds, self.api.replace(LEASE, &PostParams::default(), &wanted)).await?;
+        self.learn(Some(written));
+        Ok(())
+    }
+
+    /// Gives the lead up, so that the next operator need not wait.
+    async fn release(&self) {
+        if self.held.is_none() {
+            return;
+        }
+        let free = held(self.lease.as_ref(), None, None);
+        if let Err(error) = limited(TIMEOUT, self.api.replace(LEASE, &PostParams::default(), &free)).await {
+            tracing::warn!(
+                error = format!("{error:#}"),
+                "cannot release the operators' Lease; the next leader waits"
+            );
+        }
+    }
+}
+
+fn seen(lease: Option<&Lease>, changed: BootTime) -> Option<Seen<'_>> {
+    let lease = lease?;
+    let spec = lease.spec.as_ref();
+    let transitions = spec.and_then(|spec| spec.lease_transitions).unwrap_or(0);
+    let seconds = spec.and_then(|spec| spec.lease_duration_seconds).unwrap_or(0);
+    Some(Seen {
+        version: lease.metadata.resource_version.as_deref()?,
+        holder: spec
+            .and_then(|spec| spec.holder_identity.as_deref())
+            .filter(|holder| !holder.is_empty()),
+        epoch: Epoch(u64::try_from(transitions).unwrap_or(0)),
+        duration: u64::try_from(seconds).unwrap_or(0) * 1_000,
+        changed,
+    })
+}
+
+fn empty() -> Lease {
+    Lease {
+        metadata: ObjectMeta {
+            name: Some(LEASE.to_owned()),
+            ..ObjectMeta::default()
+        },
+        spec: None,
+    }
+}
+
+fn held(lease: Option<&Lease>, holder: Option<&str>, epoch: Option<Epoch>) -> Lease {
+    let mut lease = lease.cloned().unwrap_or_else(empty);
+    lease.metadata.managed_fields = None;
+    let before = lease.spec.take().unwrap_or_default();
+    let now = MicroTime(Timestamp::now());
+    let transitions = epoch
+        .and_then(|epoch| i32::try_from(epoch.0).ok())
+        .or(before.lease_transitions);
+    lease.spec = Some(LeaseSpec {
+        holder_identity: holder.map(str::to_owned),
+        lease_duration_seconds: i32::try_from(TIMING.lease / 1_000).ok(),
+        acquire_time: if epoch.is_some() {
+            Some(now.clone())
+        } else {
+            before.acquire_time
+        },
+        lease_transitions: transitions,
+        renew_time: Some(now),
+        ..LeaseSpec::default()
+    });
+    lease
+}
+
+async fn limited<T>(milliseconds: u64, request: impl Future<Output = kube::Result<T>>) -> Result<T> {
+    Ok(tokio::time::timeout(Duration::from_millis(milliseconds), request)
+        .await
+        .context("wait for an answer")??)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_times_obey_the_rule_of_every_lease() {
+        TIMING.check().unwrap();
+        const { assert!(TIMEOUT * 2 <= TIMING.fence) };
+    }
+
+    #[test]
+    fn renewing_is_no_transition_and_releasing_names_nobody() {
+        let mut taken = held(None, Some("a"), Some(Epoch(4)));
+        taken.metadata.resource_version = Some("7".to_owned());
+        let renewed = held(Some(&taken), Some("a"), None);
+        let (first, second) = (taken.spec.clone().unwrap(), renewed.spec.clone().unwrap());
+        assert_eq!((first.lease_transitions, second.lease_transitions), (Some(4), Some(4)));
+        assert_eq!(first.acquire_time, second.acquire_time);
+        let record = seen(Some(&renewed), BootTime(5)).unwrap();
+        assert_eq!(
+            (record.holder, record.epoch, record.duration, record.version),
+            (Some("a"), Epoch(4), 15_000, "7")
+        );
+        let free = held(Some(&renewed), None, None);
+        assert_eq!(seen(Some(&free), BootTime(5)).unwrap().holder, None);
+    }
+
+    #[test]
+    fn the_clock_goes_forward() {
+        let first = now();
+        assert!(first > BootTime(0) && now() >= first);
+    }
+}

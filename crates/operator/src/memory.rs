@@ -1,0 +1,101 @@
+//! What the operator remembers of a database between two looks at it. All of it can be lost: it is then found out again.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use chrono::{DateTime, Utc};
+use machine::cluster::{ChildKind, ChildState, Fault, FaultKind, Target};
+
+use crate::desired::Desired;
+
+/// What is remembered of one database.
+#[derive(Debug, Default)]
+pub struct Memory {
+    /// UID of the resource that all of this is about.
+    pub uid: String,
+    /// Actions that failed and have not succeeded since.
+    pub faults: BTreeMap<Target, Fault>,
+    /// The desired children, for this generation of the spec.
+    pub desired: Option<(i64, Arc<BTreeMap<ChildKind, Desired>>)>,
+    /// Kinds of which an object with our name, but without our label, was met: the watch does not show it.
+    pub strays: BTreeSet<ChildKind>,
+    /// Differences that were still there in the API server's answer to our own apply (somebody rewrites objects on
+    /// their way in): applying again would never end.
+    pub tolerated: BTreeMap<ChildKind, Vec<String>>,
+    /// The last comparisons, for objects and contents that have not changed since.
+    pub compared: BTreeMap<ChildKind, Compared>,
+    /// When each image fault was first seen: pod UID, image, and that time.
+    pub image_faults: BTreeMap<(String, String), DateTime<Utc>>,
+    /// Since when the status has differed in something that can wait.
+    pub status_due_since: Option<DateTime<Utc>>,
+    /// When the StatefulSet's events were last read.
+    pub events_read: Option<DateTime<Utc>>,
+}
+
+/// One comparison of a live object with what it should be.
+#[derive(Clone, Debug)]
+pub struct Compared {
+    /// Version of the live object.
+    pub version: String,
+    /// Hash of the desired content.
+    pub hash: Option<String>,
+    /// What came of it.
+    pub state: ChildState,
+}
+
+impl Memory {
+    /// Remembers a failure; what it was done to keeps the count of failures in a row.
+    pub fn failed(&mut self, target: Target, kind: FaultKind, message: String, at: DateTime<Utc>) {
+        let attempts = self
+            .faults
+            .get(&target)
+            .map_or(0, |fault| fault.attempts)
+            .saturating_add(1);
+        self.faults.insert(
+            target.clone(),
+            Fault {
+                target,
+                kind,
+                message,
+                attempts,
+                at,
+            },
+        );
+    }
+
+    /// Remembers a success.
+    pub fn succeeded(&mut self, target: &Target) {
+        self.faults.remove(target);
+    }
+
+    /// Forgets everything if the resource is another one.
+    pub fn adopt(&mut self, uid: &str) {
+        if self.uid != uid {
+            *self = Memory {
+                uid: uid.to_owned(),
+                ..Memory::default()
+            };
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn failures_are_counted_until_a_success() {
+        let mut memory = Memory::default();
+        let now = "2027-01-01T00:00:00Z".parse().unwrap();
+        let target = Target::Pod("db-0".to_owned());
+        memory.failed(target.clone(), FaultKind::Transient, "a".to_owned(), now);
+        memory.failed(target.clone(), FaultKind::Quota, "b".to_owned(), now);
+        assert_eq!(memory.faults[&target].attempts, 2);
+        assert_eq!(memory.faults[&target].kind, FaultKind::Quota);
+        memory.succeeded(&target);
+        assert!(memory.faults.is_empty());
+        memory.failed(target, FaultKind::Transient, "a".to_owned(), now);
+        memory.adopt("another");
+        assert!(memory.faults.is_empty());
+    }
+}

@@ -1,0 +1,214 @@
+//! What `/metrics` shows.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use api::Phase;
+use prometheus_client::encoding::EncodeLabelSet;
+use prometheus_client::encoding::text::encode;
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::Gauge;
+use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
+use prometheus_client::registry::{Registry, Unit};
+
+/// All metrics of the operator; clones share them.
+#[derive(Clone)]
+pub struct Metrics(Arc<Inner>);
+
+struct Inner {
+    registry: Registry,
+    reconciles: Counter,
+    duration: Histogram,
+    decisions: Family<DecisionLabels, Counter>,
+    writes: Family<WriteLabels, Counter>,
+    failures: Family<FailureLabels, Counter>,
+    watch_errors: Family<KindLabels, Counter>,
+    watch_silence: Family<KindLabels, Gauge>,
+    stale_events: Family<KindLabels, Gauge>,
+    phases: Family<PhaseLabels, Gauge>,
+    queue: Gauge,
+    leader: Gauge,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct DecisionLabels {
+    rule: &'static str,
+    action: &'static str,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct WriteLabels {
+    verb: &'static str,
+    kind: String,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct FailureLabels {
+    action: &'static str,
+    fault: String,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct KindLabels {
+    kind: &'static str,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct PhaseLabels {
+    phase: &'static str,
+}
+
+impl Default for Metrics {
+    fn default() -> Self {
+        let mut registry = Registry::with_prefix("cdb_operator");
+        // From 1 ms (nothing to do) to 16 s (a request that hung).
+        let duration = Histogram::new(exponential_buckets(0.001, 4.0, 8));
+        let mut inner = Inner {
+            registry: Registry::default(),
+            reconciles: Counter::default(),
+            duration,
+            decisions: Family::default(),
+            writes: Family::default(),
+            failures: Family::default(),
+            watch_errors: Family::default(),
+            watch_silence: Family::default(),
+            stale_events: Family::default(),
+            phases: Family::default(),
+            queue: Gauge::default(),
+            leader: Gauge::default(),
+        };
+        registry.register("reconciles", "Looks at a database", inner.reconciles.clone());
+        registry.register_with_unit(
+            "reconcile_duration",
+            "Time of one look",
+            Unit::Seconds,
+            inner.duration.clone(),
+        );
+        registry.register("decisions", "Decisions by rule and action", inner.decisions.clone());
+        registry.register("api_writes", "Writes to the API server", inner.writes.clone());
+        registry.register("failures", "Actions that failed", inner.failures.clone());
+        registry.register("watch_errors", "Failures of watches", inner.watch_errors.clone());
+        registry.register_with_unit(
+            "watch_last_event_age",
+            "Time since the watch last reported anything",
+            Unit::Seconds,
+            inner.watch_silence.clone(),
+        );
+        registry.register(
+            "stale_events",
+            "Events older than our own writes, left out",
+            inner.stale_events.clone(),
+        );
+        registry.register("databases", "Databases by phase", inner.phases.clone());
+        registry.register(
+            "queue_length",
+            "Databases that wait or are looked at",
+            inner.queue.clone(),
+        );
+        registry.register("leader", "1 on the operator that acts", inner.leader.clone());
+        inner.registry = registry;
+        Self(Arc::new(inner))
+    }
+}
+
+impl Metrics {
+    /// One look at a database took this long.
+    pub fn reconciled(&self, took: Duration) {
+        self.0.reconciles.inc();
+        self.0.duration.observe(took.as_secs_f64());
+    }
+
+    /// A rule decided.
+    pub fn decided(&self, rule: &'static str, action: &'static str) {
+        self.0.decisions.get_or_create(&DecisionLabels { rule, action }).inc();
+    }
+
+    /// A write is being sent.
+    pub fn write(&self, verb: &'static str, kind: &str) {
+        self.0
+            .writes
+            .get_or_create(&WriteLabels {
+                verb,
+                kind: kind.to_owned(),
+            })
+            .inc();
+    }
+
+    /// An action failed.
+    pub fn failed(&self, action: &'static str, fault: impl std::fmt::Debug) {
+        self.0
+            .failures
+            .get_or_create(&FailureLabels {
+                action,
+                fault: format!("{fault:?}"),
+            })
+            .inc();
+    }
+
+    /// A watch failed.
+    pub fn watch_failed(&self, kind: &'static str) {
+        self.0.watch_errors.get_or_create(&KindLabels { kind }).inc();
+    }
+
+    /// This operator acts, or stands by.
+    pub fn set_leader(&self, leader: bool) {
+        self.0.leader.set(leader.into());
+    }
+
+    /// What the caches, the queue and the databases look like now.
+    pub fn set_state(&self, watches: &[(&'static str, Duration, u64)], phases: &[Phase], queue: usize) {
+        for (kind, silence, stale) in watches {
+            let labels = KindLabels { kind };
+            self.0
+                .watch_silence
+                .get_or_create(&labels)
+                .set(i64::try_from(silence.as_secs()).unwrap_or(i64::MAX));
+            self.0
+                .stale_events
+                .get_or_create(&labels)
+                .set(i64::try_from(*stale).unwrap_or(i64::MAX));
+        }
+        for phase in Phase::ALL {
+            let count = phases.iter().filter(|&&other| other == phase).count();
+            let gauge = self
+                .0
+                .phases
+                .get_or_create(&PhaseLabels { phase: phase.as_str() })
+                .clone();
+            gauge.set(i64::try_from(count).unwrap_or(i64::MAX));
+        }
+        self.0.queue.set(i64::try_from(queue).unwrap_or(i64::MAX));
+    }
+
+    /// The text that Prometheus reads.
+    pub fn text(&self) -> String {
+        let mut text = String::new();
+        // Writing to a String cannot fail.
+        let _ = encode(&mut text, &self.0.registry);
+        text
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn shows_what_was_counted() {
+        let metrics = Metrics::default();
+        metrics.write("apply", "Service");
+        metrics.decided("rest", "Wait");
+        metrics.set_state(&[("Pod", Duration::from_secs(7), 2)], &[Phase::Ready, Phase::Ready], 3);
+        let text = metrics.text();
+        for line in [
+            "cdb_operator_api_writes_total{verb=\"apply\",kind=\"Service\"} 1",
+            "cdb_operator_decisions_total{rule=\"rest\",action=\"Wait\"} 1",
+            "cdb_operator_watch_last_event_age_seconds{kind=\"Pod\"} 7",
+            "cdb_operator_databases{phase=\"Ready\"} 2",
+            "cdb_operator_queue_length 3",
+        ] {
+            assert!(text.contains(line), "{line}\n{text}");
+        }
+    }
+}

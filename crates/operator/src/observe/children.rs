@@ -1,0 +1,301 @@
+//! Where each child stands: missing, somebody else's, as it should be, or drifted.
+
+use api::ClusteredDatabase;
+use api::names::{ANNOTATION_APPLIED, LABEL_CLUSTER};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use kube::{Resource, ResourceExt};
+use machine::cluster::{ChildKind, ChildState, Children, Known};
+use serde::Serialize;
+use serde_json::{Value, json};
+
+use crate::cache::{Cache, Key};
+use crate::caches::Caches;
+use crate::desired::{Desired, metadata_only, name};
+use crate::drift::differences;
+use crate::memory::{Compared, Memory};
+
+/// What of a StatefulSet cannot be changed in place.
+const IMMUTABLE: [&str; 4] = [
+    "spec.volumeClaimTemplates",
+    "spec.selector",
+    "spec.serviceName",
+    "spec.podManagementPolicy",
+];
+
+/// An object with a child's name that the watch does not show, since it lacks our label; `None`: there is none after all.
+#[derive(Clone, Debug)]
+pub struct Stray {
+    /// Which child's name it has.
+    pub kind: ChildKind,
+    /// The object.
+    pub object: Option<Value>,
+}
+
+/// Where every child stands.
+pub fn children(caches: &Caches, key: &Key, db: &ClusteredDatabase, memory: &mut Memory, strays: &[Stray]) -> Children {
+    let mut children = Children::default();
+    for kind in ChildKind::ALL {
+        let stray = strays
+            .iter()
+            .find(|stray| stray.kind == kind)
+            .and_then(|stray| stray.object.as_ref());
+        let cached = cached(caches, key, kind);
+        children[kind] = match (cached, stray) {
+            (Some(Some(live)), _) => Known::Known(compare(&live, kind, db, memory)),
+            (Some(None), Some(live)) => Known::Known(compare(live, kind, db, memory)),
+            (Some(None), None) => Known::Known(ChildState::Missing),
+            (None, _) => Known::Unknown,
+        };
+    }
+    children
+}
+
+/// Where one live object stands, without what is remembered.
+pub fn verdict(
+    live: &Value,
+    kind: ChildKind,
+    db: &ClusteredDatabase,
+    desired: &Desired,
+    tolerated: &[String],
+) -> ChildState {
+    let metadata: ObjectMeta = serde_json::from_value(live["metadata"].clone()).unwrap_or_default();
+    if metadata.deletion_timestamp.is_some() {
+        return ChildState::Missing;
+    }
+    let uid = metadata.uid.clone().unwrap_or_default();
+    if let Some(why) = foreign(&metadata, db) {
+        return ChildState::Foreign { why };
+    }
+    if kind == ChildKind::Lease {
+        return ChildState::Current { uid };
+    }
+    let mut found = differences(&desired.content, live);
+    if found == tolerated {
+        found.clear();
+    }
+    let applied = metadata
+        .annotations
+        .as_ref()
+        .and_then(|annotations| annotations.get(ANNOTATION_APPLIED));
+    if found.is_empty() && desired.hash.is_some() && applied != desired.hash.as_ref() {
+        found.push("another content was applied last".to_owned());
+    }
+    match found.first() {
+        None => ChildState::Current { uid },
+        Some(first) => ChildState::Drifted {
+            uid,
+            resource_version: metadata.resource_version.unwrap_or_default(),
+            what: first.clone(),
+            immutable: kind == ChildKind::StatefulSet
+                && found
+                    .iter()
+                    .any(|path| IMMUTABLE.iter().any(|immutable| path.starts_with(immutable))),
+        },
+    }
+}
+
+fn compare(live: &Value, kind: ChildKind, db: &ClusteredDatabase, memory: &mut Memory) -> ChildState {
+    let Some(desired) = memory.desired.as_ref().and_then(|(_, all)| all.get(&kind)) else {
+        return ChildState::Missing;
+    };
+    let version = live["metadata"]["resourceVersion"].as_str().unwrap_or_default();
+    let known = memory.compared.get(&kind);
+    if let Some(compared) = known.filter(|known| known.version == version && known.hash == desired.hash) {
+        return compared.state.clone();
+    }
+    let tolerated = memory.tolerated.get(&kind).map_or(&[][..], Vec::as_slice);
+    let state = verdict(live, kind, db, desired, tolerated);
+    let compared = Compared {
+        version: version.to_owned(),
+        hash: desired.hash.clone(),
+        state: state.clone(),
+    };
+    memory.compared.insert(kind, compared);
+    state
+}
+
+/// Whose the object is, if it is not this database's.
+fn foreign(metadata: &ObjectMeta, db: &ClusteredDatabase) -> Option<String> {
+    let owners = metadata.owner_references.as_deref().unwrap_or_default();
+    if owners.iter().any(|owner| Some(&owner.uid) == db.metadata.uid.as_ref()) {
+        return None;
+    }
+    let controller = owners
+        .iter()
+        .find(|owner| owner.controller == Some(true))
+        .or(owners.first());
+    if let Some(owner) = controller {
+        return Some(format!("owned by {} {}", owner.kind, owner.name));
+    }
+    let labelled = metadata.labels.as_ref().and_then(|labels| labels.get(LABEL_CLUSTER));
+    (labelled != db.metadata.name.as_ref()).then(|| "not made by this operator".to_owned())
+}
+
+fn cached(caches: &Caches, key: &Key, kind: ChildKind) -> Option<Option<Value>> {
+    match kind {
+        ChildKind::ServiceAccount => value(&caches.service_accounts, key, kind),
+        ChildKind::Role => value(&caches.roles, key, kind),
+        ChildKind::RoleBinding => value(&caches.role_bindings, key, kind),
+        ChildKind::CaSecret | ChildKind::TlsSecret | ChildKind::AppSecret => value(&caches.secrets, key, kind),
+        ChildKind::HeadlessService | ChildKind::RwService | ChildKind::RoService | ChildKind::RService => {
+            value(&caches.services, key, kind)
+        }
+        ChildKind::EndpointSlice => value(&caches.endpoint_slices, key, kind),
+        ChildKind::Lease => value(&caches.leases, key, kind),
+        ChildKind::PodDisruptionBudget => value(&caches.budgets, key, kind),
+        ChildKind::StatefulSet => value(&caches.stateful_sets, key, kind),
+    }
+}
+
+fn value<K: Resource + ResourceExt + Clone + Serialize>(
+    cache: &Cache<K>,
+    key: &Key,
+    kind: ChildKind,
+) -> Option<Option<Value>> {
+    let object = cache.get(key, &name(&key.name, kind))?;
+    Some(object.map(|object| {
+        if metadata_only(kind) {
+            // Nothing else is compared, and a Lease can be large.
+            json!({"metadata": object.meta()})
+        } else {
+            serde_json::to_value(&*object).unwrap_or_default()
+        }
+    }))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::builders::Subject;
+    use crate::builders::fixture::smallest;
+    use crate::config::Config;
+    use crate::desired::{all, applied};
+
+    fn live(kind: ChildKind) -> (Value, Desired) {
+        let (db, config) = (smallest(), Config::default());
+        let desired = all(&Subject::new(&db, &config).unwrap()).remove(&kind).unwrap();
+        let mut live = applied(&desired, kind, Some(3));
+        live["metadata"]["uid"] = json!("u");
+        live["metadata"]["resourceVersion"] = json!("7");
+        (live, desired)
+    }
+
+    fn state(live: &Value, kind: ChildKind, desired: &Desired) -> ChildState {
+        verdict(live, kind, &smallest(), desired, &[])
+    }
+
+    #[test]
+    fn what_was_applied_is_current() {
+        for kind in ChildKind::ALL {
+            let (live, desired) = live(kind);
+            assert_eq!(
+                state(&live, kind, &desired),
+                ChildState::Current { uid: "u".to_owned() },
+                "{kind:?}"
+            );
+        }
+    }
+
+    #[test]
+    fn every_edit_is_seen_and_named() {
+        let drifted = |kind, pointer: &str, value: Value| {
+            let (mut live, desired) = live(kind);
+            let (parent, key) = pointer.rsplit_once('/').unwrap();
+            live.pointer_mut(parent).unwrap()[key] = value;
+            match state(&live, kind, &desired) {
+                ChildState::Drifted { what, immutable, .. } => (what, immutable),
+                other => panic!("{other:?}"),
+            }
+        };
+        assert_eq!(
+            drifted(ChildKind::RwService, "/spec/selector", json!({"app": "x"})),
+            ("spec.selector is {\"app\":\"x\"}".to_owned(), false)
+        );
+        assert_eq!(
+            drifted(
+                ChildKind::StatefulSet,
+                "/spec/updateStrategy/type",
+                json!("RollingUpdate")
+            )
+            .0,
+            "spec.updateStrategy.type is \"RollingUpdate\""
+        );
+        let size = "/spec/volumeClaimTemplates/0/spec/resources/requests/storage";
+        assert!(
+            drifted(ChildKind::StatefulSet, size, json!("2Gi")).1,
+            "claim templates cannot be changed in place"
+        );
+        assert_eq!(
+            drifted(
+                ChildKind::Role,
+                "/metadata/annotations",
+                json!({"clustereddatabase.io/applied-hash": "other"})
+            )
+            .0,
+            "another content was applied last"
+        );
+        assert_eq!(
+            drifted(ChildKind::AppSecret, "/metadata/labels", json!({}))
+                .0
+                .split(' ')
+                .next(),
+            Some("metadata.labels.app.kubernetes.io/instance")
+        );
+    }
+
+    #[test]
+    fn the_number_of_members_is_no_drift() {
+        let (mut live, desired) = live(ChildKind::StatefulSet);
+        live["spec"]["replicas"] = json!(9);
+        assert_eq!(
+            state(&live, ChildKind::StatefulSet, &desired),
+            ChildState::Current { uid: "u".to_owned() }
+        );
+    }
+
+    #[test]
+    fn somebody_elses_objects_are_named_as_such() {
+        let (mut live, desired) = live(ChildKind::RwService);
+        live["metadata"]["ownerReferences"] =
+            json!([{"apiVersion": "apps/v1", "kind": "Deployment", "name": "web", "uid": "x", "controller": true}]);
+        assert_eq!(
+            state(&live, ChildKind::RwService, &desired),
+            ChildState::Foreign {
+                why: "owned by Deployment web".to_owned()
+            }
+        );
+        live["metadata"]["ownerReferences"] = json!([]);
+        assert!(
+            matches!(state(&live, ChildKind::RwService, &desired), ChildState::Drifted { .. }),
+            "our label, no owner"
+        );
+        live["metadata"]["labels"] = json!({});
+        assert!(matches!(
+            state(&live, ChildKind::RwService, &desired),
+            ChildState::Foreign { .. }
+        ));
+        live["metadata"]["deletionTimestamp"] = json!("2027-01-01T00:00:00Z");
+        assert_eq!(state(&live, ChildKind::RwService, &desired), ChildState::Missing);
+    }
+
+    #[test]
+    fn what_applying_did_not_change_is_tolerated_until_it_changes_again() {
+        let (mut live, desired) = live(ChildKind::StatefulSet);
+        live["spec"]["template"]["spec"]["containers"]
+            .as_array_mut()
+            .unwrap()
+            .push(json!({"name": "sidecar"}));
+        let found = differences(&desired.content, &live);
+        assert_eq!(found, ["spec.template.spec.containers has 1 more"]);
+        let db = smallest();
+        assert!(matches!(
+            verdict(&live, ChildKind::StatefulSet, &db, &desired, &found),
+            ChildState::Current { .. }
+        ));
+        live["spec"]["template"]["spec"]["serviceAccountName"] = json!("other");
+        assert!(matches!(
+            verdict(&live, ChildKind::StatefulSet, &db, &desired, &found),
+            ChildState::Drifted { .. }
+        ));
+    }
+}

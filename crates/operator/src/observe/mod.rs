@@ -1,0 +1,80 @@
+//! From what the caches hold to what a decision looks at.
+
+mod children;
+mod claims;
+mod pods;
+
+use api::ClusteredDatabase;
+use chrono::{DateTime, Utc};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use machine::cluster::{ChildKind, Known, Observed, SetFacts};
+use machine::protocol::LeaseRecord;
+
+pub use children::{Stray, children, verdict};
+
+use crate::cache::Key;
+use crate::caches::Caches;
+use crate::memory::Memory;
+
+/// Everything about one database that the caches show. `strays` are objects that had to be read from the API server.
+pub fn observe(
+    caches: &Caches,
+    key: &Key,
+    db: &ClusteredDatabase,
+    memory: &mut Memory,
+    strays: &[Stray],
+    now: DateTime<Utc>,
+) -> Observed {
+    Observed {
+        children: children(caches, key, db, memory, strays),
+        stateful_set: stateful_set(caches, key),
+        pods: known(pods::pods(caches, key, memory, now)),
+        claims: known(claims::claims(caches, key)),
+        lease: lease(caches, key),
+        storage_class: known(claims::storage_class(caches, db)),
+        namespace_terminating: false,
+        faults: memory.faults.values().cloned().collect(),
+    }
+}
+
+/// A Kubernetes time as ours: the only place where the two meet. The epoch if it is out of range, which no server gives.
+pub fn time(time: &Time) -> DateTime<Utc> {
+    DateTime::from_timestamp_millis(time.0.as_millisecond()).unwrap_or_default()
+}
+
+fn known<T>(value: Option<T>) -> Known<T> {
+    value.map_or(Known::Unknown, Known::Known)
+}
+
+fn stateful_set(caches: &Caches, key: &Key) -> Option<SetFacts> {
+    let set = caches
+        .stateful_sets
+        .get(key, &crate::desired::name(&key.name, ChildKind::StatefulSet))??;
+    if set.metadata.deletion_timestamp.is_some() {
+        return None;
+    }
+    let replicas = set.spec.as_ref().and_then(|spec| spec.replicas).unwrap_or(0);
+    Some(SetFacts {
+        uid: set.metadata.uid.clone()?,
+        resource_version: set.metadata.resource_version.clone()?,
+        replicas: u32::try_from(replicas).unwrap_or(0),
+    })
+}
+
+/// The Lease's content. A Lease that cannot be understood is like one that cannot be read.
+fn lease(caches: &Caches, key: &Key) -> Known<Option<LeaseRecord>> {
+    match caches
+        .leases
+        .get(key, &crate::desired::name(&key.name, ChildKind::Lease))
+    {
+        None => Known::Unknown,
+        Some(None) => Known::Known(None),
+        Some(Some(lease)) => match machine::lease_object::read(&lease) {
+            Ok(record) => Known::Known(Some(record)),
+            Err(error) => {
+                tracing::warn!(database = %key, %error, "cannot read the Lease");
+                Known::Unknown
+            }
+        },
+    }
+}

@@ -1,0 +1,223 @@
+//! The members' pods.
+
+use std::collections::BTreeSet;
+
+use api::names::{ANNOTATION_REVISION, CONTAINER, LABEL_ROLE, Names, TERMINATION_BOOTSTRAP};
+use chrono::{DateTime, Utc};
+use k8s_openapi::api::core::v1::{ContainerStatus, Pod as KubePod, PodStatus};
+use kube::ResourceExt;
+use machine::cluster::{ImageError, Pod};
+
+use super::time;
+use crate::cache::Key;
+use crate::caches::Caches;
+use crate::memory::Memory;
+
+/// The kubelet's reasons for a container that cannot start because of its image.
+const IMAGE_REASONS: [&str; 6] = [
+    "ErrImagePull",
+    "ImagePullBackOff",
+    "ErrImageNeverPull",
+    "InvalidImageName",
+    "RunContainerError",
+    "CreateContainerError",
+];
+
+/// The database's pods, in order of ordinal.
+pub fn pods(caches: &Caches, key: &Key, memory: &mut Memory, now: DateTime<Utc>) -> Option<Vec<Pod>> {
+    let names = Names::new(&key.name);
+    let mut pods: Vec<_> = caches
+        .pods
+        .list(key)?
+        .iter()
+        .filter_map(|pod| self::pod(&names, pod, memory, now))
+        .collect();
+    pods.sort_by_key(|pod| pod.ordinal);
+    let present: BTreeSet<_> = pods
+        .iter()
+        .filter(|pod| pod.image_error.is_some())
+        .map(|pod| &pod.uid)
+        .collect();
+    memory.image_faults.retain(|(uid, _), _| present.contains(uid));
+    Some(pods)
+}
+
+fn pod(names: &Names, pod: &KubePod, memory: &mut Memory, now: DateTime<Utc>) -> Option<Pod> {
+    let name = pod.metadata.name.clone()?;
+    let uid = pod.uid()?;
+    let empty = PodStatus::default();
+    let status = pod.status.as_ref().unwrap_or(&empty);
+    let condition = |kind: &str| {
+        status
+            .conditions
+            .iter()
+            .flatten()
+            .find(|condition| condition.type_ == kind)
+    };
+    let unschedulable = condition("PodScheduled")
+        .filter(|condition| condition.status == "False" && condition.reason.as_deref() == Some("Unschedulable"))
+        .map(|condition| condition.message.clone().unwrap_or_else(|| "no node fits".to_owned()));
+    Some(Pod {
+        ordinal: names.ordinal(&name)?,
+        resource_version: pod.resource_version()?,
+        created: pod.metadata.creation_timestamp.as_ref().map_or(now, time),
+        node: pod.spec.as_ref().and_then(|spec| spec.node_name.clone()),
+        unschedulable,
+        ready: condition("Ready").is_some_and(|condition| condition.status == "True"),
+        terminating: pod.metadata.deletion_timestamp.is_some(),
+        revision: pod.annotations().get(ANNOTATION_REVISION).cloned(),
+        role: pod.labels().get(LABEL_ROLE).cloned(),
+        image_error: image_error(status, &uid, memory, now),
+        bootstrap_error: bootstrap_error(status),
+        name,
+        uid,
+    })
+}
+
+fn image_error(status: &PodStatus, uid: &str, memory: &mut Memory, now: DateTime<Utc>) -> Option<ImageError> {
+    let containers = status
+        .init_container_statuses
+        .iter()
+        .chain(&status.container_statuses)
+        .flatten();
+    let (container, waiting, reason) = containers.into_iter().find_map(|container| {
+        let waiting = container.state.as_ref()?.waiting.as_ref()?;
+        let reason = waiting
+            .reason
+            .clone()
+            .filter(|reason| IMAGE_REASONS.contains(&reason.as_str()))?;
+        Some((container, waiting, reason))
+    })?;
+    let since = *memory
+        .image_faults
+        .entry((uid.to_owned(), container.image.clone()))
+        .or_insert(now);
+    Some(ImageError {
+        reason,
+        image: container.image.clone(),
+        message: waiting.message.clone().unwrap_or_default(),
+        since,
+    })
+}
+
+fn bootstrap_error(status: &PodStatus) -> Option<String> {
+    let postgres: &ContainerStatus = status
+        .container_statuses
+        .iter()
+        .flatten()
+        .find(|container| container.name == CONTAINER)?;
+    let states = [postgres.state.as_ref(), postgres.last_state.as_ref()];
+    let messages = states
+        .into_iter()
+        .flatten()
+        .filter_map(|state| state.terminated.as_ref()?.message.as_deref());
+    // Only a container that is not running: one that runs has got over it.
+    let running = postgres.state.as_ref().is_some_and(|state| state.running.is_some());
+    messages
+        .filter_map(|message| message.strip_prefix(TERMINATION_BOOTSTRAP))
+        .map(str::to_owned)
+        .find(|_| !running)
+}
+
+#[cfg(test)]
+mod tests {
+    use kube::runtime::watcher::Event;
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    fn observed(status: Value, memory: &mut Memory, now: DateTime<Utc>) -> Pod {
+        let caches = Caches::default();
+        let pod = json!({
+            "metadata": {"name": "db-1", "namespace": "ns", "uid": "u", "resourceVersion": "5",
+                "creationTimestamp": "2027-01-01T00:00:00Z",
+                "labels": {"clustereddatabase.io/cluster": "db", "clustereddatabase.io/role": "replica"},
+                "annotations": {"clustereddatabase.io/revision": "r"}},
+            "spec": {"nodeName": "n1", "containers": []},
+            "status": status,
+        });
+        caches.pods.observe(Event::Init);
+        caches
+            .pods
+            .observe(Event::InitApply(serde_json::from_value(pod).unwrap()));
+        caches.pods.observe(Event::InitDone);
+        let key = Key {
+            namespace: "ns".to_owned(),
+            name: "db".to_owned(),
+        };
+        pods(&caches, &key, memory, now).unwrap().remove(0)
+    }
+
+    fn at(text: &str) -> DateTime<Utc> {
+        text.parse().unwrap()
+    }
+
+    #[test]
+    fn a_ready_pod() {
+        let now = at("2027-01-01T00:01:00Z");
+        let pod = observed(
+            json!({"conditions": [{"type": "Ready", "status": "True"}]}),
+            &mut Memory::default(),
+            now,
+        );
+        assert!(pod.ready && !pod.terminating);
+        assert_eq!(
+            (pod.ordinal, pod.node.as_deref(), pod.role.as_deref()),
+            (1, Some("n1"), Some("replica"))
+        );
+        assert_eq!(
+            (pod.revision.as_deref(), pod.created),
+            (Some("r"), at("2027-01-01T00:00:00Z"))
+        );
+    }
+
+    #[test]
+    fn an_image_fault_counts_from_when_it_was_first_seen() {
+        let waiting = json!({"containerStatuses": [{
+            "name": "postgres", "image": "nowhere/pg:1", "imageID": "", "ready": false, "restartCount": 0,
+            "state": {"waiting": {"reason": "ImagePullBackOff", "message": "no such image"}},
+        }]});
+        let mut memory = Memory::default();
+        let (first, later) = (at("2027-01-01T00:01:00Z"), at("2027-01-01T00:02:00Z"));
+        assert_eq!(
+            observed(waiting.clone(), &mut memory, first).image_error.unwrap().since,
+            first
+        );
+        let again = observed(waiting.clone(), &mut memory, later).image_error.unwrap();
+        assert_eq!(
+            (again.since, again.image.as_str(), again.message.as_str()),
+            (first, "nowhere/pg:1", "no such image")
+        );
+        assert_eq!(observed(json!({}), &mut memory, later).image_error, None);
+        assert_eq!(
+            observed(waiting, &mut memory, later).image_error.unwrap().since,
+            later,
+            "it had gone away"
+        );
+    }
+
+    #[test]
+    fn a_failed_bootstrap_is_what_the_agent_said_of_it() {
+        let status = |state: Value, last: Value| {
+            json!({"containerStatuses": [{"name": "postgres", "image": "i", "imageID": "", "ready": false,
+                                          "restartCount": 1, "state": state, "lastState": last}]})
+        };
+        let ended = |message: &str| json!({"terminated": {"exitCode": 1, "message": message}});
+        let now = at("2027-01-01T00:01:00Z");
+        let failed = format!("{TERMINATION_BOOTSTRAP}syntax error");
+        let waiting = json!({"waiting": {"reason": "CrashLoopBackOff"}});
+        let of = |state: Value, last: Value| observed(status(state, last), &mut Memory::default(), now).bootstrap_error;
+        assert_eq!(of(waiting.clone(), ended(&failed)).as_deref(), Some("syntax error"));
+        assert_eq!(of(waiting, ended("killed")), None);
+        assert_eq!(of(json!({"running": {}}), ended(&failed)), None);
+        assert_eq!(of(ended(&failed), json!({})).as_deref(), Some("syntax error"));
+    }
+
+    #[test]
+    fn what_the_scheduler_says() {
+        let status = json!({"conditions": [
+            {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": "0/3 nodes"}]});
+        let pod = observed(status, &mut Memory::default(), at("2027-01-01T00:01:00Z"));
+        assert_eq!(pod.unschedulable.as_deref(), Some("0/3 nodes"));
+    }
+}

@@ -1,0 +1,280 @@
+//! Requests to the API server: each with a time limit and counted, none repeated behind our back.
+
+use std::fmt::Debug;
+use std::future::Future;
+use std::time::Duration;
+
+use k8s_openapi::NamespaceResourceScope;
+use kube::api::{DeleteParams, Patch, PatchParams, PostParams, Preconditions, PropagationPolicy};
+use kube::{Api, Client, Resource};
+use machine::cluster::{Exact, FaultKind};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use serde_json::{Value, json};
+
+use crate::builders::MANAGER;
+use crate::metrics::Metrics;
+
+/// How long one request may take. The API server ends its own after a minute; a database must not wait that long
+/// behind one that hangs.
+const TIMEOUT: Duration = Duration::from_secs(10);
+/// An object can have no such version (etcd starts behind it), so an apply with it makes, and never changes.
+const NO_VERSION: &str = "1";
+
+/// The API server, as the executor uses it.
+#[derive(Clone)]
+pub struct Requests {
+    client: Client,
+    metrics: Metrics,
+}
+
+/// A request that failed.
+#[derive(Debug, thiserror::Error)]
+pub enum Refused {
+    /// There is no such object.
+    #[error("not found: {0}")]
+    NotFound(String),
+    /// The API server refused it.
+    #[error("{message}")]
+    Refused {
+        /// The kind of refusal.
+        kind: FaultKind,
+        /// The API server's words.
+        message: String,
+    },
+    /// No answer in time. It may have been carried out all the same.
+    #[error("no answer in {} s", TIMEOUT.as_secs())]
+    Timeout,
+    /// No connection, or an answer that cannot be understood.
+    #[error("{0}")]
+    Transport(String),
+}
+
+impl Refused {
+    /// What a decision sees of it.
+    pub fn kind(&self) -> FaultKind {
+        match self {
+            // What we wanted to change is gone: it has changed meanwhile.
+            Refused::NotFound(_) => FaultKind::Conflict,
+            Refused::Refused { kind, .. } => *kind,
+            Refused::Timeout | Refused::Transport(_) => FaultKind::Transient,
+        }
+    }
+}
+
+/// What became of an object that was deleted.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Deleted<K> {
+    /// It is gone.
+    Gone,
+    /// It goes in its own time; this is what it is now.
+    Going(Box<K>),
+}
+
+/// An object that can be written in a namespace.
+pub trait Writable:
+    Resource<DynamicType = (), Scope = NamespaceResourceScope> + Clone + Debug + DeserializeOwned + Serialize
+{
+}
+
+impl<K> Writable for K where
+    K: Resource<DynamicType = (), Scope = NamespaceResourceScope> + Clone + Debug + DeserializeOwned + Serialize
+{
+}
+
+impl Requests {
+    /// Requests through this client. Its retries must be off.
+    pub fn new(client: Client, metrics: Metrics) -> Self {
+        Self { client, metrics }
+    }
+
+    /// Reads one object.
+    pub async fn get<K: Writable>(&self, namespace: &str, name: &str) -> Result<Option<K>, Refused> {
+        match self.limited(self.api::<K>(namespace).get(name)).await {
+            Ok(object) => Ok(Some(object)),
+            Err(Refused::NotFound(_)) => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Makes an object that is never applied later.
+    pub async fn create<K: Writable>(&self, namespace: &str, object: &K) -> Result<K, Refused> {
+        self.metrics.write("create", &K::kind(&()));
+        let params = PostParams {
+            dry_run: false,
+            field_manager: Some(MANAGER.to_owned()),
+        };
+        self.limited(self.api(namespace).create(&params, object)).await
+    }
+
+    /// Makes an object by server-side apply; a conflict if there is one of that name already.
+    pub async fn apply_new<K: Writable>(&self, namespace: &str, name: &str, content: Value) -> Result<K, Refused> {
+        self.apply(namespace, name, content, json!({"resourceVersion": NO_VERSION}))
+            .await
+    }
+
+    /// Changes this very object by server-side apply.
+    pub async fn apply_to<K: Writable>(&self, namespace: &str, exact: &Exact, content: Value) -> Result<K, Refused> {
+        self.apply(namespace, exact.name(), content, precondition(exact)).await
+    }
+
+    /// Changes this very object by merge patch.
+    pub async fn merge<K: Writable>(&self, namespace: &str, exact: &Exact, change: Value) -> Result<K, Refused> {
+        self.metrics.write("patch", &K::kind(&()));
+        let patch = Patch::Merge(with_metadata(change, precondition(exact)));
+        let params = PatchParams {
+            field_manager: Some(MANAGER.to_owned()),
+            ..PatchParams::default()
+        };
+        self.limited(self.api(namespace).patch(exact.name(), &params, &patch))
+            .await
+    }
+
+    /// Replaces the status, if the object is still at the version that `object` has.
+    pub async fn replace_status<K: Writable>(&self, namespace: &str, name: &str, object: &K) -> Result<K, Refused> {
+        self.metrics.write("update-status", &K::kind(&()));
+        let params = PostParams {
+            dry_run: false,
+            field_manager: Some(MANAGER.to_owned()),
+        };
+        self.limited(self.api(namespace).replace_status(name, &params, object))
+            .await
+    }
+
+    /// Deletes this very object; it is no error if it is gone already.
+    pub async fn delete<K: Writable>(
+        &self,
+        namespace: &str,
+        exact: &Exact,
+        propagation: PropagationPolicy,
+    ) -> Result<Deleted<K>, Refused> {
+        self.metrics.write("delete", &K::kind(&()));
+        let params = DeleteParams {
+            propagation_policy: Some(propagation),
+            preconditions: Some(Preconditions {
+                uid: Some(exact.uid().to_owned()),
+                resource_version: Some(exact.resource_version().to_owned()),
+            }),
+            ..DeleteParams::default()
+        };
+        let api: Api<K> = self.api(namespace);
+        match self.limited(api.delete(exact.name(), &params)).await {
+            Ok(answer) => Ok(answer.either(|object| Deleted::Going(Box::new(object)), |_| Deleted::Gone)),
+            Err(Refused::NotFound(_)) => Ok(Deleted::Gone),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// The client, for what is not in a namespace.
+    pub fn client(&self) -> &Client {
+        &self.client
+    }
+
+    /// Runs a request with the time limit.
+    pub async fn limited<T>(&self, request: impl Future<Output = kube::Result<T>>) -> Result<T, Refused> {
+        match tokio::time::timeout(TIMEOUT, request).await {
+            Ok(answer) => answer.map_err(classify),
+            Err(_) => Err(Refused::Timeout),
+        }
+    }
+
+    async fn apply<K: Writable>(
+        &self,
+        namespace: &str,
+        name: &str,
+        content: Value,
+        metadata: Value,
+    ) -> Result<K, Refused> {
+        self.metrics.write("apply", &K::kind(&()));
+        let patch = Patch::Apply(with_metadata(content, metadata));
+        // Force: what a builder names is ours, whoever wrote it last.
+        self.limited(
+            self.api(namespace)
+                .patch(name, &PatchParams::apply(MANAGER).force(), &patch),
+        )
+        .await
+    }
+
+    fn api<K: Writable>(&self, namespace: &str) -> Api<K> {
+        Api::namespaced(self.client.clone(), namespace)
+    }
+}
+
+fn precondition(exact: &Exact) -> Value {
+    json!({"uid": exact.uid(), "resourceVersion": exact.resource_version()})
+}
+
+fn with_metadata(mut content: Value, more: Value) -> Value {
+    if let (Some(metadata), Value::Object(more)) = (content["metadata"].as_object_mut(), more.clone()) {
+        metadata.extend(more);
+    } else {
+        content["metadata"] = more;
+    }
+    content
+}
+
+fn classify(error: kube::Error) -> Refused {
+    let kube::Error::Api(status) = error else {
+        return Refused::Transport(with_sources(&error));
+    };
+    let message = status.message.clone();
+    let kind = match status.code {
+        404 => return Refused::NotFound(message),
+        403 if message.contains("exceeded quota") => FaultKind::Quota,
+        401 | 403 => FaultKind::Forbidden,
+        400 | 422 => FaultKind::Invalid,
+        409 => FaultKind::Conflict,
+        _ => FaultKind::Transient,
+    };
+    Refused::Refused { kind, message }
+}
+
+fn with_sources(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut source = error.source();
+    while let Some(error) = source {
+        let words = error.to_string();
+        if !text.contains(&words) {
+            text = format!("{text}: {words}");
+        }
+        source = error.source();
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use kube::core::Status;
+
+    use super::*;
+
+    fn kind_of(code: u16, message: &str) -> FaultKind {
+        let status = Status {
+            code,
+            message: message.to_owned(),
+            ..Status::default()
+        };
+        classify(kube::Error::Api(Box::new(status))).kind()
+    }
+
+    #[test]
+    fn refusals_are_told_apart() {
+        assert_eq!(
+            kind_of(403, "pods \"a\" is forbidden: exceeded quota: q"),
+            FaultKind::Quota
+        );
+        assert_eq!(kind_of(403, "forbidden"), FaultKind::Forbidden);
+        assert_eq!(kind_of(422, "spec: Invalid value"), FaultKind::Invalid);
+        assert_eq!(kind_of(409, "the object has been modified"), FaultKind::Conflict);
+        assert_eq!(kind_of(404, "not found"), FaultKind::Conflict);
+        assert_eq!(kind_of(429, "too many requests"), FaultKind::Transient);
+        assert_eq!(kind_of(504, "timeout"), FaultKind::Transient);
+    }
+
+    #[test]
+    fn preconditions_do_not_displace_metadata() {
+        let content = with_metadata(json!({"metadata": {"name": "a"}}), json!({"uid": "u"}));
+        assert_eq!(content, json!({"metadata": {"name": "a", "uid": "u"}}));
+        assert_eq!(with_metadata(json!({}), json!({"uid": "u"}))["metadata"]["uid"], "u");
+    }
+}

@@ -1,0 +1,233 @@
+//! The operator's parts, put together.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use kube::runtime::watcher;
+use kube::{Client, Config as ClientConfig};
+use tokio::net::TcpListener;
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::watch;
+use tokio::task::JoinSet;
+use tokio::time::Instant;
+
+use crate::cache::Key;
+use crate::caches::{Caches, Report};
+use crate::config::{Arguments, Config};
+use crate::execute::Executor;
+use crate::http::{Pages, serve};
+use crate::leader;
+use crate::metrics::Metrics;
+use crate::queue::Queue;
+use crate::requests::Requests;
+
+/// How many databases are looked at at once: enough that one slow request holds up nobody, and few enough that a restart
+/// with a thousand databases does not flood the API server.
+const WORKERS: usize = 8;
+/// How long a look that is under way may go on after the signal to end; the pod's grace period is 30 s.
+const DRAIN: Duration = Duration::from_secs(20);
+
+/// Runs the operator until it is told to end, or until it has lost the lead (an error).
+pub async fn run(arguments: Arguments) -> Result<()> {
+    let config = Config::new(&arguments, std::env::vars());
+    let client = client().await?;
+    let metrics = Metrics::default();
+    let caches = Arc::new(Caches::default());
+    let queue = Arc::new(Queue::default());
+    tracing::info!(
+        version = env!("CARGO_PKG_VERSION"),
+        namespace = arguments.namespace.as_deref().unwrap_or("(all)"),
+        image = config.agent_image,
+        "operator starts"
+    );
+
+    let listener = TcpListener::bind(arguments.listen)
+        .await
+        .with_context(|| format!("listen on {}", arguments.listen))?;
+    let pages = Pages {
+        metrics: metrics.clone(),
+        caches: Arc::clone(&caches),
+        queue: Arc::clone(&queue),
+    };
+    let mut pages = tokio::spawn(serve(listener, pages));
+
+    let reporter = Arc::new(Reporter {
+        queue: Arc::clone(&queue),
+        caches: Arc::clone(&caches),
+        metrics: metrics.clone(),
+    });
+    let mut watches = caches.watch(&client, arguments.namespace.as_deref(), &reporter);
+
+    let requests = Requests::new(client, metrics.clone());
+    let executor = Executor::new(
+        requests,
+        Arc::clone(&caches),
+        config,
+        metrics.clone(),
+        arguments.identity.clone(),
+    );
+    let mut election = Election::start(&arguments);
+    let mut workers = Workers {
+        executor: Arc::new(executor),
+        queue: Arc::clone(&queue),
+        tasks: JoinSet::new(),
+    };
+    let ended = async {
+        election.won().await?;
+        metrics.set_leader(true);
+        tracing::info!(identity = arguments.identity, "leads");
+        workers.start();
+        election.lost().await
+    };
+    tokio::select! {
+        lost = ended => lost.context("stop acting")?,
+        stopped = terminated() => stopped?,
+        page = &mut pages => page.context("serve metrics and probes")?.context("serve metrics and probes")?,
+        watch = watches.join_next() => anyhow::bail!("a watch ended: {watch:?}"),
+    }
+    tracing::info!("ends: lets what is under way finish");
+    workers.drain().await;
+    election.stop().await
+}
+
+/// A client whose requests are sent once: it is for us to decide whether a write is repeated.
+async fn client() -> Result<Client> {
+    let mut config = ClientConfig::infer().await.context("find the API server")?;
+    config.default_retry = false;
+    Client::try_from(config).context("make a client for the API server")
+}
+
+async fn terminated() -> Result<()> {
+    let mut terminate = signal(SignalKind::terminate()).context("listen for SIGTERM")?;
+    let mut interrupt = signal(SignalKind::interrupt()).context("listen for SIGINT")?;
+    tokio::select! { _ = terminate.recv() => {}, _ = interrupt.recv() => {} }
+    Ok(())
+}
+
+/// Puts into the queue what the watches report.
+struct Reporter {
+    queue: Arc<Queue>,
+    caches: Arc<Caches>,
+    metrics: Metrics,
+}
+
+impl Report for Reporter {
+    fn touched(&self, key: Key) {
+        let now = Instant::now();
+        if key == Key::all() {
+            self.caches
+                .databases
+                .keys()
+                .into_iter()
+                .for_each(|key| self.queue.add(key, now));
+        } else {
+            self.queue.add(key, now);
+        }
+    }
+
+    fn failed(&self, kind: &'static str, error: &watcher::Error) {
+        self.metrics.watch_failed(kind);
+        tracing::warn!(kind, error = format!("{error:#}"), "a watch failed; it is tried again");
+    }
+}
+
+struct Workers {
+    executor: Arc<Executor>,
+    queue: Arc<Queue>,
+    tasks: JoinSet<()>,
+}
+
+impl Workers {
+    fn start(&mut self) {
+        for _ in 0..WORKERS {
+            let (executor, queue) = (Arc::clone(&self.executor), Arc::clone(&self.queue));
+            self.tasks.spawn(async move {
+                while let Some(key) = queue.next().await {
+                    if let Some(wait) = executor.look(&key).await {
+                        queue.add(key.clone(), Instant::now() + wait);
+                    }
+                    queue.done(&key);
+                }
+            });
+        }
+    }
+
+    async fn drain(&mut self) {
+        self.queue.close();
+        let all = async { while self.tasks.join_next().await.is_some() {} };
+        if tokio::time::timeout(DRAIN, all).await.is_err() {
+            tracing::warn!("what is under way is cut off after {} s", DRAIN.as_secs());
+        }
+    }
+}
+
+/// The election, on a thread of its own: work must not hold up a renewal.
+struct Election {
+    leading: watch::Receiver<bool>,
+    stop: watch::Sender<bool>,
+    thread: Option<std::thread::JoinHandle<Result<()>>>,
+}
+
+impl Election {
+    fn start(arguments: &Arguments) -> Self {
+        let (lead, leading) = watch::channel(arguments.no_leader_election);
+        let (stop, stopped) = watch::channel(false);
+        // Fresh for every process: the machine takes a holder of its own name for a former write of its own.
+        let identity = format!("{}_{}_{}", arguments.identity, std::process::id(), leader::now().0);
+        let namespace = arguments.leader_namespace.clone();
+        let elect = !arguments.no_leader_election;
+        let thread = std::thread::spawn(move || {
+            let runtime = tokio::runtime::Builder::new_current_thread()
+                .enable_all()
+                .build()
+                .context("start the election's runtime")?;
+            runtime.block_on(async {
+                let mut stopped = stopped;
+                if elect {
+                    let client = client().await?;
+                    return leader::run(client, &namespace, &identity, &lead, stopped).await;
+                }
+                // A dropped sender means that the process ends.
+                let _ = stopped.wait_for(|stop| *stop).await;
+                drop(lead);
+                Ok(())
+            })
+        });
+        Self {
+            leading,
+            stop,
+            thread: Some(thread),
+        }
+    }
+
+    async fn won(&mut self) -> Result<()> {
+        if self.leading.wait_for(|leading| *leading).await.is_err() {
+            return self.result().await;
+        }
+        Ok(())
+    }
+
+    /// Returns an error when the lead is lost.
+    async fn lost(&mut self) -> Result<()> {
+        let _ = self.leading.wait_for(|leading| !*leading).await;
+        self.result().await?;
+        anyhow::bail!("the election ended")
+    }
+
+    async fn stop(mut self) -> Result<()> {
+        // Nobody listens if the election has ended already.
+        let _ = self.stop.send(true);
+        self.result().await
+    }
+
+    async fn result(&mut self) -> Result<()> {
+        let Some(thread) = self.thread.take() else {
+            return Ok(());
+        };
+        let joined = tokio::task::spawn_blocking(move || thread.join())
+            .await
+            .context("wait for the election")?;
+        joined.map_err(|_| anyhow::anyhow!("the election panicked"))?
+    }
+}
