@@ -264,7 +264,7 @@ fn tell(message: &str) {
     let mut writable = [PollFd::new(&stderr, PollFlags::OUT)];
     let now = Timespec { tv_sec: 0, tv_nsec: 0 };
     if matches!(poll(&mut writable, Some(&now)), Ok(1..)) {
-        let line = format!("{{\"level\":\"ERROR\",\"target\":\"dead-man\",\"fields\":{{\"message\":\"{message}\"}}}}\n");
+        let line = format!("{{\"level\":\"ERROR\",\"message\":\"{message}\",\"target\":\"dead-man\"}}\n");
         let _ = stderr.lock().write_all(line.as_bytes());
     }
 }

@@ -1,7 +1,9 @@
 //! Copying the primary.
 
-use super::{Files, PostgresError, Primary, Tools};
-use crate::volume::Volume;
+use std::time::{Duration, Instant};
+
+use super::{Files, PostgresError, Primary, Tools, conninfo};
+use crate::volume::{Volume, VolumeError};
 
 /// What is copied, and how it is reached.
 #[derive(Clone, Debug)]
@@ -10,11 +12,41 @@ pub struct CloneSource {
     pub primary: Primary,
     /// Certificate, key and authority.
     pub files: Files,
+    /// System identifier that the copy must have.
+    pub system_id: String,
 }
 
-/// Copies the primary with `pg_basebackup` over TLS and through the member's slot into the staging directory, and renames the copy into
-/// place. Takes as long as it takes; dropping the future kills it and leaves [`crate::volume::DataState::Unfinished`].
-/// Fails if there is a complete PGDATA.
-pub async fn clone(_tools: &Tools, _volume: &Volume, _source: &CloneSource) -> Result<(), PostgresError> {
-    todo!()
+/// A copy takes as long as it takes: a stuck one ends by its connection's own limits.
+const NO_LIMIT: Duration = Duration::from_secs(366 * 24 * 3_600);
+/// How often progress is logged.
+const PROGRESS: Duration = Duration::from_secs(10);
+
+/// Copies the primary with `pg_basebackup` over TLS and through the member's slot into the staging directory, and renames
+/// the copy into place. Dropping the future kills the tool and leaves [`crate::volume::DataState::Unfinished`]. Fails if
+/// there is a PGDATA, and if what was copied is another database.
+pub async fn clone(tools: &Tools, volume: &Volume, source: &CloneSource) -> Result<(), PostgresError> {
+    volume.begin_staging("clone")?;
+    let mut command = tools.command("pg_basebackup");
+    command.arg("-D").arg(volume.staging_pgdata());
+    command.arg("-d").arg(conninfo::replication(&source.primary, &source.files));
+    command.args(["--wal-method=stream", "--checkpoint=fast", "--no-password", "--progress"]);
+    // The primary takes a silent receiver for dead after 10 s; its own rhythm is 10 s.
+    command.args(["--status-interval=1", "--slot", source.primary.member.as_str()]);
+    if let Some(wal) = volume.wal_directory() {
+        command.arg("--waldir").arg(wal);
+    }
+    let mut logged = Instant::now();
+    let log = move |line: &str| {
+        if logged.elapsed() >= PROGRESS {
+            logged = Instant::now();
+            tracing::info!("cloning: {}", line.trim());
+        }
+    };
+    tools.supervisor().run_with(command, NO_LIMIT, log).await?;
+    let copied = volume.staged_control_data(tools).await?.system_id;
+    if copied != source.system_id {
+        let reason = format!("it has system identifier {copied}, but {} was to be copied", source.system_id);
+        return Err(VolumeError::Damaged { path: volume.staging_pgdata(), reason }.into());
+    }
+    Ok(volume.finish_staging()?)
 }

@@ -1,10 +1,13 @@
-//! The members' replication roles and slots, on the primary.
+//! The members' replication roles and slots, on the primary; and the application's password.
 
 use std::collections::BTreeSet;
 
 use machine::protocol::MemberId;
+use tokio_postgres::types::Type;
+use tokio_postgres::{Client, Error};
 
-use super::{Sql, SqlError, Verifier};
+use super::quote::{identifier, literal};
+use super::{MEMBERS_ROLE, Sql, SqlError, Verifier};
 
 /// A member that may clone and stream: its role and slot exist.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -16,21 +19,139 @@ pub struct Standby {
 }
 
 impl Sql {
-    /// Makes a member's replication role and its slot, which keeps WAL from now on. Harmless if they exist; a slot whose WAL is lost
-    /// is made anew if unused.
-    pub async fn ensure_member(&mut self, _member: &MemberId) -> Result<Standby, SqlError> {
-        todo!()
+    /// Makes a member's replication role and its slot, which keeps WAL from now on. Harmless if they exist; a slot whose
+    /// WAL is lost is made anew if unused.
+    pub async fn ensure_member(&mut self, member: &MemberId) -> Result<Standby, SqlError> {
+        let reserved = self
+            .run(async |client| {
+                ensure_role(client, member.as_str()).await?;
+                ensure_slot(client, member.as_str()).await
+            })
+            .await?;
+        Ok(Standby { member: member.clone(), reserved })
     }
-    /// Drops slots and roles of members other than `wanted`; those in use stay. Returns what was dropped.
-    pub async fn drop_members_except(&mut self, _wanted: &BTreeSet<MemberId>) -> Result<Vec<MemberId>, SqlError> {
-        todo!()
+
+    /// Drops slots and roles of members other than `wanted`; those in use stay. Returns whose were dropped.
+    pub async fn drop_members_except(&mut self, wanted: &BTreeSet<MemberId>) -> Result<Vec<MemberId>, SqlError> {
+        self.run(async |client| {
+            let former = former_members(client, wanted).await?;
+            let mut dropped = Vec::new();
+            for member in former {
+                if drop_member(client, &member).await? {
+                    dropped.push(member);
+                }
+            }
+            Ok(dropped)
+        })
+        .await
     }
+
     /// Sets the password of `role` unless its stored verifier is already one of `password`; `true` if it was changed.
-    pub async fn ensure_password(&mut self, _role: &str, _password: &str) -> Result<bool, SqlError> {
-        todo!()
+    pub async fn ensure_password(&mut self, role: &str, password: &str) -> Result<bool, SqlError> {
+        const QUERY: &str = "SELECT rolpassword FROM pg_authid WHERE rolname = $1";
+        let row = self.run(async |client| client.query_typed_opt(QUERY, &[(&role, Type::TEXT)]).await).await?;
+        let row = row.ok_or_else(|| SqlError::Refused(format!("role {role:?} does not exist")))?;
+        let stored: Option<String> = row.try_get(0).map_err(|error| SqlError::Broken(error.to_string()))?;
+        if stored.as_deref().and_then(Verifier::parse).is_some_and(|stored| stored.matches(password)) {
+            return Ok(false);
+        }
+        let verifier = Verifier::of(password).map_err(|error| SqlError::Refused(error.to_string()))?;
+        self.set_verifier(role, &verifier).await?;
+        Ok(true)
     }
-    /// As [`Sql::ensure_password`], with a verifier.
-    pub async fn set_verifier(&mut self, _role: &str, _verifier: &Verifier) -> Result<(), SqlError> {
-        todo!()
+
+    /// Sets the password of `role` by its verifier, which no log shows.
+    pub async fn set_verifier(&mut self, role: &str, verifier: &Verifier) -> Result<(), SqlError> {
+        let (role, verifier) = (identifier(role), literal(verifier.as_str()));
+        let statement = format!("{SILENTLY}; ALTER ROLE {role} PASSWORD {verifier}; COMMIT");
+        self.run(async |client| silently(client, &statement).await).await
     }
+}
+
+/// Begins a transaction whose statements are not logged, even if they fail.
+pub(super) const SILENTLY: &str = "BEGIN; SET LOCAL log_statement = 'none'; SET LOCAL log_min_duration_statement = -1; \
+     SET LOCAL log_min_duration_sample = -1; SET LOCAL log_duration = off; SET LOCAL log_min_error_statement = 'panic'";
+
+/// Runs statements that begin with [`SILENTLY`]; none of them is done if one fails.
+pub(super) async fn silently(client: &Client, statements: &str) -> Result<(), Error> {
+    let done = client.batch_execute(statements).await;
+    if done.is_err() {
+        client.batch_execute("ROLLBACK").await?;
+    }
+    done
+}
+
+async fn ensure_role(client: &Client, name: &str) -> Result<(), Error> {
+    const QUERY: &str = "SELECT (SELECT count(*) FROM pg_roles WHERE rolname = $2) > 0,
+        (SELECT rolcanlogin AND rolreplication AND NOT rolsuper FROM pg_roles WHERE rolname = $1),
+        EXISTS (SELECT FROM pg_auth_members m JOIN pg_roles g ON g.oid = m.roleid JOIN pg_roles r ON r.oid = m.member
+                 WHERE g.rolname = $2 AND r.rolname = $1)";
+    let row = client.query_typed_one(QUERY, &[(&name, Type::TEXT), (&MEMBERS_ROLE, Type::TEXT)]).await?;
+    let (group, fitting, inside): (bool, Option<bool>, bool) = (row.try_get(0)?, row.try_get(1)?, row.try_get(2)?);
+    let (role, members) = (identifier(name), identifier(MEMBERS_ROLE));
+    let mut statements = Vec::new();
+    if !group {
+        statements.push(format!("CREATE ROLE {members} NOLOGIN"));
+    }
+    match fitting {
+        None => statements.push(format!("CREATE ROLE {role} LOGIN REPLICATION NOSUPERUSER")),
+        Some(false) => statements.push(format!("ALTER ROLE {role} LOGIN REPLICATION NOSUPERUSER")),
+        Some(true) => {}
+    }
+    if !inside {
+        statements.push(format!("GRANT {members} TO {role}"));
+    }
+    if statements.is_empty() {
+        return Ok(());
+    }
+    // One message with several statements is one transaction.
+    client.batch_execute(&statements.join("; ")).await
+}
+
+/// Makes the slot; `true` if it keeps WAL.
+async fn ensure_slot(client: &Client, name: &str) -> Result<bool, Error> {
+    const LOST: &str = "SELECT pg_drop_replication_slot(slot_name) FROM pg_replication_slots
+        WHERE slot_name = $1 AND slot_type = 'physical' AND wal_status = 'lost' AND NOT active";
+    const MAKE: &str = "SELECT pg_create_physical_replication_slot($1, true)
+        WHERE NOT EXISTS (SELECT FROM pg_replication_slots WHERE slot_name = $1)";
+    const KEEPS: &str = "SELECT restart_lsn IS NOT NULL AND wal_status <> 'lost'
+        FROM pg_replication_slots WHERE slot_name = $1";
+    for statement in [LOST, MAKE] {
+        client.query_typed(statement, &[(&name, Type::NAME)]).await?;
+    }
+    let row = client.query_typed_opt(KEEPS, &[(&name, Type::NAME)]).await?;
+    row.map_or(Ok(false), |row| Ok(row.try_get::<_, Option<bool>>(0)?.unwrap_or(false)))
+}
+
+/// Members that have a slot or a role, and are not wanted.
+async fn former_members(client: &Client, wanted: &BTreeSet<MemberId>) -> Result<Vec<MemberId>, Error> {
+    const QUERY: &str = "SELECT slot_name::text FROM pg_replication_slots WHERE slot_type = 'physical'
+        UNION SELECT r.rolname::text FROM pg_auth_members m
+          JOIN pg_roles g ON g.oid = m.roleid JOIN pg_roles r ON r.oid = m.member WHERE g.rolname = $1";
+    let rows = client.query_typed(QUERY, &[(&MEMBERS_ROLE, Type::TEXT)]).await?;
+    let names: Vec<String> = rows.iter().map(|row| row.try_get(0)).collect::<Result<_, _>>()?;
+    // Slots with other names are the user's.
+    let members = names.iter().filter_map(|name| MemberId::parse(name));
+    Ok(members.filter(|member| !wanted.contains(member)).collect())
+}
+
+/// Drops a member's slot and role, unless somebody uses them.
+async fn drop_member(client: &Client, member: &MemberId) -> Result<bool, Error> {
+    const USED: &str = "SELECT EXISTS (SELECT FROM pg_replication_slots WHERE slot_name = $1 AND active)
+        OR EXISTS (SELECT FROM pg_stat_activity WHERE usename = $1)";
+    const DROP: &str = "SELECT pg_drop_replication_slot(slot_name) FROM pg_replication_slots
+        WHERE slot_name = $1 AND slot_type = 'physical' AND NOT active";
+    let name = member.as_str();
+    let used: bool = client.query_typed_one(USED, &[(&name, Type::NAME)]).await?.try_get(0)?;
+    if used {
+        return Ok(false);
+    }
+    client.query_typed(DROP, &[(&name, Type::NAME)]).await?;
+    match client.batch_execute(&format!("DROP ROLE IF EXISTS {}", identifier(name))).await {
+        Ok(()) => {}
+        // Somebody gave it things to own; without the slot it does no harm.
+        Err(error) if error.as_db_error().is_some() => tracing::warn!("drop role {name}: {error}"),
+        Err(error) => return Err(error),
+    }
+    Ok(true)
 }

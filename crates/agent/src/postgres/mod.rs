@@ -2,6 +2,8 @@
 
 mod clone;
 mod config;
+mod conninfo;
+mod hba;
 mod initdb;
 mod members;
 mod password;
@@ -23,7 +25,7 @@ pub use sql::{Sql, SqlError};
 pub use status::{Receiver, Sender, Slot, Status};
 pub use tools::{Tools, ToolsError};
 
-/// The role that owns every member's replication role; `pg_hba.conf` admits its members, by certificate.
+/// The role of which every member's replication role is a member; `pg_hba.conf` admits those, by certificate.
 pub const MEMBERS_ROLE: &str = "cdb_members";
 
 /// Why a database could not be made, cloned or configured.

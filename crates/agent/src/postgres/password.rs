@@ -1,8 +1,18 @@
 //! SCRAM-SHA-256 verifiers: a password never reaches PostgreSQL, its log or its statistics.
 
+use std::borrow::Cow;
+use std::num::NonZeroU32;
+
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use ring::rand::SecureRandom;
+use ring::{digest, hmac, pbkdf2};
+
 /// A SCRAM-SHA-256 verifier, as PostgreSQL stores it. Not shown by `Debug`.
 #[derive(Clone, PartialEq, Eq)]
-pub struct Verifier {}
+pub struct Verifier {
+    text: String,
+}
 
 /// A password that cannot be used.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -24,21 +34,132 @@ impl std::fmt::Debug for Verifier {
     }
 }
 
+const METHOD: &str = "SCRAM-SHA-256";
+/// PostgreSQL's own number (`SCRAM_SHA_256_DEFAULT_ITERATIONS`).
+const ITERATIONS: NonZeroU32 = NonZeroU32::MIN.saturating_add(4_095);
+/// PostgreSQL's own length of a salt.
+const SALT: usize = 16;
+/// Bytes of a SHA-256 hash.
+const HASH: usize = digest::SHA256_OUTPUT_LEN;
+
 impl Verifier {
-    /// A verifier with a fresh salt. Text that already is a SCRAM-SHA-256 verifier is taken as it is.
-    pub fn of(_password: &str) -> Result<Self, VerifierError> {
-        todo!()
+    /// A verifier with a fresh salt. Text that already is a SCRAM-SHA-256 verifier is taken as it is, as PostgreSQL
+    /// does.
+    pub fn of(password: &str) -> Result<Self, VerifierError> {
+        if password.is_empty() {
+            return Err(VerifierError::Empty);
+        }
+        if password.contains('\0') {
+            return Err(VerifierError::Nul);
+        }
+        if let Some(ready) = Self::parse(password) {
+            return Ok(ready);
+        }
+        let mut salt = [0; SALT];
+        ring::rand::SystemRandom::new().fill(&mut salt).map_err(|_| VerifierError::Random)?;
+        Ok(Parts::derive(password, &salt, ITERATIONS).verifier())
     }
+
     /// Reads a stored one.
-    pub fn parse(_text: &str) -> Option<Self> {
-        todo!()
+    pub fn parse(text: &str) -> Option<Self> {
+        Parts::parse(text).map(|_| Self { text: text.to_owned() })
     }
-    /// It is one of `password`.
-    pub fn matches(&self, _password: &str) -> bool {
-        todo!()
+
+    /// It is one of `password` (or the very text).
+    pub fn matches(&self, password: &str) -> bool {
+        if self.text == password {
+            return true;
+        }
+        let Some(own) = Parts::parse(&self.text) else { return false };
+        let theirs = Parts::derive(password, &own.salt, own.iterations);
+        own.stored == theirs.stored && own.server == theirs.server
     }
+
     /// As PostgreSQL stores it.
     pub fn as_str(&self) -> &str {
-        todo!()
+        &self.text
+    }
+}
+
+/// `SCRAM-SHA-256$<iterations>:<salt>$<StoredKey>:<ServerKey>` (RFC 5803).
+struct Parts {
+    iterations: NonZeroU32,
+    salt: Vec<u8>,
+    stored: Vec<u8>,
+    server: Vec<u8>,
+}
+
+impl Parts {
+    fn parse(text: &str) -> Option<Self> {
+        let mut fields = text.split('$');
+        let (method, salted, keys, end) = (fields.next()?, fields.next()?, fields.next()?, fields.next());
+        let (iterations, salt) = salted.split_once(':')?;
+        let (stored, server) = keys.split_once(':')?;
+        let parts = Self {
+            iterations: iterations.parse().ok()?,
+            salt: STANDARD.decode(salt).ok()?,
+            stored: STANDARD.decode(stored).ok()?,
+            server: STANDARD.decode(server).ok()?,
+        };
+        let whole = method == METHOD && end.is_none() && parts.stored.len() == HASH && parts.server.len() == HASH;
+        whole.then_some(parts)
+    }
+
+    /// RFC 5802, as PostgreSQL does it: a password that SASLprep refuses is used as it is.
+    fn derive(password: &str, salt: &[u8], iterations: NonZeroU32) -> Self {
+        let prepared = stringprep::saslprep(password).unwrap_or(Cow::Borrowed(password));
+        let mut salted = [0; HASH];
+        pbkdf2::derive(pbkdf2::PBKDF2_HMAC_SHA256, iterations, salt, prepared.as_bytes(), &mut salted);
+        let key = hmac::Key::new(hmac::HMAC_SHA256, &salted);
+        let stored = digest::digest(&digest::SHA256, hmac::sign(&key, b"Client Key").as_ref());
+        let server = hmac::sign(&key, b"Server Key");
+        Self { iterations, salt: salt.to_vec(), stored: stored.as_ref().to_vec(), server: server.as_ref().to_vec() }
+    }
+
+    fn verifier(&self) -> Verifier {
+        let [salt, stored, server] = [&self.salt, &self.stored, &self.server].map(|bytes| STANDARD.encode(bytes));
+        Verifier { text: format!("{METHOD}${}:{salt}${stored}:{server}", self.iterations) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The example of RFC 7677: user `user`, password `pencil`.
+    const SALT_OF_RFC: &str = "W22ZaJ0SNY7soEsUEjb6gQ==";
+
+    #[test]
+    fn the_example_of_the_rfc_is_met() {
+        let salt = STANDARD.decode(SALT_OF_RFC).expect("base64");
+        let parts = Parts::derive("pencil", &salt, ITERATIONS);
+        assert_eq!(STANDARD.encode(&parts.stored), "WG5d8oPm3OtcPnkdi4Uo7BkeZkBFzpcXkuLmtbsT4qY=");
+        assert_eq!(STANDARD.encode(&parts.server), "wfPLwcE6nTWhTAmQ7tl2KeoiWGPlZqQxSrmfPwDl2dU=");
+    }
+
+    #[test]
+    fn a_verifier_matches_its_password_alone() {
+        let verifier = Verifier::of("geheim'\\$").expect("a verifier");
+        assert!(verifier.matches("geheim'\\$"));
+        assert!(!verifier.matches("geheim"));
+        let again = Verifier::parse(verifier.as_str()).expect("readable");
+        assert!(again.matches("geheim'\\$"));
+        assert_ne!(verifier, Verifier::of("geheim'\\$").expect("a verifier"), "the salt is fresh");
+        assert_eq!(Verifier::of(verifier.as_str()), Ok(verifier), "a verifier is taken as it is");
+    }
+
+    #[test]
+    fn what_only_looks_hashed_is_a_password() {
+        let text = "md5d41d8cd98f00b204e9800998ecf8427e";
+        let verifier = Verifier::of(text).expect("a verifier");
+        assert!(verifier.as_str().starts_with(METHOD) && verifier.matches(text));
+        assert_eq!(Verifier::of(""), Err(VerifierError::Empty));
+        assert_eq!(Verifier::of("a\0b"), Err(VerifierError::Nul));
+    }
+
+    #[test]
+    fn nothing_is_shown() {
+        let verifier = Verifier::of("pencil").expect("a verifier");
+        assert_eq!(format!("{verifier:?}"), "Verifier(…)");
     }
 }

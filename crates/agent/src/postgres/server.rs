@@ -1,15 +1,24 @@
 //! Starting and stopping the server.
 
-use std::process::ExitStatus;
+use std::fs;
+use std::io::{self, ErrorKind};
+use std::path::Path;
+use std::process::{ExitStatus, Stdio};
 use std::time::Duration;
 
-use super::{Config, PostgresError, Tools};
-use crate::process::ProcessError;
-use crate::volume::Volume;
+use tokio::sync::watch;
+
+use super::{Config, Files, PostgresError, Tools};
+use crate::process::{ProcessError, Signal, Supervisor, postgres_processes, wait_for};
+use crate::volume::{Volume, make_directory, read_if_there, sync_parent, write_atomically};
 
 /// A running PostgreSQL server. Its end is reported on the supervisor's channel under [`Server::NAME`], too.
 #[derive(Debug)]
-pub struct Server {}
+pub struct Server {
+    supervisor: Supervisor,
+    pid: u32,
+    exit: watch::Receiver<Option<ExitStatus>>,
+}
 
 /// Why the server could not be started.
 #[derive(Debug, thiserror::Error)]
@@ -37,33 +46,174 @@ pub enum StopMode {
     Immediate,
 }
 
+/// PostgreSQL reads its settings and prints one of them in this time, or its volume hangs.
+const CHECK_TIMEOUT: Duration = Duration::from_secs(20);
+
 impl Server {
     /// Name of the server's process in [`crate::process::Exit`].
     pub const NAME: &'static str = "postgres";
 
-    /// Writes the configuration, checks it (PostgreSQL itself reads it), and starts the server on the volume's PGDATA; does not wait until it
-    /// accepts connections. Its log is forwarded as JSON. Removes what a dead container left (`postmaster.pid`, sockets).
-    pub async fn start(_tools: &Tools, _volume: &Volume, _files: &super::Files, _config: &Config) -> Result<Self, PostgresError> {
-        todo!()
+    /// Writes the configuration, checks it (PostgreSQL itself reads it), and starts the server on the volume's PGDATA;
+    /// does not wait until it accepts connections. Its log is forwarded as JSON. Removes what a dead container left
+    /// (`postmaster.pid`, sockets).
+    pub async fn start(
+        tools: &Tools,
+        volume: &Volume,
+        files: &Files,
+        config: &Config,
+    ) -> Result<Self, PostgresError> {
+        if let Some(process) = postgres_processes().map_err(file("list processes"))?.first() {
+            return Err(StartError::AlreadyRuns { pid: process.pid }.into());
+        }
+        let pgdata = volume.pgdata();
+        remove_remains(&pgdata, &files.socket).map_err(file("remove what a dead server left"))?;
+        make_directory(&files.socket).map_err(file("make the socket directory"))?;
+        if let Some(words) = check(tools, volume, config).await? {
+            return Err(StartError::Settings(words).into());
+        }
+        config.write(&pgdata).map_err(file("write the configuration"))?;
+        config.write_signal(&pgdata).map_err(file("write standby.signal"))?;
+        let mut command = tools.command("postgres");
+        command.arg("-D").arg(&pgdata).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
+        let mut child = tools.supervisor().spawn(Self::NAME, command)?;
+        if let Some(stderr) = child.stderr.take() {
+            crate::logs::forward_postgres(stderr);
+        }
+        Ok(Self { supervisor: tools.supervisor().clone(), pid: child.pid, exit: child.exit })
     }
+
     /// Process id of the postmaster.
     pub fn pid(&self) -> u32 {
-        todo!()
+        self.pid
     }
+
     /// It has ended.
     pub fn exited(&self) -> Option<ExitStatus> {
-        todo!()
+        *self.exit.borrow()
     }
+
     /// Asks it to stop; returns at once. Harmless if it has ended.
-    pub fn stop(&self, _mode: StopMode) -> Result<(), ProcessError> {
-        todo!()
+    pub fn stop(&self, mode: StopMode) -> Result<(), ProcessError> {
+        let signal = match mode {
+            StopMode::Fast => Signal::INT,
+            StopMode::Immediate => Signal::QUIT,
+        };
+        self.supervisor.signal(self.pid, signal).map(|_| ())
     }
-    /// Waits until the postmaster has ended and its children with it; `None` if `timeout` came first.
-    pub async fn stopped(&self, _timeout: Duration) -> Option<ExitStatus> {
-        todo!()
+
+    /// Waits until the postmaster has ended; `None` if `timeout` came first. After [`StopMode::Fast`] its children have
+    /// ended before it; after a crash only [`Supervisor::kill_everything_else`] proves that.
+    pub async fn stopped(&self, timeout: Duration) -> Option<ExitStatus> {
+        tokio::time::timeout(timeout, wait_for(&mut self.exit.clone())).await.ok()
     }
+
     /// Tells it to read its configuration files again (SIGHUP).
     pub fn reload(&self) -> Result<(), ProcessError> {
-        todo!()
+        self.supervisor.signal(self.pid, Signal::HUP).map(|_| ())
+    }
+}
+
+/// Has PostgreSQL read the configuration without using it; its words if it refuses.
+pub(super) async fn check(tools: &Tools, volume: &Volume, config: &Config) -> Result<Option<String>, PostgresError> {
+    let pgdata = volume.pgdata();
+    let candidate = pgdata.join("postgresql.conf.candidate");
+    write_atomically(&candidate, config.postgresql_conf.as_bytes(), 0o600).map_err(file("write the configuration"))?;
+    let mut command = tools.command("postgres");
+    command.arg("-D").arg(&pgdata).arg("-c").arg(format!("config_file={}", candidate.display())).args(["-C", "port"]);
+    let checked = tools.supervisor().run(command, CHECK_TIMEOUT).await;
+    fs::remove_file(&candidate).map_err(file("remove the checked configuration"))?;
+    match checked {
+        Ok(_) => Ok(None),
+        Err(ProcessError::Failed { message, .. }) => Ok(Some(words(&message))),
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// The messages in what `postgres` wrote, without time, process, and the closing remark about the file.
+fn words(stderr: &str) -> String {
+    let messages: Vec<&str> = stderr
+        .lines()
+        .map(|line| line.split_once(":  ").map_or(line, |(_, message)| message).trim())
+        .filter(|message| !message.is_empty() && !message.contains("postgresql.conf.candidate\" contains errors"))
+        .collect();
+    if messages.is_empty() { stderr.trim().to_owned() } else { messages.join("; ") }
+}
+
+impl Config {
+    /// Replaces the configuration files in PGDATA. `ALTER SYSTEM` does not stand above them: its file is emptied.
+    /// `true` if anything differed.
+    pub(super) fn write(&self, pgdata: &Path) -> io::Result<bool> {
+        let files = [
+            ("postgresql.conf", self.postgresql_conf.as_str()),
+            ("pg_hba.conf", self.pg_hba_conf.as_str()),
+            ("pg_ident.conf", self.pg_ident_conf.as_str()),
+            ("postgresql.auto.conf", "# Not used: settings belong into the ClusteredDatabase.\n"),
+        ];
+        let mut changed = false;
+        for (name, content) in files {
+            let path = pgdata.join(name);
+            // What cannot be read is replaced as well.
+            if read_if_there(&path).ok().flatten().as_deref() != Some(content) {
+                write_atomically(&path, content.as_bytes(), 0o600)?;
+                changed = true;
+            }
+        }
+        Ok(changed)
+    }
+
+    /// Makes or removes `standby.signal`; `recovery.signal` is never wanted.
+    fn write_signal(&self, pgdata: &Path) -> io::Result<()> {
+        let standby = pgdata.join("standby.signal");
+        match (self.standby, fs::exists(&standby)?) {
+            (true, false) => write_atomically(&standby, b"", 0o600)?,
+            (false, true) => fs::remove_file(&standby)?,
+            (true, true) | (false, false) => {}
+        }
+        remove_if_there(&pgdata.join("recovery.signal"))?;
+        sync_parent(&standby)
+    }
+}
+
+/// Removes lock files and sockets of a server that is dead: in a new container, the process id that they name belongs to
+/// nobody or to somebody else. To be called when no server runs.
+pub(super) fn remove_remains(pgdata: &Path, sockets: &Path) -> io::Result<()> {
+    remove_if_there(&pgdata.join("postmaster.pid"))?;
+    let entries = match fs::read_dir(sockets) {
+        Ok(entries) => entries,
+        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(()),
+        Err(error) => return Err(error),
+    };
+    for entry in entries {
+        let entry = entry?;
+        if entry.file_name().to_string_lossy().starts_with(".s.PGSQL.") {
+            remove_if_there(&entry.path())?;
+        }
+    }
+    Ok(())
+}
+
+fn remove_if_there(path: &Path) -> io::Result<()> {
+    match fs::remove_file(path) {
+        Err(error) if error.kind() != ErrorKind::NotFound => Err(error),
+        _ => Ok(()),
+    }
+}
+
+/// Wraps the error of a file operation.
+pub(super) fn file(action: &str) -> impl FnOnce(io::Error) -> PostgresError {
+    let action = action.to_owned();
+    move |source| PostgresError::File { action, source }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::words;
+
+    #[test]
+    fn words_are_postgresqls_alone() {
+        let stderr = "2026-11-21 08:00:00.000 UTC [42] LOG:  invalid value for parameter \"work_mem\": \"abc\"\n\
+            2026-11-21 08:00:00.000 UTC [42] FATAL:  configuration file \"/d/postgresql.conf.candidate\" contains errors\n";
+        assert_eq!(words(stderr), "invalid value for parameter \"work_mem\": \"abc\"");
+        assert_eq!(words("postgres: broken"), "postgres: broken");
     }
 }

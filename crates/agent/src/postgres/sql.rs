@@ -1,12 +1,25 @@
 //! One supervised connection to the local server, as superuser, over its Unix socket.
 
+use std::future::Future;
+use std::io::ErrorKind;
 use std::path::PathBuf;
+use std::time::Duration;
+
+use tokio::time::timeout;
+use tokio_postgres::error::SqlState;
+use tokio_postgres::{Client, NoTls};
 
 use super::Status;
+use super::status::{STATUS_QUERY, parse};
 
-/// The connection: made when needed, made again when lost. `search_path` is pinned to `pg_catalog`, statements are bounded.
+/// The connection: made when needed, made again when lost. `search_path` is pinned to `pg_catalog` in the startup packet
+/// (nobody's operators or functions stand before PostgreSQL's own), statements are bounded, and a commit waits for no
+/// standby.
 #[derive(Debug)]
-pub struct Sql {}
+pub struct Sql {
+    config: tokio_postgres::Config,
+    client: Option<Client>,
+}
 
 /// Why the server did not answer.
 #[derive(Debug, thiserror::Error)]
@@ -28,13 +41,116 @@ pub enum SqlError {
     Broken(String),
 }
 
+/// The agent's name in `pg_stat_activity`.
+pub(super) const APPLICATION: &str = "cdb_agent";
+const OPTIONS: &str = "-c search_path=pg_catalog -c statement_timeout=10s -c lock_timeout=5s -c synchronous_commit=local \
+     -c default_transaction_read_only=off -c idle_in_transaction_session_timeout=10s";
+/// A local server that does not greet or tell its state within this time hangs.
+const QUICK: Duration = Duration::from_secs(2);
+/// For statements that write.
+const SLOW: Duration = Duration::from_secs(15);
+
 impl Sql {
     /// A connection (not made yet) through the socket in `socket`.
-    pub fn new(_socket: impl Into<PathBuf>, _port: u16) -> Self {
-        todo!()
+    pub fn new(socket: impl Into<PathBuf>, port: u16) -> Self {
+        let mut config = tokio_postgres::Config::new();
+        config.host_path(socket.into()).port(port).user("postgres").dbname("postgres");
+        config.application_name(APPLICATION).options(OPTIONS).connect_timeout(QUICK);
+        Self { config, client: None }
     }
+
     /// What the server says of itself, in one round trip.
     pub async fn status(&mut self) -> Result<Status, SqlError> {
-        todo!()
+        let text = self.within(QUICK, async |client| client.query_typed_one(STATUS_QUERY, &[]).await).await?;
+        let text: String = text.try_get(0).map_err(|error| SqlError::Broken(error.to_string()))?;
+        parse(&text).map_err(SqlError::Broken)
+    }
+
+    /// Runs `work` on the connection, in time for statements that write.
+    pub(super) async fn run<T>(
+        &mut self,
+        work: impl AsyncFnOnce(&Client) -> Result<T, tokio_postgres::Error>,
+    ) -> Result<T, SqlError> {
+        self.within(SLOW, work).await
+    }
+
+    async fn within<T>(
+        &mut self,
+        limit: Duration,
+        work: impl AsyncFnOnce(&Client) -> Result<T, tokio_postgres::Error>,
+    ) -> Result<T, SqlError> {
+        let client = match self.client.take().filter(|client| !client.is_closed()) {
+            Some(client) => client,
+            None => bounded(QUICK, connect(&self.config)).await?,
+        };
+        // A connection that is not put back is closed: after a failure or a timeout, or if this future is dropped.
+        let result = bounded(limit, work(&client)).await;
+        if matches!(result, Ok(_)) || (matches!(result, Err(SqlError::Refused(_))) && !client.is_closed()) {
+            self.client = Some(client);
+        }
+        result
+    }
+}
+
+/// Connects, and drives the connection until its client is dropped.
+pub(super) async fn connect(config: &tokio_postgres::Config) -> Result<Client, tokio_postgres::Error> {
+    let (client, connection) = config.connect(NoTls).await?;
+    tokio::spawn(async move {
+        if let Err(error) = connection.await {
+            tracing::debug!("the connection to PostgreSQL ended: {error}");
+        }
+    });
+    Ok(client)
+}
+
+async fn bounded<T>(
+    limit: Duration,
+    work: impl Future<Output = Result<T, tokio_postgres::Error>>,
+) -> Result<T, SqlError> {
+    match timeout(limit, work).await {
+        Ok(result) => result.map_err(|error| classify(&error)),
+        Err(_) => Err(SqlError::Silent(u64::try_from(limit.as_millis()).unwrap_or(u64::MAX))),
+    }
+}
+
+/// PostgreSQL's words: message, detail and hint.
+pub(super) fn words(error: &tokio_postgres::Error) -> String {
+    let Some(error) = error.as_db_error() else { return describe(error) };
+    let mut words = error.message().to_owned();
+    for more in [error.detail(), error.hint()].into_iter().flatten() {
+        words.push_str("; ");
+        words.push_str(more);
+    }
+    words
+}
+
+pub(super) fn classify(error: &tokio_postgres::Error) -> SqlError {
+    const NOT_NOW: [SqlState; 4] = [
+        SqlState::CANNOT_CONNECT_NOW,
+        SqlState::ADMIN_SHUTDOWN,
+        SqlState::CRASH_SHUTDOWN,
+        SqlState::TOO_MANY_CONNECTIONS,
+    ];
+    match error.code() {
+        Some(code) if NOT_NOW.contains(code) => return SqlError::NotNow(words(error)),
+        Some(_) => return SqlError::Refused(words(error)),
+        None => {}
+    }
+    let mut source = std::error::Error::source(error);
+    while let Some(cause) = source {
+        if let Some(cause) = cause.downcast_ref::<std::io::Error>()
+            && [ErrorKind::NotFound, ErrorKind::ConnectionRefused].contains(&cause.kind())
+        {
+            return SqlError::NotListening;
+        }
+        source = cause.source();
+    }
+    SqlError::Broken(describe(error))
+}
+
+fn describe(error: &tokio_postgres::Error) -> String {
+    match std::error::Error::source(error) {
+        Some(source) => format!("{error}: {source}"),
+        None => error.to_string(),
     }
 }

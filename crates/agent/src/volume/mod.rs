@@ -1,25 +1,31 @@
 //! The data volume: who this member is, and what data it has.
 //!
 //! `pgdata/` (PGDATA), `agent/` (identity, replication key and certificate, markers), `staging/` (an unfinished initdb
-//! or clone). The WAL volume, if any, holds `pg_wal/`.
+//! or clone). The WAL volume, if any, holds `pg_wal/`, to which `pg_wal` in PGDATA is a link.
 
+mod control;
+mod files;
+mod identity;
+mod origin;
+
+use std::fs;
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
-use machine::protocol::{Lsn, MemberId, Timeline};
+use crate::postgres::Tools;
+use files::{exists, failed, is_empty, remove_tree};
+
+pub use control::{ClusterState, ControlData, EnforcedSettings};
+pub(crate) use files::{make_directory, read_if_there, sync_parent, write_atomically};
+pub use identity::Member;
 
 /// The volumes of one instance.
 #[derive(Clone, Debug)]
-pub struct Volume {}
-
-/// The identity of the data on the volume, as stored.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Member {
-    /// The identity.
-    pub id: MemberId,
-    /// UID of the claim that it was made on.
-    pub claim_uid: String,
-    /// Public key of its replication key (SubjectPublicKeyInfo, DER, base64).
-    pub public_key: String,
+pub struct Volume {
+    data: PathBuf,
+    /// `pg_wal` on the WAL volume, if there is one.
+    wal: Option<PathBuf>,
 }
 
 /// Why the volume could not be read or written. Never to be taken for "absent".
@@ -69,123 +75,242 @@ pub enum DataState {
     Ready(ControlData),
 }
 
-/// What `pg_controldata` says.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ControlData {
-    /// Database system identifier.
-    pub system_id: String,
-    /// What the server was doing when it last wrote.
-    pub state: ClusterState,
-    /// Timeline of the last checkpoint.
-    pub timeline: Timeline,
-    /// Place of the last checkpoint: after a clean stop, where the WAL's last record begins.
-    pub checkpoint: Lsn,
-    /// Up to where recovery must go before the data is consistent; 0/0 if not a standby's.
-    pub minimum_recovery_end: Lsn,
-    /// Timeline of [`Self::minimum_recovery_end`]; 0 if none.
-    pub minimum_recovery_timeline: Timeline,
-    /// Settings that a standby may not have lower than its primary had.
-    pub enforced: EnforcedSettings,
-    /// Data pages have checksums.
-    pub checksums: bool,
-}
-
-/// Settings that a standby may not have lower than the primary whose WAL it replays (`pg_control` keeps them).
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct EnforcedSettings {
-    /// `max_connections`.
-    pub max_connections: u32,
-    /// `max_worker_processes`.
-    pub max_worker_processes: u32,
-    /// `max_wal_senders`.
-    pub max_wal_senders: u32,
-    /// `max_prepared_transactions`.
-    pub max_prepared_transactions: u32,
-    /// `max_locks_per_transaction`.
-    pub max_locks_per_transaction: u32,
-}
-
-/// "Database cluster state" of `pg_controldata`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ClusterState {
-    /// "starting up".
-    StartingUp,
-    /// "shut down": a primary stopped cleanly.
-    ShutDown,
-    /// "shut down in recovery": a standby stopped cleanly.
-    ShutDownInRecovery,
-    /// "shutting down".
-    ShuttingDown,
-    /// "in crash recovery".
-    InCrashRecovery,
-    /// "in archive recovery": a standby that runs, or died.
-    InArchiveRecovery,
-    /// "in production": a primary that runs, or died.
-    InProduction,
-    /// Anything else.
-    Unrecognized,
-}
+/// `pg_controldata` reads one file of 8 KiB; more than this is a hanging volume.
+const CONTROL_DATA_TIMEOUT: Duration = Duration::from_secs(10);
 
 impl Volume {
     /// Volumes mounted at `data` and, if there is a WAL volume, `wal`.
-    pub fn new(_data: impl Into<PathBuf>, _wal: Option<PathBuf>) -> Self {
-        todo!()
+    pub fn new(data: impl Into<PathBuf>, wal: Option<PathBuf>) -> Self {
+        Self { data: data.into(), wal: wal.map(|mount| mount.join("pg_wal")) }
     }
+
     /// Makes the directories, and throws nothing away. An error tells what is wrong with the mount.
     pub fn prepare(&self) -> Result<(), VolumeError> {
-        todo!()
+        let mounts = [Some(self.data.as_path()), self.wal.as_deref().and_then(Path::parent)];
+        for mount in mounts.into_iter().flatten() {
+            fs::read_dir(mount).map_err(failed("open the volume", mount))?;
+            let probe = mount.join(".cdb-writable");
+            write_atomically(&probe, b"", 0o600).map_err(failed("write to the volume", mount))?;
+            fs::remove_file(&probe).map_err(failed("write to the volume", mount))?;
+        }
+        let agent = self.agent_directory();
+        make_directory(&agent).map_err(failed("make", &agent))?;
+        sync_parent(&agent).map_err(failed("sync", &self.data))
     }
+
     /// PGDATA.
     pub fn pgdata(&self) -> PathBuf {
-        todo!()
+        self.data.join("pgdata")
     }
+
     /// PGDATA while it is being made.
     pub fn staging_pgdata(&self) -> PathBuf {
-        todo!()
+        self.staging().join("pgdata")
     }
+
+    /// Where PGDATA, and things that are needed meanwhile, are while it is being made.
+    pub fn staging(&self) -> PathBuf {
+        self.data.join("staging")
+    }
+
     /// Where the write-ahead log goes if it has a volume of its own.
     pub fn wal_directory(&self) -> Option<&Path> {
-        todo!()
+        self.wal.as_deref()
     }
+
+    /// Bytes of the file system that the write-ahead log is on.
+    pub fn wal_capacity(&self) -> Result<u64, VolumeError> {
+        let mount = self.wal.as_deref().and_then(Path::parent).unwrap_or(&self.data);
+        let size = rustix::fs::statvfs(mount).map_err(|error| failed("measure", mount)(error.into()))?;
+        Ok(size.f_blocks.saturating_mul(size.f_frsize))
+    }
+
     /// File with the member's private key.
     pub fn key_file(&self) -> PathBuf {
-        todo!()
+        self.agent_directory().join("replication.key")
     }
+
     /// File with the member's certificate.
     pub fn certificate_file(&self) -> PathBuf {
-        todo!()
+        self.agent_directory().join("replication.crt")
     }
-    /// The stored identity; `None` only if it was never made. A file that cannot be read or understood is an error.
-    pub fn member(&self) -> Result<Option<Member>, VolumeError> {
-        todo!()
+
+    /// Records, before the first byte is written, what is about to be made in the staging directory, and makes that
+    /// directory. Fails if there is a PGDATA, or what an unfinished run left.
+    pub fn begin_staging(&self, what: &str) -> Result<(), VolumeError> {
+        for path in [self.pgdata(), self.staging(), self.marker()] {
+            if exists(&path)? {
+                return Err(VolumeError::Damaged { path, reason: format!("it exists already; {what} needs a new volume") });
+            }
+        }
+        let marker = self.marker();
+        write_atomically(&marker, what.as_bytes(), 0o600).map_err(failed("write", &marker))?;
+        let staging = self.staging();
+        make_directory(&staging).map_err(failed("make", &staging))
     }
-    /// Makes the identity and its key, and stores both for good. Fails if there is one already.
-    pub fn make_member(&self, _id: &MemberId, _claim_uid: &str) -> Result<Member, VolumeError> {
-        todo!()
-    }
-    /// The stored certificate (PEM), if there is one.
-    pub fn certificate(&self) -> Result<Option<String>, VolumeError> {
-        todo!()
-    }
-    /// Stores the member's certificate (PEM) if it is for the member's key and name; `true` if it was not there before.
-    pub fn write_certificate(&self, _pem: &str) -> Result<bool, VolumeError> {
-        todo!()
-    }
-    /// Records that PGDATA is about to be changed in a way that must be finished before it may be started.
-    pub fn begin_unfinished(&self, _what: &str) -> Result<(), VolumeError> {
-        todo!()
-    }
-    /// Renames the staged PGDATA into place and takes the mark of [`Volume::begin_unfinished`] away. All of it must be on disk.
+
+    /// Renames the staged PGDATA into place. All of it must be on disk.
     pub fn finish_staging(&self) -> Result<(), VolumeError> {
-        todo!()
+        let (marker, staged, pgdata) = (self.marker(), self.staging_pgdata(), self.pgdata());
+        // Until the rename, the staging directory itself says that nothing is finished.
+        fs::remove_file(&marker).map_err(failed("remove", &marker))?;
+        sync_parent(&marker).map_err(failed("sync", &marker))?;
+        sync_parent(&staged).map_err(failed("sync", &staged))?;
+        fs::rename(&staged, &pgdata).map_err(failed("put into place", &pgdata))?;
+        sync_parent(&pgdata).map_err(failed("sync", &pgdata))?;
+        remove_tree(&self.staging())
     }
-    /// Removes what an unfinished initdb or clone left, its part of the WAL volume included. Refuses if a complete
-    /// PGDATA is there.
-    pub fn discard_unfinished(&self) -> Result<(), VolumeError> {
-        todo!()
+
+    /// Removes what an unfinished initdb or clone left, its part of the WAL volume included. A PGDATA in place is never
+    /// touched: with a mark of something unfinished beside it, this is an error for people to look at.
+    pub async fn discard_unfinished(&self) -> Result<(), VolumeError> {
+        let volume = self.clone();
+        let discarded = tokio::task::spawn_blocking(move || volume.discard_now()).await;
+        discarded.unwrap_or_else(|error| Err(failed("empty", &self.staging())(std::io::Error::other(error))))
     }
+
     /// What data there is.
-    pub async fn data_state(&self, _tools: &crate::postgres::Tools) -> Result<DataState, VolumeError> {
-        todo!()
+    pub async fn data_state(&self, tools: &Tools) -> Result<DataState, VolumeError> {
+        let marker = self.marker();
+        if let Some(what) = read_if_there(&marker).map_err(failed("read", &marker))? {
+            return Ok(DataState::Unfinished { what });
+        }
+        if exists(&self.pgdata())? {
+            return Ok(DataState::Ready(self.control_data(tools).await?));
+        }
+        if exists(&self.staging())? {
+            return Ok(DataState::Unfinished { what: "initdb or clone".to_owned() });
+        }
+        match self.wal.as_deref() {
+            Some(wal) if !is_empty(wal)? => Ok(DataState::Unfinished { what: "WAL without data".to_owned() }),
+            _ => Ok(DataState::Empty),
+        }
+    }
+
+    /// What the control file of PGDATA says.
+    pub async fn control_data(&self, tools: &Tools) -> Result<ControlData, VolumeError> {
+        control_data(tools, &self.pgdata()).await
+    }
+
+    /// What the control file of the staged PGDATA says.
+    pub(crate) async fn staged_control_data(&self, tools: &Tools) -> Result<ControlData, VolumeError> {
+        control_data(tools, &self.staging_pgdata()).await
+    }
+
+    fn discard_now(&self) -> Result<(), VolumeError> {
+        let (pgdata, marker) = (self.pgdata(), self.marker());
+        let marked = exists(&marker)?;
+        let placed = exists(&pgdata)?;
+        if placed && marked {
+            let reason = "something that was done to it did not finish; it may hold the only copy of the data".to_owned();
+            return Err(VolumeError::Damaged { path: pgdata, reason });
+        }
+        if !placed && let Some(wal) = &self.wal {
+            remove_tree(wal)?;
+        }
+        remove_tree(&self.staging())?;
+        match fs::remove_file(&marker) {
+            Err(error) if error.kind() != ErrorKind::NotFound => return Err(failed("remove", &marker)(error)),
+            _ => {}
+        }
+        sync_parent(&marker).map_err(failed("sync", &marker))?;
+        sync_parent(&pgdata).map_err(failed("sync", &self.data))
+    }
+
+    fn agent_directory(&self) -> PathBuf {
+        self.data.join("agent")
+    }
+
+    fn member_file(&self) -> PathBuf {
+        self.agent_directory().join("member.json")
+    }
+
+    fn marker(&self) -> PathBuf {
+        self.agent_directory().join("unfinished")
+    }
+}
+
+/// Asks `pg_controldata`.
+async fn control_data(tools: &Tools, pgdata: &Path) -> Result<ControlData, VolumeError> {
+    let control = pgdata.join("global/pg_control");
+    fs::metadata(&control).map_err(failed("read", &control))?;
+    let mut command = tools.command("pg_controldata");
+    command.arg("-D").arg(pgdata);
+    let output = tools.supervisor().run(command, CONTROL_DATA_TIMEOUT).await?;
+    let damaged = |reason| VolumeError::Damaged { path: control, reason };
+    if output.stderr.contains("CRC checksum does not match") {
+        return Err(damaged("its checksum is wrong".to_owned()));
+    }
+    ControlData::parse(&output.stdout).map_err(damaged)
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::*;
+    use std::sync::atomic::{AtomicU32, Ordering};
+
+    /// A directory that goes away with the test.
+    pub(crate) struct Scratch(pub(crate) PathBuf);
+
+    impl Scratch {
+        pub(crate) fn new() -> Self {
+            static NEXT: AtomicU32 = AtomicU32::new(0);
+            let name = format!("cdb-agent-{}-{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
+            let path = std::env::temp_dir().join(name);
+            fs::create_dir_all(path.join("data")).expect("a scratch directory");
+            fs::create_dir_all(path.join("wal")).expect("a scratch directory");
+            Self(path)
+        }
+
+        pub(crate) fn volume(&self) -> Volume {
+            let volume = Volume::new(self.0.join("data"), Some(self.0.join("wal")));
+            volume.prepare().expect("a usable volume");
+            volume
+        }
+    }
+
+    impl Drop for Scratch {
+        fn drop(&mut self) {
+            let _ = fs::remove_dir_all(&self.0);
+        }
+    }
+
+    fn fill(volume: &Volume) {
+        volume.begin_staging("clone").expect("a new volume");
+        fs::create_dir(volume.staging_pgdata()).expect("made");
+        let wal = volume.wal_directory().expect("a WAL volume");
+        fs::create_dir(wal).expect("made");
+        fs::write(wal.join("000000010000000000000001"), "").expect("written");
+    }
+
+    #[tokio::test]
+    async fn unfinished_work_is_discarded_with_its_wal() {
+        let scratch = Scratch::new();
+        let volume = scratch.volume();
+        fill(&volume);
+        assert!(volume.begin_staging("clone").is_err(), "what is there must be discarded first");
+        volume.discard_unfinished().await.expect("discarded");
+        assert!(!volume.staging().exists() && !volume.wal_directory().expect("a WAL volume").exists());
+        assert!(!volume.marker().exists());
+        volume.begin_staging("clone").expect("a new volume again");
+    }
+
+    #[tokio::test]
+    async fn finished_data_is_never_discarded() {
+        let scratch = Scratch::new();
+        let volume = scratch.volume();
+        fill(&volume);
+        volume.finish_staging().expect("finished");
+        volume.discard_unfinished().await.expect("nothing to discard");
+        assert!(volume.pgdata().exists());
+        assert!(volume.wal_directory().expect("a WAL volume").join("000000010000000000000001").exists());
+        fs::write(volume.marker(), "rewind").expect("written");
+        assert!(volume.discard_unfinished().await.is_err());
+        assert!(volume.pgdata().exists());
+    }
+
+    #[test]
+    fn a_missing_mount_is_an_error() {
+        assert!(Volume::new("/no/such/mount", None).prepare().is_err());
     }
 }

@@ -1,0 +1,88 @@
+//! The reader of PostgreSQL's standard error.
+
+use std::os::fd::OwnedFd;
+use std::process::ChildStderr;
+use std::time::Duration;
+
+use tokio::io::{AsyncBufReadExt, AsyncReadExt, BufReader};
+use tokio::net::unix::pipe;
+
+use super::record::{Assembler, Level, Record};
+
+/// A record is complete if nothing follows it for this long: PostgreSQL writes a record and its details at once.
+const QUIET: Duration = Duration::from_millis(50);
+/// Longest part of a line that is logged as one.
+const LONGEST_LINE: u64 = 64 * 1024;
+
+/// Logs what PostgreSQL writes to standard error until it closes it. To be called within the runtime.
+pub fn forward_postgres(stderr: ChildStderr) {
+    match pipe::Receiver::from_owned_fd(OwnedFd::from(stderr)) {
+        Ok(pipe) => {
+            tokio::spawn(forward(BufReader::new(pipe)));
+        }
+        Err(error) => tracing::error!("read the log of PostgreSQL: {error}"),
+    }
+}
+
+async fn forward(mut pipe: BufReader<pipe::Receiver>) {
+    let mut assembler = Assembler::default();
+    let mut line = Vec::new();
+    loop {
+        let mut part = (&mut pipe).take(LONGEST_LINE);
+        // What a cancelled read has got stays in `line`.
+        let read = part.read_until(b'\n', &mut line);
+        let read = if assembler.is_pending() {
+            match tokio::time::timeout(QUIET, read).await {
+                Ok(read) => read,
+                Err(_) => {
+                    if line.is_empty() {
+                        log(assembler.flush());
+                    }
+                    continue;
+                }
+            }
+        } else {
+            read.await
+        };
+        match read {
+            Ok(0) if line.is_empty() => break,
+            Ok(_) => {
+                log(assembler.push(String::from_utf8_lossy(&line).trim_end_matches(['\n', '\r'])));
+                line.clear();
+            }
+            Err(error) => {
+                tracing::error!("read the log of PostgreSQL: {error}");
+                break;
+            }
+        }
+    }
+    log(assembler.flush());
+}
+
+fn log(record: Option<Record>) {
+    let Some(record) = record else { return };
+    let Record { level, severity, message, pid, backend, user, database, code, details } = record;
+    let details = (!details.is_empty()).then(|| details.join("\n"));
+    macro_rules! event {
+        ($level:ident) => {
+            tracing::event!(
+                target: "postgres",
+                tracing::Level::$level,
+                severity,
+                pid,
+                backend,
+                user,
+                database,
+                code,
+                details,
+                "{message}"
+            )
+        };
+    }
+    match level {
+        Level::Debug => event!(DEBUG),
+        Level::Info => event!(INFO),
+        Level::Warn => event!(WARN),
+        Level::Error => event!(ERROR),
+    }
+}

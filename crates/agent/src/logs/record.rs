@@ -1,0 +1,191 @@
+//! PostgreSQL's log lines, put together to records.
+
+use super::redact::redact;
+
+/// `log_line_prefix`: process, kind of backend, user, database and SQLSTATE between control characters, which no log
+/// message begins a line with: PostgreSQL puts a tab before every further line of a message.
+pub const LINE_PREFIX: &str = "\u{1e}%p\u{1f}%b\u{1f}%u\u{1f}%d\u{1f}%e\u{1f}";
+
+const BEGIN: char = '\u{1e}';
+const SEPARATOR: char = '\u{1f}';
+
+/// How bad it is, in the agent's words.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Level {
+    Debug,
+    Info,
+    Warn,
+    Error,
+}
+
+/// One log record of PostgreSQL.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Record {
+    pub(super) level: Level,
+    /// PostgreSQL's own word (`LOG`, `FATAL` …); empty if the line had none.
+    pub(super) severity: String,
+    pub(super) message: String,
+    pub(super) pid: Option<u32>,
+    /// Kind of backend (`client backend`, `checkpointer` …).
+    pub(super) backend: Option<String>,
+    pub(super) user: Option<String>,
+    pub(super) database: Option<String>,
+    /// SQLSTATE, of errors.
+    pub(super) code: Option<String>,
+    /// `DETAIL`, `HINT`, `CONTEXT`, `STATEMENT` … that followed.
+    pub(super) details: Vec<String>,
+}
+
+/// Puts lines together. A record is complete when the next one begins.
+#[derive(Debug, Default)]
+pub(super) struct Assembler {
+    pending: Option<Record>,
+}
+
+impl Assembler {
+    /// Takes a line (without its end); returns the record that it completes.
+    pub(super) fn push(&mut self, line: &str) -> Option<Record> {
+        if let (Some(rest), Some(pending)) = (line.strip_prefix('\t'), &mut self.pending) {
+            let last = pending.details.last_mut().unwrap_or(&mut pending.message);
+            last.push('\n');
+            last.push_str(rest);
+            return None;
+        }
+        let record = parse(line);
+        if is_addition(&record.severity)
+            && let Some(pending) = &mut self.pending
+            && pending.pid == record.pid
+        {
+            pending.details.push(format!("{}: {}", record.severity, record.message));
+            return None;
+        }
+        self.pending.replace(record).map(finish)
+    }
+
+    /// Returns what is there, since nothing more comes for now.
+    pub(super) fn flush(&mut self) -> Option<Record> {
+        self.pending.take().map(finish)
+    }
+
+    /// Something is there.
+    pub(super) fn is_pending(&self) -> bool {
+        self.pending.is_some()
+    }
+}
+
+fn finish(mut record: Record) -> Record {
+    record.message = redact(&record.message);
+    record.details = record.details.iter().map(|detail| redact(detail)).collect();
+    record
+}
+
+fn parse(line: &str) -> Record {
+    let (prefix, text) = match line.strip_prefix(BEGIN).and_then(|rest| rest.rsplit_once(SEPARATOR)) {
+        Some((prefix, text)) => (prefix, text),
+        // Before it has read its settings, PostgreSQL writes no prefix of ours.
+        None => ("", line),
+    };
+    let mut fields = prefix.split(SEPARATOR);
+    let mut next = || fields.next().filter(|field| !field.is_empty() && *field != "[unknown]").map(str::to_owned);
+    let (pid, backend, user, database, code) = (next(), next(), next(), next(), next());
+    let (severity, message) = split_severity(text);
+    Record {
+        level: level(severity),
+        severity: severity.to_owned(),
+        message: message.to_owned(),
+        pid: pid.and_then(|pid| pid.parse().ok()),
+        backend,
+        user,
+        database,
+        code: code.filter(|code| code != "00000"),
+        details: Vec::new(),
+    }
+}
+
+fn split_severity(text: &str) -> (&str, &str) {
+    let is_word = |word: &str| !word.is_empty() && word.bytes().all(|b| b.is_ascii_uppercase() || b.is_ascii_digit());
+    match text.split_once(":  ") {
+        Some((severity, message)) if is_word(severity) => (severity, message),
+        // `2026-11-21 08:00:00.000 UTC [42] FATAL:  …`
+        Some((head, message)) => match head.rsplit_once("] ") {
+            Some((_, severity)) if is_word(severity) => (severity, message),
+            _ => ("", text),
+        },
+        None => ("", text),
+    }
+}
+
+fn level(severity: &str) -> Level {
+    match severity {
+        "WARNING" => Level::Warn,
+        "ERROR" | "FATAL" | "PANIC" => Level::Error,
+        debug if debug.starts_with("DEBUG") => Level::Debug,
+        _ => Level::Info,
+    }
+}
+
+fn is_addition(severity: &str) -> bool {
+    ["DETAIL", "HINT", "QUERY", "CONTEXT", "LOCATION", "BACKTRACE", "STATEMENT"].contains(&severity)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn prefix(pid: u32) -> String {
+        format!("\u{1e}{pid}\u{1f}client backend\u{1f}app\u{1f}orders\u{1f}42601\u{1f}")
+    }
+
+    #[test]
+    fn a_record_is_put_together() {
+        let mut assembler = Assembler::default();
+        assert_eq!(assembler.push(&format!("{}ERROR:  syntax error at \":  \"", prefix(42))), None);
+        assert_eq!(assembler.push(&format!("{}STATEMENT:  SELECT", prefix(42))), None);
+        assert_eq!(assembler.push("\t  1 +"), None);
+        let record = assembler.push("\u{1e}7\u{1f}checkpointer\u{1f}\u{1f}\u{1f}00000\u{1f}LOG:  checkpoint starting: time");
+        let record = record.expect("the first record");
+        assert_eq!((record.level, record.severity.as_str()), (Level::Error, "ERROR"));
+        assert_eq!(record.message, "syntax error at \":  \"");
+        assert_eq!(record.details, ["STATEMENT: SELECT\n  1 +"]);
+        assert_eq!((record.pid, record.user.as_deref()), (Some(42), Some("app")));
+        assert_eq!((record.database.as_deref(), record.code.as_deref()), (Some("orders"), Some("42601")));
+        let last = assembler.flush().expect("the last record");
+        assert_eq!((last.level, last.pid, last.user, last.code), (Level::Info, Some(7), None, None));
+        assert_eq!(last.message, "checkpoint starting: time");
+        assert!(!assembler.is_pending());
+    }
+
+    #[test]
+    fn details_of_another_process_are_not_mixed_in() {
+        let mut assembler = Assembler::default();
+        assembler.push(&format!("{}ERROR:  one", prefix(1)));
+        let first = assembler.push(&format!("{}DETAIL:  of two", prefix(2))).expect("the first record");
+        assert!(first.details.is_empty());
+    }
+
+    #[test]
+    fn lines_without_our_prefix_are_kept() {
+        let mut assembler = Assembler::default();
+        assembler.push("2026-11-21 08:00:00.000 UTC [42] FATAL:  no such setting: \"x\"");
+        let record = assembler.push("postgres: out of luck").expect("the first record");
+        assert_eq!((record.level, record.message.as_str()), (Level::Error, "no such setting: \"x\""));
+        assert_eq!(assembler.flush().expect("a record").message, "postgres: out of luck");
+    }
+
+    #[test]
+    fn a_message_cannot_pretend_to_be_a_record() {
+        let mut assembler = Assembler::default();
+        assembler.push(&format!("{}ERROR:  bad", prefix(1)));
+        assert_eq!(assembler.push(&format!("\t{}FATAL:  forged", prefix(9))), None);
+        assert_eq!(assembler.flush().expect("one record").severity, "ERROR");
+    }
+
+    #[test]
+    fn passwords_are_taken_out() {
+        let mut assembler = Assembler::default();
+        assembler.push(&format!("{}ERROR:  role \"x\" does not exist", prefix(1)));
+        assembler.push(&format!("{}STATEMENT:  ALTER ROLE x PASSWORD 'geheim'", prefix(1)));
+        let record = assembler.flush().expect("a record");
+        assert!(!format!("{record:?}").contains("geheim"), "{record:?}");
+    }
+}

@@ -1,0 +1,91 @@
+//! Takes secrets out of statements that PostgreSQL logs.
+
+const WORD: &str = "password";
+const HIDDEN: &str = "'***'";
+
+/// `text` with every string that follows the word "password" (in `ALTER ROLE … PASSWORD '…'`, in connection strings)
+/// replaced. A string that is not closed is hidden to the end.
+pub(super) fn redact(text: &str) -> String {
+    // ASCII only, so that positions stay the same.
+    let lower = text.to_ascii_lowercase();
+    let mut shown = String::with_capacity(text.len());
+    let mut at = 0;
+    while let Some(found) = lower[at..].find(WORD) {
+        let after = at + found + WORD.len();
+        shown.push_str(&text[at..after]);
+        at = match secret(&text[after..]) {
+            Some((start, end)) => {
+                shown.push_str(&text[after..after + start]);
+                shown.push_str(HIDDEN);
+                after + end
+            }
+            None => after,
+        };
+    }
+    shown.push_str(&text[at..]);
+    shown
+}
+
+/// Where the string begins and ends that stands next, after blanks, `=`, `:`, quotes around the word, and a prefix such as `E`.
+fn secret(rest: &str) -> Option<(usize, usize)> {
+    let start = rest.find(|c: char| !(c.is_whitespace() || c == '=' || c == ':' || c == '"'))?;
+    let value = &rest[start..];
+    let prefix = ["e'", "E'", "u&'", "U&'", "n'", "N'"].iter().find(|prefix| value.starts_with(**prefix));
+    let quote = prefix.map_or(0, |prefix| prefix.len() - 1);
+    if value[quote..].starts_with('\'') {
+        return Some((start, start + quote + end_of_string(&value[quote..])));
+    }
+    if value.starts_with('$') {
+        let tag = value[1..].find('$').map(|end| &value[..end + 2])?;
+        let end = value[tag.len()..].find(tag).map_or(value.len(), |end| tag.len() + end + tag.len());
+        return Some((start, start + end));
+    }
+    // `password=geheim` in a connection string.
+    let unquoted = rest[..start].contains('=') && start > 0;
+    unquoted.then(|| (start, start + value.find(char::is_whitespace).unwrap_or(value.len())))
+}
+
+/// Length of the string at the beginning of `text`, its quotes included; doubled and escaped quotes are inside.
+fn end_of_string(text: &str) -> usize {
+    let mut characters = text.char_indices().skip(1).peekable();
+    while let Some((at, character)) = characters.next() {
+        match character {
+            '\\' => {
+                characters.next();
+            }
+            '\'' if characters.peek().is_some_and(|(_, next)| *next == '\'') => {
+                characters.next();
+            }
+            '\'' => return at + 1,
+            _ => {}
+        }
+    }
+    text.len()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::redact;
+
+    #[test]
+    fn strings_after_the_word_are_hidden() {
+        for (text, expected) in [
+            ("ALTER ROLE a PASSWORD 'x''y' VALID UNTIL 'z'", "ALTER ROLE a PASSWORD '***' VALID UNTIL 'z'"),
+            ("create role a encrypted password E'x\\'y';", "create role a encrypted password '***';"),
+            ("ALTER ROLE a PASSWORD $$x$$;", "ALTER ROLE a PASSWORD '***';"),
+            ("ALTER ROLE a PASSWORD 'not closed", "ALTER ROLE a PASSWORD '***'"),
+            ("CREATE SUBSCRIPTION s CONNECTION 'host=a password=x user=b'", "CREATE SUBSCRIPTION s CONNECTION 'host=a password='***' user=b'"),
+            ("ALTER ROLE ä PASSWORD 'ü' -- 'ö'", "ALTER ROLE ä PASSWORD '***' -- 'ö'"),
+            ("OPTIONS (user 'bob', password 'x', b 'c')", "OPTIONS (user 'bob', password '***', b 'c')"),
+        ] {
+            assert_eq!(redact(text), expected);
+        }
+    }
+
+    #[test]
+    fn other_text_stays() {
+        for text in ["password authentication failed for user \"app\"", "SELECT 1", "PASSWORD", "password NULL"] {
+            assert_eq!(redact(text), text);
+        }
+    }
+}

@@ -1,0 +1,172 @@
+//! What `pg_controldata` says. Its format is the same from version 15 to 18; lines that we do not need may come and go.
+
+use std::collections::BTreeMap;
+
+use machine::protocol::{Lsn, Timeline};
+
+/// What `pg_controldata` says.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ControlData {
+    /// Database system identifier.
+    pub system_id: String,
+    /// What the server was doing when it last wrote.
+    pub state: ClusterState,
+    /// Timeline of the last checkpoint.
+    pub timeline: Timeline,
+    /// Place of the last checkpoint: after a clean stop, where the WAL's last record begins.
+    pub checkpoint: Lsn,
+    /// Up to where recovery must go before the data is consistent; 0/0 if not a standby's.
+    pub minimum_recovery_end: Lsn,
+    /// Timeline of [`Self::minimum_recovery_end`]; 0 if none.
+    pub minimum_recovery_timeline: Timeline,
+    /// Settings that a standby may not have lower than its primary had.
+    pub enforced: EnforcedSettings,
+    /// Data pages have checksums.
+    pub checksums: bool,
+}
+
+/// Settings that a standby may not have lower than the primary whose WAL it replays (`pg_control` keeps them).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct EnforcedSettings {
+    /// `max_connections`.
+    pub max_connections: u32,
+    /// `max_worker_processes`.
+    pub max_worker_processes: u32,
+    /// `max_wal_senders`.
+    pub max_wal_senders: u32,
+    /// `max_prepared_transactions`.
+    pub max_prepared_transactions: u32,
+    /// `max_locks_per_transaction`.
+    pub max_locks_per_transaction: u32,
+}
+
+/// "Database cluster state" of `pg_controldata`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ClusterState {
+    /// "starting up".
+    StartingUp,
+    /// "shut down": a primary stopped cleanly.
+    ShutDown,
+    /// "shut down in recovery": a standby stopped cleanly.
+    ShutDownInRecovery,
+    /// "shutting down".
+    ShuttingDown,
+    /// "in crash recovery".
+    InCrashRecovery,
+    /// "in archive recovery": a standby that runs, or died.
+    InArchiveRecovery,
+    /// "in production": a primary that runs, or died.
+    InProduction,
+    /// Anything else.
+    Unrecognized,
+}
+
+impl ControlData {
+    /// Reads the output of `pg_controldata` (`LC_ALL=C`). The error names what is wrong.
+    pub(super) fn parse(output: &str) -> Result<Self, String> {
+        if output.contains("Calculated CRC checksum does not match") {
+            return Err("the checksum of pg_control is wrong".to_owned());
+        }
+        let lines: BTreeMap<&str, &str> =
+            output.lines().filter_map(|line| line.split_once(':')).map(|(key, value)| (key.trim(), value.trim())).collect();
+        let text = |key: &str| lines.get(key).copied().ok_or_else(|| format!("pg_controldata does not say {key:?}"));
+        let number = |key: &str| {
+            let value = text(key)?;
+            value.parse::<u32>().map_err(|_| format!("pg_controldata says {key:?} is {value:?}"))
+        };
+        let lsn = |key: &str| text(key)?.parse::<Lsn>().map_err(|error| format!("{key}: {error}"));
+        let system_id = text("Database system identifier")?;
+        if system_id.parse::<u64>().is_err() {
+            return Err(format!("pg_controldata says the system identifier is {system_id:?}"));
+        }
+        Ok(Self {
+            system_id: system_id.to_owned(),
+            state: ClusterState::parse(text("Database cluster state")?),
+            timeline: Timeline(number("Latest checkpoint's TimeLineID")?),
+            checkpoint: lsn("Latest checkpoint location")?,
+            minimum_recovery_end: lsn("Minimum recovery ending location")?,
+            minimum_recovery_timeline: Timeline(number("Min recovery ending loc's timeline")?),
+            enforced: EnforcedSettings {
+                max_connections: number("max_connections setting")?,
+                max_worker_processes: number("max_worker_processes setting")?,
+                max_wal_senders: number("max_wal_senders setting")?,
+                max_prepared_transactions: number("max_prepared_xacts setting")?,
+                max_locks_per_transaction: number("max_locks_per_xact setting")?,
+            },
+            checksums: number("Data page checksum version")? != 0,
+        })
+    }
+}
+
+impl ClusterState {
+    fn parse(text: &str) -> Self {
+        match text {
+            "starting up" => Self::StartingUp,
+            "shut down" => Self::ShutDown,
+            "shut down in recovery" => Self::ShutDownInRecovery,
+            "shutting down" => Self::ShuttingDown,
+            "in crash recovery" => Self::InCrashRecovery,
+            "in archive recovery" => Self::InArchiveRecovery,
+            "in production" => Self::InProduction,
+            _ => Self::Unrecognized,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const OUTPUT: &str = "\
+pg_control version number:            1700
+Catalog version number:               202406281
+Database system identifier:           7444444444444444444
+Database cluster state:               shut down in recovery
+pg_control last modified:             Mon 02 Nov 2026 10:00:00 AM UTC
+Latest checkpoint location:           0/3000060
+Latest checkpoint's REDO location:    0/3000028
+Latest checkpoint's REDO WAL file:    000000020000000000000003
+Latest checkpoint's TimeLineID:       2
+Latest checkpoint's PrevTimeLineID:   1
+Time of latest checkpoint:            Mon 02 Nov 2026 10:00:00 AM UTC
+Minimum recovery ending location:     0/3000100
+Min recovery ending loc's timeline:   2
+wal_level setting:                    replica
+max_connections setting:              120
+max_worker_processes setting:         8
+max_wal_senders setting:              16
+max_prepared_xacts setting:           3
+max_locks_per_xact setting:           64
+Data page checksum version:           1
+A line of a later version:            yes
+";
+
+    #[test]
+    fn output_is_read() {
+        let data = ControlData::parse(OUTPUT).expect("readable");
+        assert_eq!(data.system_id, "7444444444444444444");
+        assert_eq!(data.state, ClusterState::ShutDownInRecovery);
+        assert_eq!((data.timeline, data.checkpoint), (Timeline(2), Lsn(0x300_0060)));
+        assert_eq!((data.minimum_recovery_timeline, data.minimum_recovery_end), (Timeline(2), Lsn(0x300_0100)));
+        assert_eq!((data.enforced.max_connections, data.enforced.max_prepared_transactions), (120, 3));
+        assert!(data.checksums);
+    }
+
+    #[test]
+    fn a_missing_line_is_named() {
+        let error = ControlData::parse(&OUTPUT.replace("max_connections setting", "x")).expect_err("a line is missing");
+        assert!(error.contains("max_connections"), "{error}");
+    }
+
+    #[test]
+    fn a_damaged_control_file_is_not_read() {
+        let output = format!("WARNING: Calculated CRC checksum does not match value stored in file.\n{OUTPUT}");
+        assert!(ControlData::parse(&output).is_err());
+    }
+
+    #[test]
+    fn an_unknown_state_is_a_value() {
+        let data = ControlData::parse(&OUTPUT.replace("shut down in recovery", "asleep")).expect("readable");
+        assert_eq!(data.state, ClusterState::Unrecognized);
+    }
+}

@@ -1,0 +1,76 @@
+//! Files that are either whole on disk or not there.
+
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, ErrorKind, Write};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+
+use super::VolumeError;
+
+/// Wraps the error of a file operation.
+pub(super) fn failed(action: &'static str, path: &Path) -> impl FnOnce(io::Error) -> VolumeError {
+    let path = path.to_owned();
+    move |source| VolumeError::File { action, path, source }
+}
+
+/// Replaces `path` by a file with this content and mode: after a crash it holds either the old or the new content.
+pub(crate) fn write_atomically(path: &Path, content: &[u8], mode: u32) -> io::Result<()> {
+    let mut staged = path.as_os_str().to_owned();
+    staged.push(".new");
+    let staged = PathBuf::from(staged);
+    match fs::remove_file(&staged) {
+        Err(error) if error.kind() != ErrorKind::NotFound => return Err(error),
+        _ => {}
+    }
+    let mut file = OpenOptions::new().write(true).create_new(true).mode(mode).open(&staged)?;
+    file.set_permissions(fs::Permissions::from_mode(mode))?;
+    file.write_all(content)?;
+    file.sync_all()?;
+    fs::rename(&staged, path)?;
+    sync_parent(path)
+}
+
+/// Makes a directory (and those above it) that only its owner may enter.
+pub(crate) fn make_directory(path: &Path) -> io::Result<()> {
+    fs::DirBuilder::new().recursive(true).mode(0o700).create(path)
+}
+
+/// Puts the names in the directory of `path` on disk.
+pub(crate) fn sync_parent(path: &Path) -> io::Result<()> {
+    File::open(path.parent().unwrap_or(Path::new("/")))?.sync_all()
+}
+
+/// Reads a file; `None` only if there is none.
+pub(crate) fn read_if_there(path: &Path) -> io::Result<Option<String>> {
+    match fs::read_to_string(path) {
+        Ok(content) => Ok(Some(content)),
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+/// Something is at `path` (a dangling link counts).
+pub(super) fn exists(path: &Path) -> Result<bool, VolumeError> {
+    match fs::symlink_metadata(path) {
+        Ok(_) => Ok(true),
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(false),
+        Err(error) => Err(failed("look for", path)(error)),
+    }
+}
+
+/// There is no such directory, or nothing in it.
+pub(super) fn is_empty(path: &Path) -> Result<bool, VolumeError> {
+    match fs::read_dir(path) {
+        Ok(mut entries) => Ok(entries.next().is_none()),
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(true),
+        Err(error) => Err(failed("list", path)(error)),
+    }
+}
+
+/// Removes a directory with all that is in it; links are removed, not followed. Harmless if there is none.
+pub(super) fn remove_tree(path: &Path) -> Result<(), VolumeError> {
+    match fs::remove_dir_all(path) {
+        Err(error) if error.kind() != ErrorKind::NotFound => Err(failed("remove", path)(error)),
+        _ => Ok(()),
+    }
+}
