@@ -1,0 +1,132 @@
+//! End-to-end: what the real API server says to bad resources, and that it takes the examples.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+use api::ClusteredDatabase;
+use e2e::{Namespace, connect_for_test, manifest};
+use kube::ResourceExt;
+use kube::api::{ApiResource, DeleteParams, DynamicObject, PatchParams, PostParams};
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+/// The table that the rules in Rust and in CEL are tested by as well.
+const TABLE: &str = include_str!("../../api/tests/bad_specs.yaml");
+
+#[derive(Deserialize)]
+struct Table {
+    base: Value,
+    cases: Vec<Case>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Case {
+    name: String,
+    patch: Value,
+    old: Option<Value>,
+    #[serde(default)]
+    messages: BTreeSet<String>,
+    server_message: Option<String>,
+    server_also: Option<String>,
+}
+
+/// Applies a JSON merge patch (RFC 7386).
+fn merge(target: &mut Value, patch: &Value) {
+    let Value::Object(patch) = patch else {
+        *target = patch.clone();
+        return;
+    };
+    if !target.is_object() {
+        *target = json!({});
+    }
+    for (key, value) in patch {
+        if value.is_null() {
+            target.as_object_mut().map(|object| object.remove(key));
+        } else {
+            merge(&mut target[key], value);
+        }
+    }
+}
+
+fn merged(base: &Value, patch: &Value) -> Value {
+    let mut result = base.clone();
+    merge(&mut result, patch);
+    result
+}
+
+/// The API server's refusal of `resource`, as text; nothing is stored.
+async fn refusal(namespace: &Namespace, resource: Value, old: Option<Value>) -> Result<String> {
+    let kind = ApiResource::erase::<ClusteredDatabase>(&());
+    let api: kube::Api<DynamicObject> = kube::Api::namespaced_with(namespace.client.clone(), &namespace.name, &kind);
+    let dry = PostParams {
+        dry_run: true,
+        ..PostParams::default()
+    };
+    let mut object: DynamicObject = serde_json::from_value(resource).context("read the resource")?;
+    let Some(mut old) = old else {
+        return match api.create(&dry, &object).await {
+            Ok(_) => Ok("accepted".to_owned()),
+            Err(error) => Ok(error.to_string()),
+        };
+    };
+    // Paused, so that the operator leaves it alone.
+    old["spec"]["paused"] = json!(true);
+    let existing = api
+        .create(&PostParams::default(), &serde_json::from_value(old)?)
+        .await
+        .context("make the old one")?;
+    object.metadata.resource_version = existing.resource_version();
+    let name = existing.name_any();
+    let answer = api.replace(&name, &dry, &object).await;
+    api.delete(&name, &DeleteParams::default()).await?;
+    namespace.wait_gone(&name, Duration::from_secs(30)).await?;
+    Ok(match answer {
+        Ok(_) => "accepted".to_owned(),
+        Err(error) => error.to_string(),
+    })
+}
+
+#[tokio::test]
+async fn the_api_server_refuses_bad_resources_in_our_words() -> Result<()> {
+    let namespace = Namespace::fresh(connect_for_test().await?, "e2e-admission").await?;
+    let table: Table = serde_saphyr::from_str(TABLE).context("read the table")?;
+    let mut wrong = Vec::new();
+    for case in &table.cases {
+        let old = case.old.as_ref().map(|old| merged(&table.base, old));
+        let said = refusal(&namespace, merged(&table.base, &case.patch), old)
+            .await
+            .context(case.name.clone())?;
+        let expected = case
+            .messages
+            .iter()
+            .chain(&case.server_message)
+            .chain(&case.server_also);
+        for message in expected.filter(|message| !said.contains(message.as_str())) {
+            wrong.push(format!("{}\n  expected: {message}\n  said: {said}", case.name));
+        }
+    }
+    println!("{} resources refused", table.cases.len());
+    ensure!(wrong.is_empty(), "{}", wrong.join("\n"));
+    namespace.remove().await
+}
+
+#[tokio::test]
+async fn the_api_server_takes_every_example() -> Result<()> {
+    let namespace = Namespace::fresh(connect_for_test().await?, "e2e-examples").await?;
+    let directory = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples");
+    let mut seen = 0;
+    for entry in std::fs::read_dir(&directory).context("list the examples")? {
+        let path = entry?.path();
+        let yaml = std::fs::read_to_string(&path)?;
+        for object in manifest::parse(&yaml)? {
+            let dry = PatchParams::apply("cdb-e2e").dry_run();
+            let applied = manifest::apply_one(&namespace.client, &namespace.name, &object, &dry).await;
+            applied.with_context(|| path.display().to_string())?;
+            seen += 1;
+        }
+    }
+    ensure!(seen >= 4, "only {seen} examples");
+    namespace.remove().await
+}
