@@ -43,12 +43,14 @@ fn assert_rests(world: &World) {
 
 #[test]
 fn a_creation_keeps_to_its_budget() {
-    for (replicas, budget) in [(1, CREATION_BUDGET), (2, CREATION_BUDGET), (3, CREATION_BUDGET)] {
+    // However long pods and agents take for each of their moves: nothing, a second, or ten.
+    for (replicas, pace) in [(1, 1), (1, 100), (2, 10), (3, 1), (3, 10), (3, 100)] {
         let mut world = World::new(replicas);
+        world.pace = pace;
         assert!(world.settle(), "{:#?}", world.scene.decide());
         assert_rests(&world);
         assert!(
-            world.writes.len() <= budget,
+            world.writes.len() <= CREATION_BUDGET,
             "{} writes: {:#?}",
             world.writes.len(),
             world.writes

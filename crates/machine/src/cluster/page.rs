@@ -11,7 +11,7 @@ pub fn state_machine_page() -> String {
          Generated from crates/machine/src/cluster; `UPDATE=1 cargo test -p machine --test page` writes it again.\n\n\
          ## Phases\n\n\
          The operator never leaves this table. A resource whose status was wiped enters where it stands.\n\n\
-         ```mermaid\nstateDiagram-v2\n    [*] --> Creating\n",
+         ```mermaid\nstateDiagram-v2\n    [*] --> Creating\n    [*] --> Restoring\n",
     );
     // Writing to a String cannot fail.
     for (from, next) in TRANSITIONS {

@@ -83,6 +83,8 @@ pub fn due(stored: &ClusteredDatabaseStatus, next: &ClusteredDatabaseStatus, dec
     match decision.action {
         // The resource's metadata comes first, and a status goes with its resource.
         Action::AddFinalizer(_) | Action::RemoveFinalizer(_) => return Due::Never,
+        // Nothing relies on it, and more is decided right after it.
+        Action::LabelPod { .. } => return Due::Never,
         Action::WriteStatus(_) => return Due::Now,
         _ => {}
     }

@@ -32,6 +32,8 @@ pub struct World {
     pub initdbs: usize,
     /// The resource is gone.
     pub gone: bool,
+    /// How many ticks (of 100 ms) agents and kubelets need for each of their moves.
+    pub pace: u32,
     /// Revisions of the template whose image does not run.
     pub broken: BTreeSet<String>,
     /// Parameters that PostgreSQL takes up only with a restart, as they are in force in each pod (by UID).
@@ -43,6 +45,7 @@ pub struct World {
     crash: Crash,
     due_since: Option<DateTime<Utc>>,
     serial: u32,
+    ticks: u32,
 }
 
 impl World {
@@ -53,6 +56,7 @@ impl World {
             writes: Vec::new(),
             initdbs: 0,
             gone: false,
+            pace: 1,
             broken: BTreeSet::new(),
             in_force: BTreeMap::new(),
             data: BTreeMap::new(),
@@ -60,6 +64,7 @@ impl World {
             crash: Crash::Never,
             due_since: None,
             serial: 0,
+            ticks: 0,
         }
     }
 
@@ -221,6 +226,10 @@ impl World {
     /// Controllers, kubelets and agents do what they do in a tenth of a second.
     fn tick(&mut self) {
         self.stateful_set_controller();
+        self.ticks = self.ticks.wrapping_add(1);
+        if !self.ticks.is_multiple_of(self.pace) {
+            return;
+        }
         for index in 0..self.scene.pods().len() {
             self.agent(index);
         }
