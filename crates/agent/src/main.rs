@@ -1,2 +1,70 @@
-//! placeholder
-fn main() {}
+//! The agent's binary: `install PATH` in the init container, `run` as PID 1 of the postgres container.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use agent::deadman::{DeadMan, become_dead_man_if_asked};
+use agent::run::{Config, run};
+use anyhow::Context;
+use clap::{Parser, Subcommand};
+
+#[derive(Parser)]
+#[command(version, about = "The agent of a ClusteredDatabase: PID 1 of its postgres containers")]
+struct Arguments {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Copies this program to PATH, to be run from there in a container with PostgreSQL.
+    Install {
+        /// Where to.
+        path: PathBuf,
+    },
+    /// Runs PostgreSQL as a member of its ClusteredDatabase.
+    Run,
+}
+
+fn main() -> ExitCode {
+    become_dead_man_if_asked();
+    let result = match Arguments::parse().command {
+        Command::Install { path } => install(&path),
+        Command::Run => start(),
+    };
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("agent: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// Copies the running program, whole or not at all.
+fn install(path: &Path) -> anyhow::Result<()> {
+    let staged = path.with_extension("new");
+    fs::copy("/proc/self/exe", &staged).with_context(|| format!("copy this program to {}", staged.display()))?;
+    fs::set_permissions(&staged, fs::Permissions::from_mode(0o755))?;
+    fs::rename(&staged, path).with_context(|| format!("put it in place as {}", path.display()))
+}
+
+fn start() -> anyhow::Result<()> {
+    // First of all: it must not depend on anything that comes after it.
+    let dead_man = DeadMan::start()?;
+    agent::logs::init();
+    if rustls::crypto::ring::default_provider().install_default().is_err() {
+        anyhow::bail!("install the cryptography provider");
+    }
+    let config = Config::from_environment()?;
+    // Two: one that is kept busy does not keep the event loop waiting.
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
+    let result = runtime.block_on(run(config, dead_man));
+    if let Err(error) = &result {
+        tracing::error!("{error:#}");
+    }
+    // As PID 1: the kernel ends whatever is left. Not waiting for tasks that hang.
+    std::process::exit(i32::from(result.is_err()));
+}

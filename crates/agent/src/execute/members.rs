@@ -1,0 +1,57 @@
+//! Members' roles and slots on the primary, and reports to it.
+
+use std::collections::BTreeSet;
+use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
+
+use api::names::PEER_PORT;
+use machine::instance::{Reply, Work};
+use machine::protocol::{MemberId, ReportRequest};
+
+use super::{Executor, SMALL};
+use crate::deadman::boot_time;
+use crate::observe::{Effect, Failure, World};
+use crate::postgres::Sql;
+
+impl Executor {
+    pub(super) fn admit(&self, world: &World, member: MemberId) {
+        let (sql, socket, port) = self.connection(world);
+        self.spawn(Work::Admit, Some(SMALL), async move {
+            let mut sql = sql.lock().await;
+            let sql = sql.get_or_insert_with(|| Sql::new(socket, port));
+            let standby = sql.ensure_member(&member).await?;
+            Ok(Effect::Admitted(standby.member))
+        });
+    }
+
+    pub(super) fn drop_slots(&self, world: &World, keep: BTreeSet<MemberId>) {
+        let (sql, socket, port) = self.connection(world);
+        self.spawn(Work::DropSlots, Some(SMALL), async move {
+            let mut sql = sql.lock().await;
+            let sql = sql.get_or_insert_with(|| Sql::new(socket, port));
+            let dropped = sql.drop_members_except(&keep).await?;
+            if !dropped.is_empty() {
+                tracing::info!(members = ?dropped, "dropped the slots of former members");
+            }
+            Ok(Effect::Kept(keep))
+        });
+    }
+
+    pub(super) fn report(&self, address: &str, request: ReportRequest) {
+        let Ok(address) = address.parse::<IpAddr>() else {
+            return self.fail(Work::Report, &format!("{address:?} is no address"));
+        };
+        let peers = self.peers.clone();
+        self.spawn(Work::Report, Some(SMALL), async move {
+            let sent = boot_time();
+            let reply = peers.report(SocketAddr::new(address, PEER_PORT), &request).await.map_err(Failure::from)?;
+            let reply = Reply { epoch: reply.epoch, admitted: reply.admitted, report: request.report, sent };
+            Ok(Effect::Reported(Box::new(reply)))
+        });
+    }
+
+    fn connection(&self, world: &World) -> (Arc<tokio::sync::Mutex<Option<Sql>>>, std::path::PathBuf, u16) {
+        let port = world.spec.as_ref().map_or(5432, |spec| spec.postgres.port);
+        (Arc::clone(&self.sql), self.files.socket.clone(), port)
+    }
+}

@@ -1,0 +1,110 @@
+//! Tasks on the volume. Each ends with reading the volume again, so that the next decision sees what was done.
+
+use std::sync::Arc;
+
+use machine::instance::Work;
+use machine::protocol::MemberId;
+use ring::rand::{SecureRandom, SystemRandom};
+
+use super::{Executor, SMALL, blocking};
+use crate::observe::{Effect, Failure, News, World, scan};
+use crate::postgres::{CloneSource, InitdbRequest, Primary, Tools, Verifier, clone, initdb};
+use crate::volume::Volume;
+
+impl Executor {
+    pub(super) fn create_member(&self, world: &World, claim_uid: String) {
+        let Some(tools) = self.tools(world, Work::CreateMember) else { return };
+        let (volume, ordinal) = (self.volume.clone(), world.observed.own.ordinal);
+        self.spawn(Work::CreateMember, Some(SMALL), async move {
+            let making = volume.clone();
+            let made = blocking(move || {
+                if making.member()?.is_some() {
+                    making.forget_member()?;
+                }
+                let mut random = [0_u8; 4];
+                let filled = SystemRandom::new().fill(&mut random);
+                filled.map_err(|_| crate::volume::VolumeError::Key("no random numbers".to_owned()))?;
+                let id = MemberId::new(ordinal, &claim_uid, u32::from_ne_bytes(random));
+                making.make_member(&id, &claim_uid).map(|_| ())
+            });
+            scanned(made.await, &volume, &tools).await
+        });
+    }
+
+    pub(super) fn store_certificate(&self, world: &World, pem: String) {
+        let Some(tools) = self.tools(world, Work::StoreCertificate) else { return };
+        let volume = self.volume.clone();
+        self.spawn(Work::StoreCertificate, Some(SMALL), async move {
+            let writing = volume.clone();
+            let written = blocking(move || writing.write_certificate(&pem).map(|_| ())).await;
+            scanned(written, &volume, &tools).await
+        });
+    }
+
+    pub(super) fn discard_staging(&self, world: &World) {
+        let Some(tools) = self.tools(world, Work::DiscardStaging) else { return };
+        let volume = self.volume.clone();
+        self.spawn(Work::DiscardStaging, None, async move {
+            let discarded = volume.discard_unfinished().await.map_err(Failure::from);
+            scanned(discarded, &volume, &tools).await
+        });
+    }
+
+    pub(super) fn initdb(&self, world: &World, cluster_uid: String) {
+        let Some(tools) = self.tools(world, Work::Initdb) else { return };
+        let Some(spec) = world.spec.as_ref().map(|spec| spec.bootstrap.initdb.clone()) else {
+            return self.fail(Work::Initdb, "the ClusteredDatabase is not known");
+        };
+        let (volume, user, password_file) =
+            (self.volume.clone(), self.files.system_user.clone(), self.password_file.clone());
+        self.spawn(Work::Initdb, None, async move {
+            let recording = volume.clone();
+            let made = async {
+                blocking(move || recording.record_made_for(&cluster_uid)).await?;
+                let password = tokio::fs::read_to_string(&password_file).await?;
+                let request = InitdbRequest {
+                    database: spec.database,
+                    owner: spec.owner,
+                    verifier: Verifier::of(&password)?,
+                    data_checksums: spec.data_checksums,
+                    locale: spec.locale,
+                    post_init_sql: spec.post_init_sql,
+                };
+                initdb(&tools, &volume, &user, &request).await.map_err(Failure::from)
+            };
+            scanned(made.await, &volume, &tools).await
+        });
+    }
+
+    pub(super) fn clone_primary(&self, world: &World, upstream: &str, member: MemberId, system_id: String) {
+        let Some(tools) = self.tools(world, Work::Clone) else { return };
+        let port = world.spec.as_ref().map_or(5432, |spec| spec.postgres.port);
+        let Ok(address) = upstream.parse() else {
+            return self.fail(Work::Clone, &format!("{upstream:?} is no address"));
+        };
+        let primary = Primary { address, port, member };
+        let source = CloneSource { primary, files: self.files.clone(), system_id };
+        let volume = self.volume.clone();
+        self.spawn(Work::Clone, None, async move {
+            let cloned = clone(&tools, &volume, &source).await.map_err(Failure::from);
+            scanned(cloned, &volume, &tools).await
+        });
+    }
+
+    /// PostgreSQL's programs; without them the task fails.
+    pub(super) fn tools(&self, world: &World, work: Work) -> Option<Arc<Tools>> {
+        if world.tools.is_none() {
+            self.fail(work, "PostgreSQL's programs have not been found yet");
+        }
+        world.tools.clone()
+    }
+}
+
+/// The end of a task on the volume: what is there now, whether it succeeded or not.
+async fn scanned(result: Result<(), Failure>, volume: &Volume, tools: &Tools) -> Result<Effect, Failure> {
+    let scan = scan(volume, tools).await;
+    match result {
+        Ok(()) => Ok(Effect::Volume(Box::new(scan?))),
+        Err(failure) => Err(Failure { news: scan.ok().map(|scan| News::Scan(Box::new(scan))), ..failure }),
+    }
+}

@@ -1,0 +1,36 @@
+//! Writes to Kubernetes.
+
+use machine::instance::{Purpose, Work};
+use machine::lease_object::LeaseContent;
+use machine::protocol::Epoch;
+use machine::timing::Timing;
+
+use super::Executor;
+use crate::kubernetes::{LeaseWriteError, read_route};
+use crate::observe::{Effect, Failure, News, World};
+
+impl Executor {
+    pub(super) fn write_lease(&self, world: &World, content: LeaseContent, purpose: Purpose, timing: Timing) {
+        let Some(base) = world.lease.clone() else { return self.fail(Work::WriteLease, "the Lease is not known") };
+        let clients = self.clients.clone();
+        self.spawn(Work::WriteLease, None, async move {
+            match clients.write_lease(&base, &content, timing).await {
+                Ok(written) => Ok(Effect::Lease { written: Box::new(written), purpose, timing }),
+                Err(LeaseWriteError::Conflict { now }) => {
+                    let message = LeaseWriteError::Conflict { now: None }.to_string();
+                    Err(Failure { message, news: now.map(News::Lease) })
+                }
+                Err(error) => Err(error.into()),
+            }
+        });
+    }
+
+    pub(super) fn route(&self, world: &World, address: String, epoch: Epoch) {
+        let clients = self.clients.clone();
+        let (pod, pod_uid) = (world.observed.own.pod.clone(), world.observed.own.pod_uid.clone());
+        self.spawn(Work::Route, None, async move {
+            let slice = clients.write_route(&pod, &pod_uid, &address, epoch).await?;
+            Ok(Effect::Routed(read_route(&slice)))
+        });
+    }
+}

@@ -1,0 +1,11 @@
+//! What the agent reads and writes in Kubernetes: its own ClusteredDatabase, Lease and EndpointSlice, and nothing else.
+
+mod client;
+mod lease;
+mod route;
+mod watch;
+
+pub use client::Clients;
+pub use lease::{LeaseWriteError, Written};
+pub use route::{RouteError, read_route};
+pub use watch::watch;

@@ -1,0 +1,37 @@
+//! Watching one object by its name.
+
+use std::fmt::Debug;
+use std::future::Future;
+
+use futures::StreamExt;
+use kube::runtime::WatchStreamExt;
+use kube::runtime::watcher::{self, Event, watcher};
+use kube::{Api, Resource};
+use machine::instance::Reading;
+use serde::de::DeserializeOwned;
+
+/// How long one watch lasts, in seconds: a connection that died silently is noticed at the latest after this time and a
+/// margin of kube's own.
+const WATCH_SECONDS: u32 = 60;
+
+/// Watches the object called `name` for ever and tells `tell` about each of its versions; [`Reading::Missing`] when the
+/// API server says that there is none. Errors are repeated with a growing distance: what was read last stays valid.
+pub async fn watch<K, F>(api: Api<K>, name: String, tell: impl Fn(Reading<K>) -> F)
+where
+    K: Resource + Clone + DeserializeOwned + Debug + Send + 'static,
+    F: Future<Output = ()>,
+{
+    let config = watcher::Config::default().fields(&format!("metadata.name={name}")).timeout(WATCH_SECONDS);
+    let mut events = watcher(api, config).default_backoff().boxed();
+    let mut listed = None;
+    while let Some(event) = events.next().await {
+        match event {
+            Ok(Event::Init) => listed = None,
+            Ok(Event::InitApply(object)) => listed = Some(object),
+            Ok(Event::InitDone) => tell(listed.take().map_or(Reading::Missing, Reading::Is)).await,
+            Ok(Event::Apply(object)) => tell(Reading::Is(object)).await,
+            Ok(Event::Delete(_)) => tell(Reading::Missing).await,
+            Err(error) => tracing::warn!(name, kind = std::any::type_name::<K>(), "watch: {error}"),
+        }
+    }
+}

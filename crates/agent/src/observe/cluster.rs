@@ -1,0 +1,30 @@
+//! The ClusteredDatabase, as the machine needs it.
+
+use api::ClusteredDatabase;
+use machine::instance::{ClusterView, SignedCertificate};
+use machine::protocol::{Epoch, settings_hash};
+use machine::timing::Timing;
+
+/// What `cluster` says to `pod`. Failover times that break their rule change nothing: `timing` stays in force.
+pub(super) fn view(cluster: &ClusteredDatabase, pod: &str, timing: Timing) -> ClusterView {
+    let spec = &cluster.spec;
+    let status = cluster.status.clone().unwrap_or_default();
+    let member = status.members.get(pod).cloned().unwrap_or_default();
+    let certificate = member.member_id.zip(member.certificate);
+    ClusterView {
+        uid: cluster.metadata.uid.clone().unwrap_or_default(),
+        replicas: u32::try_from(spec.replicas).unwrap_or(0),
+        timing: Timing::of(&spec.failover).unwrap_or_else(|error| {
+            tracing::error!("the failover times are not taken up: {error}");
+            timing
+        }),
+        settings: settings_hash(&spec.postgres.parameters),
+        system_id: status.system_identifier,
+        epoch: status.epoch.map(Epoch),
+        claim_uid: member.claim_uid,
+        certificate: certificate.map(|(member, pem)| SignedCertificate { member, pem }),
+        grant: status.intent.bootstrap,
+        restart: status.intent.restart,
+        stop: status.intent.stop,
+    }
+}

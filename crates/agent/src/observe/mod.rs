@@ -1,0 +1,193 @@
+//! What the agent has seen, gathered from events into the machine's [`Observed`].
+
+mod cluster;
+mod done;
+mod lease;
+mod postgres;
+mod volume;
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use api::{ClusteredDatabase, ClusteredDatabaseSpec};
+use k8s_openapi::api::coordination::v1::Lease;
+use machine::instance::{
+    LeaseView, Memo, Observed, Own, PostgresView, Process, Reading, Tasks,
+};
+use machine::protocol::settings_hash;
+use machine::timing::{BootTime, Timing};
+
+pub use done::{Done, Effect, Failure, News};
+pub use postgres::{Poll, poll};
+pub use volume::{Scan, scan};
+
+use crate::postgres::{Server, Tools};
+use crate::volume::EnforcedSettings;
+
+/// All that the agent knows: the machine's view, and what the executor needs to carry out an action that names it.
+pub struct World {
+    /// For the machine.
+    pub observed: Observed,
+    /// The machine's own memory.
+    pub memo: Memo,
+    /// UID of the ClusteredDatabase that this pod belongs to.
+    pub cluster_uid: String,
+    /// Its spec as last read.
+    pub spec: Option<ClusteredDatabaseSpec>,
+    /// The Lease that [`Observed::lease`] describes.
+    pub lease: Option<Lease>,
+    /// PostgreSQL's programs, once found.
+    pub tools: Option<Arc<Tools>>,
+    /// The running server.
+    pub server: Option<Running>,
+    /// The user's settings that PostgreSQL last ran well with.
+    pub good_settings: BTreeMap<String, String>,
+    /// What the control file demanded when it was read last.
+    limits: EnforcedSettings,
+    /// Answers of PostgreSQL that did not come, in a row.
+    silent: u32,
+}
+
+/// The server that this agent has started.
+pub struct Running {
+    /// To stop and reload it.
+    pub server: Arc<Server>,
+    /// When it was started.
+    pub since: BootTime,
+    /// The agent has asked it to stop.
+    pub asked: bool,
+}
+
+impl World {
+    /// Nothing is known yet.
+    pub fn new(own: Own, cluster_uid: String) -> Self {
+        let good_settings = BTreeMap::new();
+        Self {
+            observed: Observed {
+                own,
+                cluster: Reading::Unknown,
+                lease: LeaseView::default(),
+                volume: Reading::Unknown,
+                postgres: PostgresView {
+                    process: Process::Stopped { exit: None },
+                    strays: 0,
+                    configured: None,
+                    refused: None,
+                    good_settings: settings_hash(&good_settings),
+                    answer: None,
+                    streamed: false,
+                    version: None,
+                },
+                peers: BTreeMap::new(),
+                admitted: std::collections::BTreeSet::new(),
+                route: None,
+                reply: None,
+                tasks: Tasks::default(),
+                terminating: false,
+            },
+            memo: Memo::default(),
+            cluster_uid,
+            spec: None,
+            lease: None,
+            tools: None,
+            server: None,
+            good_settings,
+            limits: EnforcedSettings::default(),
+            silent: 0,
+        }
+    }
+
+    /// Takes a version of the ClusteredDatabase. One that is gone, or another of the same name, changes nothing: the
+    /// database goes on with what was wanted last.
+    pub fn cluster(&mut self, reading: Reading<ClusteredDatabase>) {
+        let Reading::Is(cluster) = reading else { return };
+        if cluster.metadata.uid.as_ref() != Some(&self.cluster_uid) {
+            tracing::warn!(uid = cluster.metadata.uid, "the ClusteredDatabase of this name is another one");
+            return;
+        }
+        let before = self.observed.cluster.is().map_or(Timing::DEFAULT, |cluster| cluster.timing);
+        self.observed.cluster = Reading::Is(cluster::view(&cluster, &self.observed.own.pod, before));
+        self.spec = Some(cluster.spec);
+    }
+
+    /// The user's settings with this hash, if they are known.
+    pub fn settings(&self, hash: &str) -> Option<BTreeMap<String, String>> {
+        let wanted = self.spec.as_ref().map(|spec| &spec.postgres.parameters);
+        let none = BTreeMap::new();
+        let known = wanted.into_iter().chain([&self.good_settings, &none]);
+        known.into_iter().find(|settings| settings_hash(settings) == hash).cloned()
+    }
+
+    /// Takes what was read from the volume.
+    pub fn scanned(&mut self, scan: Result<Scan, String>) {
+        match scan {
+            Ok(scan) => {
+                self.observed.volume = Reading::Is(scan.view);
+                if let Some(limits) = scan.limits {
+                    self.limits = limits;
+                }
+                if let Some(settings) = scan.good_settings {
+                    self.observed.postgres.good_settings = settings_hash(&settings);
+                    self.good_settings = settings;
+                }
+            }
+            Err(error) => {
+                tracing::error!("read the volume: {error}");
+                self.observed.volume = Reading::Unknown;
+            }
+        }
+    }
+
+    /// PostgreSQL serves in its role: it need not be asked often.
+    pub fn is_steady(&self) -> bool {
+        self.observed.postgres.answer.is_some_and(|answer| !answer.in_recovery || answer.streaming)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    pub(super) fn world() -> World {
+        let own = Own {
+            pod: "orders-0".to_owned(),
+            ordinal: 0,
+            pod_uid: "pod-0".to_owned(),
+            run: "run".to_owned(),
+            address: "10.0.0.1".to_owned(),
+            agent_version: "0.1.0".to_owned(),
+        };
+        World::new(own, "c0ffee".to_owned())
+    }
+
+    fn cluster(uid: &str) -> ClusteredDatabase {
+        serde_json::from_value(serde_json::json!({
+            "apiVersion": "clustereddatabase.io/v1alpha1",
+            "kind": "ClusteredDatabase",
+            "metadata": {"name": "orders", "uid": uid},
+            "spec": {"storage": {"size": "1Gi"}, "postgres": {"parameters": {"work_mem": "8MB"}}},
+        }))
+        .expect("a resource")
+    }
+
+    #[test]
+    fn another_resource_of_the_same_name_changes_nothing() {
+        let mut world = world();
+        world.cluster(Reading::Is(cluster("another")));
+        assert_eq!(world.observed.cluster, Reading::Unknown);
+        world.cluster(Reading::Is(cluster("c0ffee")));
+        assert!(world.observed.cluster.is().is_some());
+        world.cluster(Reading::Missing);
+        assert!(world.observed.cluster.is().is_some(), "the database goes on");
+    }
+
+    #[test]
+    fn settings_are_found_by_their_hash() {
+        let mut world = world();
+        world.cluster(Reading::Is(cluster("c0ffee")));
+        let wanted = BTreeMap::from([("work_mem".to_owned(), "8MB".to_owned())]);
+        assert_eq!(world.settings(&settings_hash(&wanted)), Some(wanted));
+        assert_eq!(world.settings(&settings_hash(&BTreeMap::new())), Some(BTreeMap::new()));
+        assert_eq!(world.settings("unheard of"), None);
+    }
+}

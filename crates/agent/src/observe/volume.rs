@@ -1,0 +1,56 @@
+//! Reading the volume.
+
+use std::collections::BTreeMap;
+
+use machine::instance::{Data, Database, Member, VolumeView};
+
+use crate::deadman::boot_time;
+use crate::postgres::Tools;
+use crate::volume::{ClusterState, DataState, EnforcedSettings, Volume, VolumeError};
+
+/// What was read from the volume at one time.
+#[derive(Clone, Debug)]
+pub struct Scan {
+    /// For the machine.
+    pub view: VolumeView,
+    /// Settings that the control file demands.
+    pub limits: Option<EnforcedSettings>,
+    /// The user's settings that PostgreSQL last ran well with.
+    pub good_settings: Option<BTreeMap<String, String>>,
+}
+
+/// Reads identity and data.
+pub async fn scan(volume: &Volume, tools: &Tools) -> Result<Scan, VolumeError> {
+    let read = boot_time();
+    let data = volume.data_state(tools).await?;
+    let volume = volume.clone();
+    let files = tokio::task::spawn_blocking(move || read_files(&volume));
+    let (member, made_for, good_settings) = files.await.unwrap_or_else(|panic| std::panic::resume_unwind(panic.into_panic()))?;
+    let (data, limits) = match data {
+        DataState::Empty => (Data::Empty, None),
+        DataState::Unfinished { .. } => (Data::Unfinished, None),
+        DataState::Ready(control) => {
+            let database = Database {
+                system_id: control.system_id,
+                timeline: control.timeline,
+                checkpoint: control.checkpoint,
+                clean: control.state == ClusterState::ShutDown,
+            };
+            (Data::Present(database), Some(control.enforced))
+        }
+    };
+    Ok(Scan { view: VolumeView { member, made_for, data, read }, limits, good_settings })
+}
+
+type Files = (Option<Member>, Option<String>, Option<BTreeMap<String, String>>);
+
+fn read_files(volume: &Volume) -> Result<Files, VolumeError> {
+    let certificate = volume.certificate()?;
+    let member = volume.member()?.map(|member| Member {
+        id: member.id,
+        claim_uid: member.claim_uid,
+        public_key: member.public_key,
+        certificate,
+    });
+    Ok((member, volume.made_for()?, volume.good_settings()?))
+}

@@ -1,0 +1,252 @@
+//! Start-up and the event loop: an event comes, the world is brought up to date, the machine decides, one action after
+//! the other is carried out until it waits.
+
+mod config;
+mod log;
+mod startup;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use api::ClusteredDatabase;
+use k8s_openapi::api::coordination::v1::Lease;
+use k8s_openapi::api::discovery::v1::EndpointSlice;
+use machine::instance::{Action, Decision, Peer, Reading, decide, report};
+use machine::timing::BootTime;
+use tokio::sync::{mpsc, watch};
+
+pub use config::Config;
+
+use crate::deadman::{DeadMan, boot_time};
+use crate::execute::Executor;
+use crate::http::Health;
+use crate::kubernetes::read_route;
+use crate::observe::{Done, Poll, Scan, World};
+use crate::peer::Request;
+use crate::postgres::{Server, SqlError, Status, Tools};
+use crate::process::Exit;
+
+/// Something that has happened.
+pub enum Event {
+    /// The ClusteredDatabase was read.
+    Cluster(Reading<ClusteredDatabase>),
+    /// The Lease was read.
+    Lease(Reading<Lease>),
+    /// The EndpointSlice of `-rw` was read.
+    Route(Reading<EndpointSlice>),
+    /// PostgreSQL's programs were found, or not.
+    Tools(Result<Arc<Tools>, String>),
+    /// The volume was read.
+    Scanned(Result<Box<Scan>, String>),
+    /// A child has ended.
+    Exited(Exit),
+    /// A task has ended.
+    Done(Done),
+    /// A peer asks.
+    Peer(Request),
+    /// PostgreSQL has answered, or not.
+    Status(u32, Result<Box<Status>, SqlError>),
+    /// Something has changed that shows by looking.
+    Look,
+    /// The container is asked to end.
+    Terminate,
+}
+
+/// The longest sleep: the runtime's timers stand still while the machine sleeps, the deadlines do not.
+const LONGEST_SLEEP: Duration = Duration::from_millis(500);
+/// More actions than this without a pause are a defect: it is logged, and other events get their turn.
+const MOST_ACTIONS: usize = 32;
+/// Distance between tries to find PostgreSQL's programs or to read the volume, in milliseconds.
+const LOOK_AGAIN: u64 = 2_000;
+
+/// The agent's life; returns when the container is to end.
+pub async fn run(config: Config, dead_man: DeadMan) -> anyhow::Result<()> {
+    let (agent, events) = startup::start(config, dead_man).await?;
+    agent.live(events).await
+}
+
+/// The event loop and what it works with.
+struct Agent {
+    world: World,
+    executor: Executor,
+    health: Arc<Health>,
+    poll: watch::Sender<Poll>,
+    log: log::Decisions,
+    /// The deadline that the dead-man was last told.
+    armed: Option<BootTime>,
+    /// The volume is being looked at outside a task.
+    looking: bool,
+    /// When to look again.
+    look_at: Option<BootTime>,
+}
+
+impl Agent {
+    async fn live(mut self, mut events: mpsc::UnboundedReceiver<Event>) -> anyhow::Result<()> {
+        loop {
+            let (ends, wake) = self.act()?;
+            if ends {
+                return Ok(());
+            }
+            let pause = wake.map_or(LONGEST_SLEEP, |wake| Duration::from_millis(wake.since(boot_time())).min(LONGEST_SLEEP));
+            tokio::select! {
+                event = events.recv() => match event {
+                    Some(event) => self.apply(event),
+                    None => anyhow::bail!("all sources of events have ended"),
+                },
+                () = tokio::time::sleep(pause) => {}
+            }
+            while let Ok(event) = events.try_recv() {
+                self.apply(event);
+            }
+        }
+    }
+
+    /// Decides and acts until the machine waits. Says whether the agent ends, and when to decide again.
+    fn act(&mut self) -> anyhow::Result<(bool, Option<BootTime>)> {
+        self.look();
+        let mut wake = None;
+        for _ in 0..MOST_ACTIONS {
+            let now = boot_time();
+            self.health.beat(now);
+            let Decision { rule, action, because, wake: at, dead_man, memo } =
+                decide(&self.world.observed, &self.world.memo, now);
+            self.world.memo = memo;
+            self.arm(dead_man)?;
+            self.log.decision(rule, &action, &because);
+            wake = at;
+            match action {
+                Action::Wait => break,
+                Action::Exit => return Ok((true, None)),
+                action => self.executor.execute(&mut self.world, action),
+            }
+        }
+        self.publish();
+        Ok((false, wake))
+    }
+
+    /// Sets the dead-man. Without it, nothing may be writable here: the agent ends, and everything with it.
+    fn arm(&mut self, deadline: Option<BootTime>) -> anyhow::Result<()> {
+        if self.armed == deadline {
+            return Ok(());
+        }
+        match deadline {
+            Some(deadline) => self.executor.dead_man.arm(deadline)?,
+            None => self.executor.dead_man.disarm()?,
+        }
+        self.armed = deadline;
+        Ok(())
+    }
+
+    /// What is known by looking, not by events.
+    fn look(&mut self) {
+        self.world.look_for_strays();
+        let now = boot_time();
+        let due = self.look_at.is_none_or(|at| now >= at);
+        let unread = self.world.observed.volume.is().is_none() && self.world.observed.tasks.volume.running.is_none();
+        if due && unread {
+            self.read_volume();
+        }
+    }
+
+    /// Finds PostgreSQL's programs, then reads the volume with them.
+    fn read_volume(&mut self) {
+        let Some(spec) = &self.world.spec else { return };
+        if std::mem::replace(&mut self.looking, true) {
+            return;
+        }
+        let (events, volume) = (self.executor.events.clone(), self.executor.volume.clone());
+        let (supervisor, major) = (self.executor.supervisor.clone(), spec.postgres.major_version);
+        let known = self.world.tools.clone();
+        tokio::spawn(async move {
+            let tools = match known {
+                Some(tools) => Ok(tools),
+                None => Tools::find(&supervisor, major).await.map(Arc::new).map_err(startup::words),
+            };
+            let _ = events.send(Event::Tools(tools.clone()));
+            let scan = match tools {
+                Ok(tools) => startup::read_volume(volume, &tools).await,
+                Err(error) => Err(error),
+            };
+            let _ = events.send(Event::Scanned(scan));
+        });
+    }
+
+    fn apply(&mut self, event: Event) {
+        let now = boot_time();
+        match event {
+            Event::Cluster(cluster) => {
+                self.world.cluster(cluster);
+                self.look_at = self.look_at.filter(|_| self.world.tools.is_some());
+            }
+            Event::Lease(lease) => self.world.lease_read(lease, now),
+            Event::Route(slice) => self.world.observed.route = slice.is().and_then(read_route),
+            Event::Tools(tools) => match tools {
+                Ok(tools) => {
+                    self.world.observed.postgres.version = Some(tools.version().to_owned());
+                    self.world.tools = Some(tools);
+                }
+                Err(error) => tracing::error!("find PostgreSQL's programs: {error}"),
+            },
+            Event::Scanned(scan) => {
+                self.looking = false;
+                self.look_at = Some(now.plus(LOOK_AGAIN));
+                // A task has read it since.
+                if self.world.observed.tasks.volume.running.is_none() {
+                    self.world.scanned(scan.map(|scan| *scan));
+                }
+            }
+            Event::Exited(exit) => self.exited(&exit, now),
+            Event::Done(done) => self.world.done(done, now),
+            Event::Peer(request) => self.answer(request, now),
+            Event::Status(pid, status) => {
+                if self.world.answered(pid, status) {
+                    self.executor.record_good_settings(&mut self.world);
+                }
+            }
+            Event::Look => {}
+            Event::Terminate => self.world.observed.terminating = true,
+        }
+    }
+
+    fn exited(&mut self, exit: &Exit, now: BootTime) {
+        if exit.name != Server::NAME {
+            return;
+        }
+        self.world.server_exited(exit.pid, now);
+        // The control file tells how it ended, and where its WAL ends.
+        self.read_volume();
+    }
+
+    fn answer(&mut self, request: Request, now: BootTime) {
+        match request {
+            Request::Report { request, reply } => {
+                let answer = report::answer(&self.world.observed, now, &request);
+                if answer.is_ok() {
+                    let peer = Peer { report: request.report, position: request.position, heard: now };
+                    self.world.observed.peers.insert(request.pod, peer);
+                }
+                let _ = reply.send(answer);
+            }
+            Request::Status { reply } => {
+                let _ = reply.send(report::status(&self.world.observed, &self.world.memo, now));
+            }
+        }
+    }
+
+    /// Tells probes and the poller how things are.
+    fn publish(&self) {
+        let now = boot_time();
+        self.health.set_started();
+        self.health.set_ready(report::readiness(&self.world.observed, now));
+        let wanted = Poll {
+            server: self.world.server.as_ref().map(|running| running.server.pid()),
+            port: self.world.spec.as_ref().map_or(0, |spec| spec.postgres.port),
+            steady: self.world.is_steady(),
+        };
+        self.poll.send_if_modified(|poll| {
+            let changed = *poll != wanted;
+            *poll = wanted;
+            changed
+        });
+    }
+}

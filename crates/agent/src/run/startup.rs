@@ -1,0 +1,167 @@
+//! Putting the agent together: sources of events, servers, the first look.
+
+use std::net::{Ipv4Addr, SocketAddr};
+use std::sync::Arc;
+
+use anyhow::Context;
+use api::names::{PEER_PORT, PROBE_PORT};
+use machine::instance::Own;
+use ring::rand::{SecureRandom, SystemRandom};
+use tokio::net::TcpListener;
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::mpsc::{self, UnboundedReceiver, UnboundedSender};
+use tokio::sync::watch;
+
+use super::{Agent, Config, Event, config, log};
+use crate::deadman::{DeadMan, boot_time};
+use crate::execute::Executor;
+use crate::http::{self, Health, Metrics};
+use crate::kubernetes::{Clients, watch as watch_object};
+use crate::observe::{Poll, Scan, World, poll, scan};
+use crate::peer;
+use crate::postgres::{Files, Tools};
+use crate::process::{Exit, Supervisor};
+use crate::volume::Volume;
+
+/// Requests of peers that may wait for the event loop.
+const PEER_BACKLOG: usize = 64;
+
+pub(super) async fn start(config: Config, dead_man: DeadMan) -> anyhow::Result<(Agent, UnboundedReceiver<Event>)> {
+    let (events, received) = mpsc::unbounded_channel();
+    forward_signals(&events)?;
+    let (supervisor, exits) = Supervisor::start().context("start the supervisor of processes")?;
+    forward_exits(&events, exits);
+    let health = Arc::new(Health::new(boot_time()));
+    let metrics = Arc::new(Metrics::new());
+    let probes = TcpListener::bind(any(PROBE_PORT)).await.context("listen for probes")?;
+    tokio::spawn(http::serve(probes, Arc::clone(&health), metrics));
+    let peers = serve_peers(&config, &events).await?;
+    let clients = Clients::in_cluster(&config.namespace, config.names.clone()).context("find the API server")?;
+    watch_objects(&clients, &events);
+    let volume = Volume::new(config.data.clone(), config.wal.clone());
+    let files = Files {
+        socket: config.socket.clone(),
+        tls: config.tls.clone(),
+        certificate: volume.certificate_file(),
+        key: volume.key_file(),
+        system_user: config::system_user()?,
+    };
+    let poll = start_poll(&config, &events);
+    let agent = Agent {
+        world: World::new(own(&config)?, config.cluster_uid.clone()),
+        executor: Executor {
+            events,
+            clients,
+            peers,
+            volume,
+            files,
+            supervisor,
+            dead_man: Arc::new(dead_man),
+            password_file: config.password,
+            sql: Arc::default(),
+            undo_start: Arc::default(),
+            killing: Arc::default(),
+        },
+        health,
+        poll,
+        log: log::Decisions::default(),
+        armed: None,
+        looking: false,
+        look_at: None,
+    };
+    Ok((agent, received))
+}
+
+fn own(config: &Config) -> anyhow::Result<Own> {
+    let mut random = [0_u8; 8];
+    SystemRandom::new().fill(&mut random).map_err(|_| anyhow::anyhow!("get random numbers"))?;
+    Ok(Own {
+        pod: config.pod.clone(),
+        ordinal: config.ordinal,
+        pod_uid: config.pod_uid.clone(),
+        run: format!("{:016x}", u64::from_ne_bytes(random)),
+        address: config.address.clone(),
+        agent_version: env!("CARGO_PKG_VERSION").to_owned(),
+    })
+}
+
+fn any(port: u16) -> SocketAddr {
+    (Ipv4Addr::UNSPECIFIED, port).into()
+}
+
+fn forward_signals(events: &UnboundedSender<Event>) -> anyhow::Result<()> {
+    for kind in [SignalKind::terminate(), SignalKind::interrupt()] {
+        let mut signals = signal(kind).context("listen for signals")?;
+        let events = events.clone();
+        tokio::spawn(async move {
+            while signals.recv().await.is_some() {
+                let _ = events.send(Event::Terminate);
+            }
+        });
+    }
+    Ok(())
+}
+
+fn forward_exits(events: &UnboundedSender<Event>, mut exits: UnboundedReceiver<Exit>) {
+    let events = events.clone();
+    tokio::spawn(async move {
+        while let Some(exit) = exits.recv().await {
+            let _ = events.send(Event::Exited(exit));
+        }
+    });
+}
+
+async fn serve_peers(config: &Config, events: &UnboundedSender<Event>) -> anyhow::Result<peer::Client> {
+    let tls = peer::Tls::open(config.tls.clone(), &config.peer_name())?;
+    let listener = TcpListener::bind(any(PEER_PORT)).await.context("listen for peers")?;
+    let (requests, mut received) = mpsc::channel(PEER_BACKLOG);
+    tokio::spawn(peer::serve(listener, tls.clone(), requests));
+    let events = events.clone();
+    tokio::spawn(async move {
+        while let Some(request) = received.recv().await {
+            let _ = events.send(Event::Peer(request));
+        }
+    });
+    Ok(peer::Client::new(tls))
+}
+
+fn watch_objects(clients: &Clients, events: &UnboundedSender<Event>) {
+    let names = clients.names();
+    let tell = events.clone();
+    tokio::spawn(watch_object(clients.clusters(), names.cluster().to_owned(), move |cluster| {
+        let _ = tell.send(Event::Cluster(cluster));
+        std::future::ready(())
+    }));
+    let tell = events.clone();
+    tokio::spawn(watch_object(clients.watched_leases(), names.lease(), move |lease| {
+        let _ = tell.send(Event::Lease(lease));
+        std::future::ready(())
+    }));
+    let tell = events.clone();
+    tokio::spawn(watch_object(clients.watched_routes(), names.rw(), move |slice| {
+        let _ = tell.send(Event::Route(slice));
+        std::future::ready(())
+    }));
+}
+
+fn start_poll(config: &Config, events: &UnboundedSender<Event>) -> watch::Sender<Poll> {
+    let (wanted, receiver) = watch::channel(Poll::default());
+    let tell = events.clone();
+    tokio::spawn(poll(config.socket.clone(), receiver, move |pid, answer| {
+        let _ = tell.send(Event::Status(pid, answer));
+    }));
+    wanted
+}
+
+/// Reads the volume, after making sure that it can be used.
+pub(super) async fn read_volume(volume: Volume, tools: &Tools) -> Result<Box<Scan>, String> {
+    let preparing = volume.clone();
+    let prepared = tokio::task::spawn_blocking(move || preparing.prepare()).await;
+    prepared.map_err(words)?.map_err(words)?;
+    scan(&volume, tools).await.map(Box::new).map_err(words)
+}
+
+/// An error with all its causes.
+pub(super) fn words(error: impl std::error::Error + Send + Sync + 'static) -> String {
+    format!("{:#}", anyhow::Error::new(error))
+}
