@@ -1,8 +1,20 @@
 //! The agent's end that is called.
 
+use std::sync::Arc;
+use std::time::Duration;
+
+use http_body_util::{BodyExt, Full, Limited};
+use hyper::body::{Bytes, Incoming};
+use hyper::server::conn::http1;
+use hyper::service::service_fn;
+use hyper::{Method, Response, StatusCode};
+use hyper_util::rt::{TokioIo, TokioTimer};
 use machine::protocol::{ReportReply, ReportRequest};
-use tokio::net::TcpListener;
-use tokio::sync::{mpsc, oneshot};
+use serde::Serialize;
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::{Semaphore, mpsc, oneshot};
+use tokio::time::timeout;
+use tokio_rustls::TlsAcceptor;
 
 use super::Tls;
 
@@ -23,7 +35,124 @@ pub enum Request {
     },
 }
 
+/// Longest time for a handshake, and for an answer.
+pub(super) const LIMIT: Duration = Duration::from_secs(1);
+/// Longest message; a report has one or two KiB.
+pub(super) const LONGEST: usize = 64 * 1024;
+/// Connections at a time: eight peers, each with an old and a new one, and some to spare.
+const CONNECTIONS: usize = 32;
+/// A connection without a request is closed after this time.
+const IDLE: Duration = Duration::from_secs(30);
+/// After a failure to accept (no file descriptors left), the next try.
+const ACCEPT_AGAIN: Duration = Duration::from_millis(100);
+
 /// Serves peers on `listener` for ever.
-pub async fn serve(_listener: TcpListener, _tls: Tls, _requests: mpsc::Sender<Request>) {
-    todo!()
+pub async fn serve(listener: TcpListener, tls: Tls, requests: mpsc::Sender<Request>) {
+    let places = Arc::new(Semaphore::new(CONNECTIONS));
+    loop {
+        let Ok(place) = Arc::clone(&places).acquire_owned().await else { return };
+        let stream = match listener.accept().await {
+            Ok((stream, _)) => stream,
+            Err(error) => {
+                tracing::warn!("accept a peer: {error}");
+                tokio::time::sleep(ACCEPT_AGAIN).await;
+                continue;
+            }
+        };
+        let (tls, requests) = (tls.clone(), requests.clone());
+        tokio::spawn(async move {
+            serve_connection(stream, &tls, requests).await;
+            drop(place);
+        });
+    }
+}
+
+async fn serve_connection(stream: TcpStream, tls: &Tls, requests: mpsc::Sender<Request>) {
+    let _ = stream.set_nodelay(true);
+    let stream = match timeout(LIMIT, TlsAcceptor::from(tls.server()).accept(stream)).await {
+        Ok(Ok(stream)) => stream,
+        Ok(Err(error)) => return tracing::debug!("a peer's handshake failed: {error}"),
+        Err(_) => return tracing::debug!("a peer's handshake took too long"),
+    };
+    if !tls.is_agent(stream.get_ref().1.peer_certificates()) {
+        return tracing::warn!("a peer came with a certificate that is not an agent's");
+    }
+    let service = service_fn(|request| {
+        let requests = requests.clone();
+        async move { Ok::<_, std::convert::Infallible>(answer(request, requests).await) }
+    });
+    let served = http1::Builder::new()
+        .timer(TokioTimer::new())
+        .header_read_timeout(IDLE)
+        .serve_connection(TokioIo::new(stream), service)
+        .await;
+    if let Err(error) = served {
+        tracing::debug!("a peer's connection ended: {error}");
+    }
+}
+
+async fn answer(request: hyper::Request<Incoming>, requests: mpsc::Sender<Request>) -> Response<Full<Bytes>> {
+    match timeout(LIMIT, route(request, requests)).await {
+        Ok(response) => response,
+        Err(_) => text(StatusCode::SERVICE_UNAVAILABLE, "the agent did not answer in time"),
+    }
+}
+
+async fn route(request: hyper::Request<Incoming>, requests: mpsc::Sender<Request>) -> Response<Full<Bytes>> {
+    match (request.method(), request.uri().path()) {
+        (&Method::POST, "/v1/report") => report(request, requests).await,
+        (&Method::GET, "/v1/status") => {
+            let (reply, answer) = oneshot::channel();
+            if requests.send(Request::Status { reply }).await.is_err() {
+                return ending();
+            }
+            match answer.await {
+                Ok(Some(status)) => json(&status),
+                Ok(None) => text(StatusCode::SERVICE_UNAVAILABLE, "this agent does not know itself yet"),
+                Err(_) => ending(),
+            }
+        }
+        _ => text(StatusCode::NOT_FOUND, "there are POST /v1/report and GET /v1/status"),
+    }
+}
+
+async fn report(request: hyper::Request<Incoming>, requests: mpsc::Sender<Request>) -> Response<Full<Bytes>> {
+    let body = match Limited::new(request.into_body(), LONGEST).collect().await {
+        Ok(body) => body.to_bytes(),
+        Err(error) => return text(StatusCode::BAD_REQUEST, &format!("the report cannot be read: {error}")),
+    };
+    let request = match serde_json::from_slice(&body) {
+        Ok(request) => Box::new(request),
+        Err(error) => return text(StatusCode::BAD_REQUEST, &format!("the report is not understood: {error}")),
+    };
+    let (reply, answer) = oneshot::channel();
+    if requests.send(Request::Report { request, reply }).await.is_err() {
+        return ending();
+    }
+    match answer.await {
+        Ok(Ok(reply)) => json(&reply),
+        Ok(Err(reason)) => text(StatusCode::CONFLICT, &reason),
+        Err(_) => ending(),
+    }
+}
+
+fn ending() -> Response<Full<Bytes>> {
+    text(StatusCode::SERVICE_UNAVAILABLE, "this agent is ending")
+}
+
+fn json(value: &impl Serialize) -> Response<Full<Bytes>> {
+    match serde_json::to_vec(value) {
+        Ok(body) => respond(StatusCode::OK, body),
+        Err(error) => text(StatusCode::INTERNAL_SERVER_ERROR, &error.to_string()),
+    }
+}
+
+fn text(status: StatusCode, reason: &str) -> Response<Full<Bytes>> {
+    respond(status, reason.as_bytes().to_vec())
+}
+
+fn respond(status: StatusCode, body: Vec<u8>) -> Response<Full<Bytes>> {
+    let mut response = Response::new(Full::new(Bytes::from(body)));
+    *response.status_mut() = status;
+    response
 }
