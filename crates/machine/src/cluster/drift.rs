@@ -3,7 +3,7 @@
 use super::action::{Action, Apply, ApplyHow, Exact};
 use super::decision::Step;
 use super::facts::Facts;
-use super::observed::{ChildKind, ChildState, Claim, StorageClass};
+use super::observed::{ChildKind, ChildState, Claim, Known, StorageClass};
 use super::rule::{Proposal, Rule};
 use crate::protocol::{Epoch, MemberId};
 
@@ -222,7 +222,8 @@ pub(super) fn storage_class_fault<'a>(facts: &Facts<'a>) -> Option<&'a StorageCl
 }
 
 fn recreate_lease(facts: &Facts<'_>) -> Option<Proposal> {
-    if !lost(facts, ChildKind::Lease) || facts.wanted.recreate_lease != Some(facts.wanted.uid) {
+    let gone = lost(facts, ChildKind::Lease) && facts.observed.lease == Known::Known(None);
+    if !gone || facts.wanted.recreate_lease != Some(facts.wanted.uid) {
         return None;
     }
     let (member, system_id) = last_primary(facts)?;

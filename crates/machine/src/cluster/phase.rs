@@ -25,8 +25,10 @@ pub(super) fn after(facts: &Facts<'_>, found: Option<Failure>, action: &Action) 
         return (Phase::Failed, Some(failure));
     }
     let stored = stored(facts);
-    if stored == Some(Phase::Failed) && (!facts.all_known() || facts.wanted.spec.paused || tries_again(facts, action)) {
-        return (Phase::Failed, stored_failure(facts));
+    let uncertain = !facts.all_known() || facts.wanted.spec.paused || tries_again(facts, action);
+    if stored == Some(Phase::Failed) && uncertain {
+        let failure = stored_failure(facts);
+        return (failure.as_ref().map_or_else(|| underway(facts), |_| Phase::Failed), failure);
     }
     if facts.wanted.spec.paused || !facts.all_known() {
         return (stored.unwrap_or_else(|| underway(facts)), None);
