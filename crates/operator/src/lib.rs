@@ -16,5 +16,6 @@ pub mod memory;
 pub mod metrics;
 pub mod observe;
 pub mod queue;
+pub mod rbac;
 pub mod requests;
 pub mod run;

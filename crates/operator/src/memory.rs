@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use chrono::{DateTime, Utc};
-use machine::cluster::{ChildKind, ChildState, Fault, FaultKind, Target};
+use machine::cluster::{ChildKind, ChildState, Fault, FaultKind, ImageError, Target};
 
 use crate::desired::Desired;
 
@@ -24,8 +24,8 @@ pub struct Memory {
     pub tolerated: BTreeMap<ChildKind, Vec<String>>,
     /// The last comparisons, for objects and contents that have not changed since.
     pub compared: BTreeMap<ChildKind, Compared>,
-    /// When each image fault was first seen: pod UID, image, and that time.
-    pub image_faults: BTreeMap<(String, String), DateTime<Utc>>,
+    /// Image faults as they were first seen, by pod UID and image.
+    pub image_faults: BTreeMap<(String, String), ImageError>,
     /// Since when the status has differed in something that can wait.
     pub status_due_since: Option<DateTime<Utc>>,
     /// When the StatefulSet's events were last read.

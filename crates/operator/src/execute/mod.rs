@@ -13,7 +13,7 @@ use std::time::Duration;
 use api::ClusteredDatabase;
 use api::names::{ANNOTATION_RECREATE_LEASE, FINALIZER};
 use api::quantity::Quantity;
-use chrono::{DateTime, TimeDelta, Utc};
+use chrono::{DateTime, SubsecRound, TimeDelta, Utc};
 use kube::ResourceExt;
 use machine::cluster::{Action, Decision, Due, FaultKind, Observed, Target, Wanted, decide, due};
 use machine::protocol::settings_hash;
@@ -130,7 +130,8 @@ impl Executor {
     }
 
     async fn step(&self, key: &Key, memory: &mut Memory, status_written: &mut bool) -> Next {
-        let now = Utc::now();
+        // Whole milliseconds, as people read them in the status.
+        let now = Utc::now().trunc_subsecs(3);
         let Some(Some(db)) = self.caches.databases.get(key, &key.name) else {
             return Next::Gone;
         };
@@ -257,6 +258,7 @@ impl Executor {
         memory: &mut Memory,
         now: DateTime<Utc>,
     ) -> Option<Observed> {
+        self.suspect_strays(key, db, memory);
         let strays = self.read_strays(key, memory).await?;
         self.read_events(key, memory, now).await;
         let mut observed = observe(&self.caches, key, db, memory, &strays, now);

@@ -35,6 +35,24 @@ pub fn misses_pods(observed: &Observed) -> bool {
 }
 
 impl Executor {
+    /// An object that was made once, and that the watch does not show, may only have lost its label: that it is gone for
+    /// good is believed of the API server alone.
+    pub(super) fn suspect_strays(&self, key: &Key, db: &ClusteredDatabase, memory: &mut Memory) {
+        let Some(memo) = db.status.as_ref().map(|status| &status.memo) else {
+            return;
+        };
+        for kind in [ChildKind::CaSecret, ChildKind::AppSecret] {
+            let name = name(&key.name, kind);
+            if memo.made.contains_key(&name) && matches!(self.caches.secrets.get(key, &name), Some(None)) {
+                memory.strays.insert(kind);
+            }
+        }
+        let lease = self.caches.leases.get(key, &name(&key.name, ChildKind::Lease));
+        if memo.lease_made && matches!(lease, Some(None)) {
+            memory.strays.insert(ChildKind::Lease);
+        }
+    }
+
     /// Reads the objects with our names that lack our label; `None` if one of them cannot be read.
     pub(super) async fn read_strays(&self, key: &Key, memory: &mut Memory) -> Option<Vec<Stray>> {
         let mut strays = Vec::new();

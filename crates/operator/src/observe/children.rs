@@ -66,10 +66,11 @@ pub fn verdict(
     if let Some(why) = foreign(&metadata, db) {
         return ChildState::Foreign { why };
     }
-    if kind == ChildKind::Lease {
-        return ChildState::Current { uid };
-    }
     let mut found = differences(&desired.content, live);
+    if kind == ChildKind::Lease {
+        // Written by the agents all the time, and none of our business; but without this label we do not see it.
+        found.retain(|path| path.starts_with(&format!("metadata.labels.{LABEL_CLUSTER} ")));
+    }
     if found == tolerated {
         found.clear();
     }
@@ -276,6 +277,21 @@ mod tests {
         ));
         live["metadata"]["deletionTimestamp"] = json!("2027-01-01T00:00:00Z");
         assert_eq!(state(&live, ChildKind::RwService, &desired), ChildState::Missing);
+    }
+
+    #[test]
+    fn of_a_lease_only_the_label_matters() {
+        let (mut live, desired) = live(ChildKind::Lease);
+        live["metadata"]["labels"]["app.kubernetes.io/name"] = json!("other");
+        assert!(matches!(
+            state(&live, ChildKind::Lease, &desired),
+            ChildState::Current { .. }
+        ));
+        live["metadata"]["labels"] = json!({});
+        let ChildState::Drifted { what, .. } = state(&live, ChildKind::Lease, &desired) else {
+            panic!("without its label the watch does not show it");
+        };
+        assert_eq!(what, "metadata.labels.clustereddatabase.io/cluster is null");
     }
 
     #[test]

@@ -23,6 +23,9 @@ const IMAGE_REASONS: [&str; 6] = [
     "CreateContainerError",
 ];
 
+/// The kubelet waits before it pulls again.
+const WAITING: &str = "ImagePullBackOff";
+
 /// The database's pods, in order of ordinal.
 pub fn pods(caches: &Caches, key: &Key, memory: &mut Memory, now: DateTime<Utc>) -> Option<Vec<Pod>> {
     let names = Names::new(&key.name);
@@ -88,16 +91,26 @@ fn image_error(status: &PodStatus, uid: &str, memory: &mut Memory, now: DateTime
             .filter(|reason| IMAGE_REASONS.contains(&reason.as_str()))?;
         Some((container, waiting, reason))
     })?;
-    let since = *memory
-        .image_faults
-        .entry((uid.to_owned(), container.image.clone()))
-        .or_insert(now);
-    Some(ImageError {
+    let message = waiting.message.clone().unwrap_or_default();
+    let seen = ImageError {
         reason,
         image: container.image.clone(),
-        message: waiting.message.clone().unwrap_or_default(),
-        since,
-    })
+        message,
+        since: now,
+    };
+    let known = memory
+        .image_faults
+        .entry((uid.to_owned(), container.image.clone()))
+        .or_insert_with(|| seen.clone());
+    // The kubelet changes between trying (with the registry's words) and waiting (without): one fault, told once, and in
+    // the registry's words as soon as these are known.
+    if known.reason == WAITING && seen.reason != WAITING {
+        *known = ImageError {
+            since: known.since,
+            ..seen
+        };
+    }
+    Some(known.clone())
 }
 
 fn bootstrap_error(status: &PodStatus) -> Option<String> {
@@ -173,21 +186,28 @@ mod tests {
 
     #[test]
     fn an_image_fault_counts_from_when_it_was_first_seen() {
-        let waiting = json!({"containerStatuses": [{
-            "name": "postgres", "image": "nowhere/pg:1", "imageID": "", "ready": false, "restartCount": 0,
-            "state": {"waiting": {"reason": "ImagePullBackOff", "message": "no such image"}},
-        }]});
+        let fault = |reason: &str, message: &str| {
+            json!({"containerStatuses": [{
+                "name": "postgres", "image": "nowhere/pg:1", "imageID": "", "ready": false, "restartCount": 0,
+                "state": {"waiting": {"reason": reason, "message": message}},
+            }]})
+        };
+        let waiting = fault("ImagePullBackOff", "back-off");
         let mut memory = Memory::default();
         let (first, later) = (at("2027-01-01T00:01:00Z"), at("2027-01-01T00:02:00Z"));
         assert_eq!(
             observed(waiting.clone(), &mut memory, first).image_error.unwrap().since,
             first
         );
-        let again = observed(waiting.clone(), &mut memory, later).image_error.unwrap();
-        assert_eq!(
-            (again.since, again.image.as_str(), again.message.as_str()),
-            (first, "nowhere/pg:1", "no such image")
-        );
+        let pulling = fault("ErrImagePull", "no such image");
+        for status in [pulling, waiting.clone()] {
+            let again = observed(status, &mut memory, later).image_error.unwrap();
+            assert_eq!((again.since, again.image.as_str()), (first, "nowhere/pg:1"));
+            assert_eq!(
+                (again.reason.as_str(), again.message.as_str()),
+                ("ErrImagePull", "no such image")
+            );
+        }
         assert_eq!(observed(json!({}), &mut memory, later).image_error, None);
         assert_eq!(
             observed(waiting, &mut memory, later).image_error.unwrap().since,
