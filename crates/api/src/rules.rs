@@ -106,7 +106,7 @@ pub(crate) static RULES: LazyLock<Vec<Rule>> = LazyLock::new(|| {
 
 /// Bounds that the schema itself sets, so that an API server can bound the cost of the rules: (field, keyword, bound).
 /// Each is looser than the rule of the same field, whose message is better.
-pub(crate) const LIMITS: [(&str, &str, u64); 22] = [
+pub(crate) const LIMITS: [(&str, &str, u64); 26] = [
     ("spec.postgres.image", "maxLength", 1_024),
     ("spec.postgres.parameters", "maxProperties", 512),
     ("spec.postgres.parameters.*", "maxLength", 4_096),
@@ -120,6 +120,10 @@ pub(crate) const LIMITS: [(&str, &str, u64); 22] = [
     ("spec.bootstrap.initdb.locale", "maxLength", 256),
     ("spec.bootstrap.initdb.postInitSql", "maxItems", 128),
     ("spec.bootstrap.initdb.postInitSql.*", "maxLength", 32_768),
+    ("spec.resources.requests", "maxProperties", 32),
+    ("spec.resources.requests.*", "maxLength", 64),
+    ("spec.resources.limits", "maxProperties", 32),
+    ("spec.resources.limits.*", "maxLength", 64),
     ("spec.scheduling.nodeSelector", "maxProperties", 128),
     ("spec.scheduling.nodeSelector.*", "maxLength", 256),
     ("spec.scheduling.priorityClassName", "maxLength", 512),

@@ -7,15 +7,10 @@ use k8s_openapi::apimachinery::pkg::api::resource::Quantity as Text;
 use super::{Rule, text};
 use crate::{ClusteredDatabase, quantity::Quantity, spec::WalStorageSpec};
 
-const SIZE: &str = "spec.storage.size";
-const WAL_SIZE: &str = "spec.storage.wal.size";
-
-/// A size that is a quantity at all. The bound on its length keeps the cost of reading it small; the set of letters is
-/// there because not every reader of quantities refuses white space around them.
-const IS_SIZE: &str = "self.matches('^[-+.0-9A-Za-z]{1,32}$') && isQuantity(self)";
 /// The lower bound is what an empty database and a few WAL segments need; the upper one is there to catch slips.
-const IN_BOUNDS: &str = "!isQuantity(self) || (quantity(self).compareTo(quantity('256Mi')) >= 0 && quantity(self).compareTo(quantity('1Pi')) <= 0)";
-const NO_SHRINK: &str = "!isQuantity(self) || !isQuantity(oldSelf) || quantity(self).compareTo(quantity(oldSelf)) >= 0";
+const IN_BOUNDS: &str =
+    "quantity(self).compareTo(quantity('256Mi')) >= 0 && quantity(self).compareTo(quantity('1Pi')) <= 0";
+
 const SAME_CLASS: &str = "has(self.storageClassName) == has(oldSelf.storageClassName) && (!has(self.storageClassName) || self.storageClassName == oldSelf.storageClassName)";
 
 const NO_SIZE: &str = "size must be a Kubernetes quantity: write a number and a unit, such as 10Gi";
@@ -26,20 +21,48 @@ const OTHER_CLASS: &str = "storageClassName cannot be added, changed or removed:
 const OTHER_WAL: &str =
     "wal cannot be added or removed later: put it back as it was, or make a new database and move the data";
 
+/// CEL that says whether `value` is a quantity. Nothing else may be given to CEL's `quantity` and `isQuantity`: they
+/// compute the power of ten of an exponent, and nine digits of it keep a core of the API server busy for hours.
+fn is_quantity(value: &str) -> String {
+    format!(
+        "size({value}) <= {} && {value}.matches('{}')",
+        text::MAX_QUANTITY,
+        text::QUANTITY
+    )
+}
+
+fn size_rules(
+    at: &'static str,
+    size: fn(&ClusteredDatabase) -> Option<&str>,
+    shrinks: fn(&ClusteredDatabase, &ClusteredDatabase) -> bool,
+) -> [Rule; 3] {
+    let (new, old) = (is_quantity("self"), is_quantity("oldSelf"));
+    let no_shrink = format!("!({new}) || !({old}) || quantity(self).compareTo(quantity(oldSelf)) >= 0");
+    [
+        Rule::holds(at, new.clone(), NO_SIZE, move |resource| {
+            size(resource).is_none_or(text::is_quantity)
+        }),
+        Rule::holds(
+            at,
+            format!("!({new}) || ({IN_BOUNDS})"),
+            OUT_OF_BOUNDS,
+            move |resource| size(resource).is_none_or(in_bounds),
+        ),
+        Rule::may_become(at, no_shrink, SHRINKS, shrinks),
+    ]
+}
+
 pub(super) fn rules() -> Vec<Rule> {
     let class = format!(
         "size(self) <= {} && self.matches('{}')",
         text::MAX_DNS_SUBDOMAIN,
         text::DNS_SUBDOMAIN
     );
-    let mut rules = vec![
-        Rule::holds(SIZE, IS_SIZE, NO_SIZE, |resource| is_size(&resource.spec.storage.size)),
-        Rule::holds(SIZE, IN_BOUNDS, OUT_OF_BOUNDS, |resource| {
-            in_bounds(&resource.spec.storage.size)
-        }),
-        Rule::may_become(SIZE, NO_SHRINK, SHRINKS, |old, new| {
-            no_shrink(&old.spec.storage.size, &new.spec.storage.size)
-        }),
+    let mut rules = Vec::new();
+    rules.extend(size_rules("spec.storage.size", data_size, |old, new| {
+        no_shrink(data_size(old), data_size(new))
+    }));
+    rules.extend([
         Rule::holds("spec.storage.storageClassName", class.clone(), NO_CLASS, |resource| {
             resource
                 .spec
@@ -57,17 +80,11 @@ pub(super) fn rules() -> Vec<Rule> {
             OTHER_WAL,
             |old, new| old.spec.storage.wal.is_some() == new.spec.storage.wal.is_some(),
         ),
-        Rule::holds(WAL_SIZE, IS_SIZE, NO_SIZE, |resource| {
-            wal(resource).is_none_or(|wal| is_size(&wal.size))
-        }),
-        Rule::holds(WAL_SIZE, IN_BOUNDS, OUT_OF_BOUNDS, |resource| {
-            wal(resource).is_none_or(|wal| in_bounds(&wal.size))
-        }),
-        Rule::may_become(WAL_SIZE, NO_SHRINK, SHRINKS, |old, new| {
-            wal(old)
-                .zip(wal(new))
-                .is_none_or(|(old, new)| no_shrink(&old.size, &new.size))
-        }),
+    ]);
+    rules.extend(size_rules("spec.storage.wal.size", wal_size, |old, new| {
+        no_shrink(wal_size(old), wal_size(new))
+    }));
+    rules.extend([
         Rule::holds("spec.storage.wal.storageClassName", class, NO_CLASS, |resource| {
             wal(resource)
                 .and_then(|wal| wal.storage_class_name.as_deref())
@@ -78,15 +95,48 @@ pub(super) fn rules() -> Vec<Rule> {
                 .zip(wal(new))
                 .is_none_or(|(old, new)| old.storage_class_name == new.storage_class_name)
         }),
-    ];
-    rules.push(requests_within_limits());
+        resources_are_quantities(),
+        requests_within_limits(),
+    ]);
     rules
 }
 
-fn requests_within_limits() -> Rule {
+fn resources_are_quantities() -> Rule {
+    let amounts = |field: &str| {
+        let value = format!("string(self.{field}[name])");
+        format!(
+            "(!has(self.{field}) || self.{field}.all(name, {}))",
+            is_quantity(&value)
+        )
+    };
     Rule::holds(
         "spec.resources",
-        "!has(self.requests) || !has(self.limits) || ['cpu', 'memory'].all(name, !(name in self.requests) || !(name in self.limits) || !isQuantity(string(self.requests[name])) || !isQuantity(string(self.limits[name])) || quantity(string(self.requests[name])).compareTo(quantity(string(self.limits[name]))) <= 0)",
+        format!("{} && {}", amounts("requests"), amounts("limits")),
+        "resources must hold quantities: write a number and a unit, such as 500m of cpu or 2Gi of memory",
+        |resource| {
+            let Some(resources) = &resource.spec.resources else {
+                return true;
+            };
+            let amounts = [&resources.requests, &resources.limits];
+            amounts
+                .into_iter()
+                .flatten()
+                .flat_map(BTreeMap::values)
+                .all(|amount| text::is_quantity(&amount.0))
+        },
+    )
+}
+
+fn requests_within_limits() -> Rule {
+    let amount = |field: &str| format!("string(self.{field}[name])");
+    let (request, limit) = (amount("requests"), amount("limits"));
+    let compared = format!("quantity({request}).compareTo(quantity({limit})) <= 0");
+    let (request, limit) = (is_quantity(&request), is_quantity(&limit));
+    Rule::holds(
+        "spec.resources",
+        format!(
+            "!has(self.requests) || !has(self.limits) || ['cpu', 'memory'].all(name, !(name in self.requests) || !(name in self.limits) || !({request}) || !({limit}) || {compared})"
+        ),
         "resources.requests must not be above resources.limits: raise the limit or lower the request",
         |resource| {
             let Some(resources) = &resource.spec.resources else {
@@ -96,15 +146,15 @@ fn requests_within_limits() -> Rule {
                 return true;
             };
             ["cpu", "memory"].iter().all(|name| {
-                amount(requests, name)
-                    .zip(amount(limits, name))
+                amount_of(requests, name)
+                    .zip(amount_of(limits, name))
                     .is_none_or(|(request, limit)| request <= limit)
             })
         },
     )
 }
 
-fn amount(amounts: &BTreeMap<String, Text>, name: &str) -> Option<Quantity> {
+fn amount_of(amounts: &BTreeMap<String, Text>, name: &str) -> Option<Quantity> {
     Quantity::parse(&amounts.get(name)?.0).ok()
 }
 
@@ -112,18 +162,20 @@ fn wal(resource: &ClusteredDatabase) -> Option<&WalStorageSpec> {
     resource.spec.storage.wal.as_ref()
 }
 
-fn is_size(size: &str) -> bool {
-    size.len() <= 32 && Quantity::parse(size).is_ok()
+fn data_size(resource: &ClusteredDatabase) -> Option<&str> {
+    Some(&resource.spec.storage.size)
+}
+
+fn wal_size(resource: &ClusteredDatabase) -> Option<&str> {
+    wal(resource).map(|wal| wal.size.as_str())
 }
 
 fn in_bounds(size: &str) -> bool {
     let bounds = Quantity::from_bytes(256 << 20)..=Quantity::from_bytes(1 << 50);
-    Quantity::parse(size).map_or(true, |size| bounds.contains(&size))
+    !text::is_quantity(size) || Quantity::parse(size).is_ok_and(|size| bounds.contains(&size))
 }
 
-fn no_shrink(old: &str, new: &str) -> bool {
-    Quantity::parse(old)
-        .ok()
-        .zip(Quantity::parse(new).ok())
-        .is_none_or(|(old, new)| new >= old)
+fn no_shrink(old: Option<&str>, new: Option<&str>) -> bool {
+    let read = |size: Option<&str>| Quantity::parse(size?).ok();
+    read(old).zip(read(new)).is_none_or(|(old, new)| new >= old)
 }

@@ -1,5 +1,7 @@
 //! Shapes of texts, each as a regular expression (RE2, for CEL) and as a function.
 
+use crate::quantity::Quantity;
+
 /// A DNS-1035 label of any length.
 pub(super) const DNS_LABEL: &str = "^[a-z]([-a-z0-9]*[a-z0-9])?$";
 /// A DNS-1123 subdomain of any length.
@@ -14,6 +16,16 @@ pub(super) const MAX_KEY: usize = MAX_DNS_SUBDOMAIN + 1 + 63;
 pub(super) const LABEL_VALUE: &str = "^([A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?)?$";
 /// A text without control characters.
 pub(super) const NO_CONTROL: &str = "^[^\\\\x00-\\\\x1f\\\\x7f]*$";
+
+/// A quantity of any length, as `Quantity::parse` takes it. The API server would take longer exponents as well.
+pub(super) const QUANTITY: &str = "^[+-]?([0-9]+([.][0-9]*)?|[.][0-9]+)([KMGTPE]i|[numkMGTPE]|[eE][+-]?[0-9]{1,2})?$";
+/// The longest quantity: more digits than 2^63 in thousand-millionths has.
+pub(super) const MAX_QUANTITY: usize = 32;
+
+/// See [`QUANTITY`] and [`MAX_QUANTITY`].
+pub(super) fn is_quantity(text: &str) -> bool {
+    text.len() <= MAX_QUANTITY && Quantity::parse(text).is_ok()
+}
 
 /// How many characters a text has, as CEL's `size` counts.
 pub(super) fn size(text: &str) -> usize {
