@@ -1,6 +1,8 @@
 //! In an abstract cluster that carries decisions out, a database becomes ready, changes and goes, and wherever the
 //! operator dies on the way, the end is the same.
 
+#![allow(clippy::unwrap_used, reason = "a panic is how a test fails")]
+
 use api::ClusteredDatabaseStatus;
 use api::Phase;
 use api::spec::VolumeFate;

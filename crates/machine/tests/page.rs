@@ -1,6 +1,6 @@
 //! The documentation's page on the cluster machine is what its tables say.
 
-#![allow(clippy::disallowed_methods, reason = "this test looks at the crate from outside")]
+#![expect(clippy::disallowed_methods, reason = "this test looks at the crate from outside")]
 
 use std::{env, fs, path::Path};
 

@@ -1,5 +1,7 @@
 //! What holds of every decision, whatever is observed: scenes are changed at random, also into what no cluster would show.
 
+#![allow(clippy::unwrap_used, reason = "a panic is how a test fails")]
+
 use api::Phase;
 use api::spec::VolumeFate;
 use api::status::{BootstrapGrant, FailureReason, FailureStatus, RestartPermit};

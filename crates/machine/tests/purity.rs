@@ -1,7 +1,7 @@
 //! `machine` depends on nothing that does I/O, draws random numbers or reads a clock by itself: the resolved graph of its
 //! normal dependencies, with the features that `machine` alone asks for, is walked.
 
-#![allow(clippy::disallowed_methods, reason = "this test looks at the crate from outside")]
+#![expect(clippy::disallowed_methods, reason = "this test looks at the crate from outside")]
 
 use std::process::Command;
 

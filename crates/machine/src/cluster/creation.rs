@@ -185,3 +185,84 @@ fn await_standbys(facts: &Facts<'_>) -> Option<Proposal> {
     let what = format!("{} to stream from the primary", list(late));
     Proposal::wait(facts, Step::Standbys, what, "their agents")
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::testing::Scene;
+    use super::super::{Action, ChildKind, ImageError, Known};
+
+    #[test]
+    fn nothing_is_made_before_the_finalizer() {
+        let decision = Scene::new(3).decide();
+        assert_eq!((decision.rule, decision.action.name()), ("finalizer", "AddFinalizer"));
+    }
+
+    #[test]
+    fn objects_are_made_in_order_and_the_stateful_set_last() {
+        let mut scene = Scene::new(3);
+        scene.finalizer = true;
+        for kind in ChildKind::ALL {
+            let Action::Apply(apply) = scene.decide().action else {
+                panic!("{:?}", scene.decide())
+            };
+            assert_eq!(apply.kind, kind);
+            scene.set_child(kind, super::super::ChildState::Current { uid: "u".to_owned() });
+        }
+    }
+
+    #[test]
+    fn the_primary_is_waited_for_by_the_name_of_its_pod() {
+        let mut scene = Scene::ready(3);
+        scene.pod_mut(0).ready = false;
+        let decision = scene.decide();
+        assert_eq!(
+            (decision.rule, decision.because.to_string().as_str()),
+            ("await-primary", "the primary demo-0 to serve")
+        );
+        scene.pod_mut(0).image_error = Some(ImageError {
+            reason: "ErrImagePull".to_owned(),
+            image: "postgres:17".to_owned(),
+            message: String::new(),
+            since: scene.now,
+        });
+        assert_eq!(
+            scene.decide().because.to_string(),
+            "pod demo-0 to run image postgres:17 (ErrImagePull)"
+        );
+    }
+
+    #[test]
+    fn standbys_are_waited_for_by_name_and_the_scheduler_is_quoted() {
+        let mut scene = Scene::ready(3);
+        scene.pod_mut(1).ready = false;
+        scene.pod_mut(2).ready = false;
+        assert_eq!(
+            scene.decide().because.to_string(),
+            "demo-1, demo-2 to stream from the primary"
+        );
+        scene.pod_mut(2).unschedulable = Some("0/3 nodes are available".to_owned());
+        scene.pod_mut(2).node = None;
+        assert_eq!(
+            scene.decide().because.to_string(),
+            "a node for pod demo-2 (0/3 nodes are available)"
+        );
+        scene.pods_mut().truncate(2);
+        assert_eq!(scene.decide().because.to_string(), "pod demo-2");
+    }
+
+    #[test]
+    fn an_unreadable_lease_is_no_lost_one() {
+        let mut scene = Scene::ready(3);
+        scene.observed.lease = Known::Unknown;
+        let decision = scene.decide();
+        assert_eq!(
+            (decision.rule, decision.because.to_string().as_str()),
+            ("await-primary", "the Lease to be read")
+        );
+        assert_eq!(
+            decision.phase,
+            api::Phase::Ready,
+            "what cannot be read changes no phase"
+        );
+    }
+}

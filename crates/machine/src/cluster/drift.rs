@@ -301,3 +301,164 @@ pub(super) const fn way_back(kind: ChildKind) -> &'static str {
         _ => "the user, by restoring the Secret from a copy, with the label clustereddatabase.io/cluster",
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use api::Phase;
+    use api::status::FailureReason;
+
+    use super::super::Known;
+    use super::super::testing::Scene;
+    use super::*;
+
+    fn drifted(kind: ChildKind, immutable: bool) -> ChildState {
+        ChildState::Drifted {
+            uid: format!("uid-{kind:?}"),
+            resource_version: "9".to_owned(),
+            what: "spec".to_owned(),
+            immutable,
+        }
+    }
+
+    #[test]
+    fn every_object_that_can_be_made_again_is_put_right() {
+        for kind in ChildKind::ALL {
+            let mut scene = Scene::ready(3);
+            scene.set_child(kind, drifted(kind, false));
+            let decision = scene.decide();
+            assert_eq!(decision.phase, Phase::Updating);
+            let Action::Apply(apply) = decision.action else {
+                panic!("{kind:?}: {decision:?}")
+            };
+            assert_eq!(
+                (apply.kind, apply.how),
+                (
+                    kind,
+                    ApplyHow::Change(Exact::new(scene_name(kind), format!("uid-{kind:?}"), "9"))
+                )
+            );
+
+            scene.set_child(kind, ChildState::Missing);
+            let made = matches!(scene.decide().action, Action::Apply(Apply { kind: made, how: ApplyHow::Make, .. }) if made == kind);
+            let unique = [ChildKind::CaSecret, ChildKind::AppSecret, ChildKind::Lease].contains(&kind);
+            assert_eq!(made, !unique, "{kind:?}");
+
+            scene.observed.children[kind] = Known::Unknown;
+            assert!(
+                matches!(scene.decide().action, Action::Wait(_)),
+                "{kind:?}: unknown is not absent"
+            );
+        }
+    }
+
+    fn scene_name(kind: ChildKind) -> String {
+        format!("demo{}", kind.suffix())
+    }
+
+    #[test]
+    fn lost_secrets_and_leases_fail_with_the_way_back() {
+        for kind in [ChildKind::CaSecret, ChildKind::AppSecret, ChildKind::Lease] {
+            let mut scene = Scene::ready(3);
+            scene.set_child(kind, ChildState::Missing);
+            if kind == ChildKind::Lease {
+                scene.observed.lease = Known::Known(None);
+            }
+            let decision = scene.decide();
+            assert_eq!((decision.rule, decision.phase), ("blocked", Phase::Failed));
+            assert_eq!(decision.failure.unwrap().reason, FailureReason::PartLost);
+            scene.set_child(kind, drifted(kind, false));
+            assert!(
+                matches!(scene.decide().action, Action::Apply(_)),
+                "one that was restored is taken back"
+            );
+        }
+    }
+
+    #[test]
+    fn the_users_own_password_is_applied_again() {
+        let mut scene = Scene::ready(3);
+        scene.spec.bootstrap.initdb.password_secret = Some("mine".to_owned());
+        scene.set_child(ChildKind::AppSecret, ChildState::Missing);
+        assert!(matches!(
+            scene.decide().action,
+            Action::Apply(Apply {
+                how: ApplyHow::Make,
+                ..
+            })
+        ));
+    }
+
+    #[test]
+    fn claim_templates_are_changed_by_orphaning() {
+        let mut scene = Scene::ready(3);
+        scene.set_child(ChildKind::StatefulSet, drifted(ChildKind::StatefulSet, true));
+        assert!(matches!(scene.decide().action, Action::OrphanStatefulSet(_)));
+    }
+
+    #[test]
+    fn a_foreign_object_fails_and_is_left_alone_until_it_goes() {
+        let mut scene = Scene::ready(3);
+        scene.set_child(
+            ChildKind::RwService,
+            ChildState::Foreign {
+                why: "owned by Deployment other".to_owned(),
+            },
+        );
+        let decision = scene.decide();
+        assert!(matches!(decision.action, Action::Wait(_)));
+        let failure = decision.failure.unwrap();
+        assert_eq!(failure.reason, FailureReason::ForeignObject);
+        assert!(
+            failure.message.contains("Service demo-rw is owned by Deployment other"),
+            "{}",
+            failure.message
+        );
+        scene.set_child(ChildKind::RwService, ChildState::Missing);
+        scene.stored.phase = Some(Phase::Failed);
+        assert_eq!(scene.decide().phase, Phase::Updating);
+    }
+
+    #[test]
+    fn claims_of_another_database_keep_pods_from_being_made() {
+        let mut scene = Scene::ready(3);
+        let claims = scene.claims_mut().clone();
+        let mut scene = Scene::new(3);
+        scene.finalizer = true;
+        for kind in ChildKind::ALL
+            .into_iter()
+            .filter(|kind| *kind != ChildKind::StatefulSet)
+        {
+            scene.set_child(kind, ChildState::Current { uid: "u".to_owned() });
+        }
+        assert!(matches!(scene.decide().action, Action::Apply(_)));
+        scene.claims_mut().extend(claims);
+        scene.claims_mut()[1].cluster_uid = Some("the one before".to_owned());
+        let decision = scene.decide();
+        assert!(matches!(decision.action, Action::Wait(_)), "{decision:?}");
+        assert_eq!(decision.failure.unwrap().reason, FailureReason::ForeignObject);
+    }
+
+    #[test]
+    fn a_missing_storage_class_is_looked_for_again_soon() {
+        let mut scene = Scene::new(3);
+        scene.finalizer = true;
+        for kind in ChildKind::ALL
+            .into_iter()
+            .filter(|kind| *kind != ChildKind::StatefulSet)
+        {
+            scene.set_child(kind, ChildState::Current { uid: "u".to_owned() });
+        }
+        scene.observed.storage_class = Known::Known(StorageClass::Missing {
+            name: "fast".to_owned(),
+        });
+        let decision = scene.decide();
+        assert_eq!(decision.wake, scene.now + super::super::failure::STORAGE_CLASS_RECHECK);
+        assert_eq!(decision.failure.unwrap().reason, FailureReason::StorageClassNotFound);
+        scene.store();
+        scene.observed.storage_class = Known::Known(StorageClass::Present { expandable: false });
+        assert_eq!(scene.decide().phase, Phase::Creating, "it leaves by itself");
+        let mut running = Scene::ready(3);
+        running.observed.storage_class = Known::Known(StorageClass::NoDefault);
+        assert_eq!(running.decide().phase, Phase::Ready, "bound volumes need no class");
+    }
+}

@@ -237,3 +237,134 @@ fn describe(facts: &Facts<'_>, target: &Target) -> String {
         Target::Claim(name) => format!("claim {name}"),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use api::Phase;
+
+    use super::super::testing::Scene;
+    use super::super::{ChildState, ImageError};
+    use super::*;
+
+    fn fault(scene: &Scene, kind: FaultKind, attempts: u32) -> Fault {
+        let target = Target::Child(ChildKind::RwService);
+        Fault {
+            target,
+            kind,
+            message: "exceeded quota: services".to_owned(),
+            attempts,
+            at: scene.now,
+        }
+    }
+
+    fn missing_service() -> Scene {
+        let mut scene = Scene::ready(3);
+        scene.set_child(ChildKind::RwService, ChildState::Missing);
+        scene
+    }
+
+    #[test]
+    fn an_invalid_spec_fails_and_touches_nothing() {
+        let mut scene = missing_service();
+        scene.invalid = Some("spec.replicas must be at most 9".to_owned());
+        let decision = scene.decide();
+        assert_eq!((decision.rule, decision.phase), ("invalid-spec", Phase::Failed));
+        scene.store();
+        (scene.invalid, scene.generation) = (None, 2);
+        assert_eq!(scene.decide().phase, Phase::Updating);
+    }
+
+    #[test]
+    fn a_failed_action_rests_longer_each_time_and_says_why() {
+        for (attempts, rest) in [(1, 1), (3, 4), (20, 60)] {
+            let mut scene = missing_service();
+            scene.observed.faults = vec![fault(&scene, FaultKind::Transient, attempts)];
+            let decision = scene.decide();
+            let Action::Wait(waiting) = &decision.action else {
+                panic!("{decision:?}")
+            };
+            assert!(
+                waiting.what.contains("Service demo-rw") && waiting.what.contains("exceeded"),
+                "{}",
+                waiting.what
+            );
+            assert_eq!(
+                (waiting.deadline, decision.wake),
+                (
+                    Some(scene.now + TimeDelta::seconds(rest)),
+                    scene.now + TimeDelta::seconds(rest)
+                )
+            );
+            scene.now += TimeDelta::seconds(rest);
+            assert!(matches!(scene.decide().action, Action::Apply(_)));
+        }
+    }
+
+    #[test]
+    fn a_quota_fails_and_the_phase_does_not_flap_while_it_is_tried_again() {
+        let mut scene = missing_service();
+        scene.observed.faults = vec![fault(&scene, FaultKind::Quota, 1)];
+        assert_eq!(scene.store().failure.unwrap().reason, FailureReason::QuotaExceeded);
+        scene.observed.faults.clear();
+        let again = scene.decide();
+        assert_eq!((again.action.name(), again.phase), ("Apply", Phase::Failed));
+        scene.set_child(ChildKind::RwService, ChildState::Current { uid: "u".to_owned() });
+        assert_eq!(scene.decide().phase, Phase::Ready);
+    }
+
+    #[test]
+    fn a_failing_label_does_not_hold_up_what_matters() {
+        let mut scene = missing_service();
+        scene.pod_mut(0).role = None;
+        assert_eq!(scene.decide().rule, "label-roles");
+        let target = Target::Pod("demo-0".to_owned());
+        scene.observed.faults = vec![Fault {
+            target,
+            ..fault(&scene, FaultKind::Forbidden, 1)
+        }];
+        assert_eq!(scene.decide().rule, "children");
+        scene.set_child(ChildKind::RwService, ChildState::Current { uid: "u".to_owned() });
+        let decision = scene.decide();
+        assert_eq!(decision.rule, "label-roles", "at the end it is what is waited for");
+        assert!(matches!(decision.action, Action::Wait(_)));
+    }
+
+    #[test]
+    fn an_image_gets_two_minutes_and_only_at_the_wanted_revision() {
+        let mut scene = Scene::ready(3);
+        let pod = scene.pod_mut(2);
+        pod.ready = false;
+        let (reason, image) = ("ImagePullBackOff".to_owned(), "postgres:nope".to_owned());
+        pod.image_error = Some(ImageError {
+            reason,
+            image,
+            message: "not found".to_owned(),
+            since: pod.created,
+        });
+        let deadline = scene.now + IMAGE_PATIENCE;
+        scene.now += TimeDelta::seconds(30);
+        let decision = scene.decide();
+        assert_eq!((decision.failure, decision.wake), (None, deadline));
+        scene.now = deadline;
+        assert_eq!(scene.decide().failure.unwrap().reason, FailureReason::ImageCannotRun);
+        scene.revision = "r2".to_owned();
+        let decision = scene.decide();
+        assert_eq!((decision.failure, decision.action.name()), (None, "ReplacePod"));
+    }
+
+    #[test]
+    fn a_failed_bootstrap_is_quoted_until_there_is_a_database() {
+        let mut scene = Scene::ready(1);
+        scene.pod_mut(0).bootstrap_error = Some("syntax error".to_owned());
+        scene.stored.intent.bootstrap = Some(api::status::BootstrapGrant {
+            pod: "demo-0".to_owned(),
+            claim_uid: "c".to_owned(),
+        });
+        assert_eq!(scene.decide().failure, None);
+        scene.stored.system_identifier = None;
+        scene.lease_mut().unwrap().system_id = None;
+        let failure = scene.decide().failure.unwrap();
+        assert_eq!(failure.reason, FailureReason::BootstrapFailed);
+        assert!(failure.message.ends_with("syntax error"));
+    }
+}

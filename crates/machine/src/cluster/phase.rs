@@ -28,7 +28,10 @@ pub(super) fn after(facts: &Facts<'_>, found: Option<Failure>, action: &Action) 
     let uncertain = !facts.all_known() || facts.wanted.spec.paused || tries_again(facts, action);
     if stored == Some(Phase::Failed) && uncertain {
         let failure = stored_failure(facts);
-        return (failure.as_ref().map_or_else(|| underway(facts), |_| Phase::Failed), failure);
+        return (
+            failure.as_ref().map_or_else(|| underway(facts), |_| Phase::Failed),
+            failure,
+        );
     }
     if facts.wanted.spec.paused || !facts.all_known() {
         return (stored.unwrap_or_else(|| underway(facts)), None);

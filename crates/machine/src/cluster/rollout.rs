@@ -206,3 +206,167 @@ fn await_rollout(facts: &Facts<'_>) -> Option<Proposal> {
         "the agents, or the user by a change of the spec",
     )
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::ImageError;
+    use super::super::testing::Scene;
+    use super::*;
+
+    fn replaced(scene: &Scene) -> Option<String> {
+        match scene.decide().action {
+            Action::ReplacePod(pod) => Some(pod.name().to_owned()),
+            _ => None,
+        }
+    }
+
+    fn permitted(scene: &Scene) -> Option<String> {
+        match scene.decide().action {
+            Action::WriteStatus(changes) => changes.into_iter().find_map(|change| match change {
+                StatusChange::PermitRestart(permit) => Some(permit.pod),
+                _ => None,
+            }),
+            _ => None,
+        }
+    }
+
+    fn outdated(primary: u32) -> Scene {
+        let mut scene = Scene::ready(3);
+        scene.elect(primary);
+        scene.revision = "r2".to_owned();
+        scene
+    }
+
+    #[test]
+    fn the_highest_standby_first_and_the_primary_last() {
+        for (primary, order) in [(0, [2, 1, 0]), (2, [1, 0, 2]), (1, [2, 0, 1])] {
+            let mut scene = outdated(primary);
+            for ordinal in order {
+                assert_eq!(replaced(&scene), Some(format!("demo-{ordinal}")));
+                scene.pod_mut(ordinal).revision = Some("r2".to_owned());
+            }
+            assert_eq!(replaced(&scene), None);
+        }
+    }
+
+    #[test]
+    fn a_member_that_fails_at_the_target_halts_the_rollout() {
+        let mut scene = outdated(0);
+        scene.pod_mut(2).revision = Some("r2".to_owned());
+        scene.pod_mut(2).ready = false;
+        assert_eq!(replaced(&scene), None);
+        assert_eq!(scene.decide().rule, "await-standbys");
+        scene.revision = "r1".to_owned();
+        assert_eq!(replaced(&scene), Some("demo-2".to_owned()), "a revert frees it");
+    }
+
+    #[test]
+    fn an_outdated_member_that_does_not_serve_goes_first_even_if_all_fail() {
+        let mut scene = outdated(0);
+        for ordinal in 0..3 {
+            scene.pod_mut(ordinal).ready = false;
+        }
+        assert_eq!(replaced(&scene), Some("demo-2".to_owned()));
+        scene.pod_mut(2).revision = Some("r2".to_owned());
+        assert_eq!(replaced(&scene), Some("demo-1".to_owned()));
+    }
+
+    #[test]
+    fn no_pod_is_replaced_by_an_image_that_is_known_not_to_run() {
+        let mut scene = outdated(0);
+        let since = scene.now;
+        let pod = scene.pod_mut(2);
+        (pod.revision, pod.ready) = (Some("r2".to_owned()), false);
+        let (reason, image) = ("ErrImagePull".to_owned(), "nope".to_owned());
+        pod.image_error = Some(ImageError {
+            reason,
+            image,
+            message: String::new(),
+            since,
+        });
+        scene.pod_mut(1).ready = false;
+        assert_eq!(replaced(&scene), None);
+    }
+
+    #[test]
+    fn one_instance_is_replaced_though_no_other_serves() {
+        let mut scene = Scene::ready(1);
+        scene.revision = "r2".to_owned();
+        assert_eq!(replaced(&scene), Some("demo-0".to_owned()));
+    }
+
+    fn pending(lowers: bool) -> Scene {
+        let mut scene = Scene::ready(3);
+        for ordinal in 0..3 {
+            let report = scene.report_mut(ordinal);
+            (report.pending_restart, report.lowers_limits) = (true, lowers);
+        }
+        scene
+    }
+
+    #[test]
+    fn restarts_are_permitted_one_after_another() {
+        let mut scene = pending(false);
+        for ordinal in [2, 1, 0] {
+            let name = format!("demo-{ordinal}");
+            assert_eq!(permitted(&scene), Some(name));
+            scene.store();
+            scene.report_mut(ordinal).state = crate::protocol::MemberState::Starting;
+            assert!(matches!(scene.decide().action, Action::Wait(_)), "while it restarts");
+            let state = if ordinal == 0 { "Primary" } else { "Streaming" };
+            let report = scene.report_mut(ordinal);
+            report.pending_restart = false;
+            report.state = serde_json::from_value(state.into()).unwrap();
+        }
+        scene.store();
+        assert_eq!(
+            (scene.stored.intent.restart.clone(), scene.decide().rule),
+            (None, "rest")
+        );
+    }
+
+    #[test]
+    fn the_primary_restarts_first_when_a_limit_is_lowered() {
+        assert_eq!(permitted(&pending(true)), Some("demo-0".to_owned()));
+    }
+
+    #[test]
+    fn a_member_that_does_not_serve_restarts_first() {
+        let mut scene = pending(false);
+        scene.pod_mut(1).ready = false;
+        assert_eq!(permitted(&scene), Some("demo-1".to_owned()));
+    }
+
+    #[test]
+    fn nobody_restarts_for_settings_that_are_refused_somewhere_or_not_there_yet() {
+        let mut scene = pending(false);
+        scene.report_mut(1).settings = "older".to_owned();
+        assert_eq!(permitted(&scene), None);
+        let mut scene = pending(false);
+        scene.report_mut(1).settings_error = Some("invalid value for parameter \"work_mem\"".to_owned());
+        assert_eq!(permitted(&scene), None);
+        let decision = scene.decide();
+        assert_eq!(decision.rule, "await-settings");
+        assert!(
+            decision
+                .because
+                .to_string()
+                .ends_with("invalid value for parameter \"work_mem\"")
+        );
+    }
+
+    #[test]
+    fn a_permit_ends_with_its_pod_or_its_settings() {
+        let mut scene = pending(false);
+        scene.store();
+        scene.pod_mut(2).uid = "another".to_owned();
+        scene.stored.members.get_mut("demo-2").unwrap().pod_uid = Some("another".to_owned());
+        let report = scene.report_mut(2);
+        (report.pod_uid, report.pending_restart) = ("another".to_owned(), false);
+        assert_eq!(permitted(&scene), Some("demo-1".to_owned()));
+        scene.edit(|spec| {
+            spec.postgres.parameters.insert("work_mem".to_owned(), "8MB".to_owned());
+        });
+        assert_eq!(scene.decide().action.name(), "WriteStatus", "the permit is taken back");
+    }
+}

@@ -173,3 +173,117 @@ fn claim_to_delete<'a>(
         .find(|claim| claim.volume == Volume::Wal && !claim.terminating);
     wal.or(Some(data).filter(|claim| !claim.terminating))
 }
+
+#[cfg(test)]
+mod tests {
+    use api::Phase;
+
+    use super::super::Known;
+    use super::super::testing::Scene;
+    use super::*;
+
+    fn replicas(scene: &Scene) -> Option<u32> {
+        match scene.decide().action {
+            Action::Apply(apply) => apply.replicas,
+            _ => None,
+        }
+    }
+
+    #[test]
+    fn more_instances_come_at_once_and_fewer_go_at_once() {
+        let mut scene = Scene::ready(3);
+        scene.edit(|spec| spec.replicas = 5);
+        assert_eq!((replicas(&scene), scene.decide().phase), (Some(5), Phase::Updating));
+        scene.edit(|spec| spec.replicas = 1);
+        assert_eq!(replicas(&scene), Some(1));
+    }
+
+    #[test]
+    fn the_primary_stays_and_a_switchover_is_asked_for() {
+        let mut scene = Scene::ready(3);
+        scene.elect(1);
+        scene.edit(|spec| spec.replicas = 1);
+        assert_eq!(replicas(&scene), Some(2), "what can go goes");
+        let mut scene = Scene::ready(3);
+        scene.elect(2);
+        scene.edit(|spec| spec.replicas = 1);
+        let decision = scene.decide();
+        assert_eq!(decision.rule, "await-scale");
+        assert!(
+            decision
+                .because
+                .to_string()
+                .starts_with("a switchover: demo-2 is primary")
+        );
+    }
+
+    #[test]
+    fn nobody_goes_while_no_primary_serves() {
+        let mut scene = Scene::ready(3);
+        scene.edit(|spec| spec.replicas = 1);
+        scene.pod_mut(0).ready = false;
+        assert_eq!(replicas(&scene), None);
+        scene.pod_mut(0).ready = true;
+        scene.observed.lease = Known::Unknown;
+        assert_eq!(replicas(&scene), None);
+    }
+
+    /// Scaled down to one, and the pods are gone.
+    fn scaled_down(fate: VolumeFate) -> Scene {
+        let mut scene = Scene::ready(3);
+        scene.edit(|spec| (spec.replicas, spec.volume_policy.on_scale_down) = (1, fate));
+        scene.observed.stateful_set.as_mut().unwrap().replicas = 1;
+        scene.pods_mut().truncate(1);
+        scene
+    }
+
+    #[test]
+    fn claims_are_kept_or_deleted_and_the_member_is_forgotten() {
+        let scene = scaled_down(VolumeFate::Retain);
+        assert!(matches!(&scene.decide().action, Action::WriteStatus(changes) if changes.len() == 1));
+        let mut scene = scaled_down(VolumeFate::Delete);
+        let Action::DeleteClaim(claim) = scene.decide().action else {
+            panic!("{:?}", scene.decide())
+        };
+        assert_eq!(claim.name(), "data-demo-1");
+        scene.claims_mut().remove(1);
+        scene.store();
+        assert!(!scene.stored.members.contains_key("demo-1"));
+    }
+
+    #[test]
+    fn a_claim_that_was_kept_before_is_not_deleted_by_a_later_policy() {
+        let mut scene = scaled_down(VolumeFate::Retain);
+        scene.store();
+        scene.store();
+        scene.edit(|spec| spec.volume_policy.on_scale_down = VolumeFate::Delete);
+        assert_eq!(scene.decide().rule, "rest");
+    }
+
+    #[test]
+    fn a_claim_with_another_uid_or_a_pod_is_not_deleted() {
+        let mut scene = scaled_down(VolumeFate::Delete);
+        scene.claims_mut()[1].uid = "another".to_owned();
+        assert!(matches!(scene.decide().action, Action::WriteStatus(_)));
+        let mut scene = scaled_down(VolumeFate::Delete);
+        scene.add_pod(1);
+        scene.claims_mut().remove(3);
+        scene.pod_mut(1).terminating = true;
+        scene.pods_mut().retain(|pod| pod.ordinal < 2);
+        let Action::DeleteClaim(claim) = scene.decide().action else {
+            panic!("{:?}", scene.decide())
+        };
+        assert_eq!(claim.name(), "data-demo-2", "the pod of demo-1 still exists");
+    }
+
+    #[test]
+    fn a_foreign_claim_keeps_a_new_instance_away() {
+        let mut scene = Scene::ready(3);
+        scene.pods_mut().truncate(2);
+        scene.observed.stateful_set.as_mut().unwrap().replicas = 2;
+        scene.claims_mut()[2].cluster_uid = None;
+        let decision = scene.decide();
+        assert!(matches!(decision.action, Action::Wait(_)), "{decision:?}");
+        assert_eq!(decision.phase, Phase::Failed);
+    }
+}

@@ -272,3 +272,118 @@ fn durability() -> DurabilityStatus {
         recovery_bound: "until the primary's pod runs again on its volume".to_owned(),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use api::Phase;
+
+    use super::super::ChildState;
+    use super::super::testing::Scene;
+    use super::*;
+
+    #[test]
+    fn a_database_at_rest_writes_nothing() {
+        let mut scene = Scene::ready(3);
+        for _ in 0..10 {
+            scene.now += chrono::TimeDelta::minutes(2);
+            let decision = scene.decide();
+            assert_eq!(scene.due(&decision), Due::Never);
+        }
+    }
+
+    #[test]
+    fn what_only_people_look_at_may_settle_and_promises_may_not() {
+        let mut scene = Scene::ready(3);
+        scene.lease_mut().unwrap().epoch.0 = 9;
+        assert!(matches!(scene.due(&scene.decide()), Due::Within(_)));
+        scene.pod_mut(2).ready = false;
+        assert_eq!(scene.due(&scene.decide()), Due::Now, "the phase changes");
+    }
+
+    #[test]
+    fn history_keeps_the_last_twenty_changes() {
+        let mut scene = Scene::ready(3);
+        for round in 0..15 {
+            scene.pod_mut(2).ready = round % 2 == 1;
+            scene.now += chrono::TimeDelta::seconds(1);
+            scene.store();
+        }
+        scene.pod_mut(2).ready = false;
+        for _ in 0..20 {
+            let ready = scene.pod_mut(2).ready;
+            scene.pod_mut(2).ready = !ready;
+            scene.store();
+        }
+        assert_eq!(scene.stored.history.len(), HISTORY);
+        let chained = scene
+            .stored
+            .history
+            .windows(2)
+            .all(|pair| pair[1].from == Some(pair[0].to));
+        assert!(chained, "{:#?}", scene.stored.history);
+    }
+
+    #[test]
+    fn a_wait_keeps_its_beginning() {
+        let mut scene = Scene::ready(3);
+        scene.pod_mut(2).ready = false;
+        scene.store();
+        let since = scene.stored.waiting.as_ref().map(|waiting| waiting.since);
+        assert_eq!(since, Some(scene.now));
+        scene.now += chrono::TimeDelta::seconds(40);
+        scene.store();
+        assert_eq!(scene.stored.waiting.as_ref().map(|waiting| waiting.since), since);
+    }
+
+    #[test]
+    fn conditions_stand_side_by_side() {
+        let mut scene = Scene::ready(3);
+        let condition = |scene: &Scene, kind: &str| {
+            let status = scene.status(&scene.decide());
+            let found = status
+                .conditions
+                .into_iter()
+                .find(|condition| condition.type_ == kind)
+                .unwrap();
+            (found.status, found.reason)
+        };
+        let is = |status: &str, reason: &str| (status.to_owned(), reason.to_owned());
+        assert_eq!(condition(&scene, "Ready"), is("True", "AsWanted"));
+        assert_eq!(condition(&scene, "DataSafe"), is("True", "Replicated"));
+        scene.pod_mut(1).ready = false;
+        assert_eq!(condition(&scene, "Degraded"), is("True", "MembersMissing"));
+        assert_eq!(condition(&scene, "Available"), is("True", "PrimaryServes"));
+        assert_eq!(condition(&scene, "Progressing"), is("True", "NotAsWanted"));
+        scene.pod_mut(2).ready = false;
+        assert_eq!(condition(&scene, "DataSafe"), is("False", "NotReplicated"));
+        scene.pod_mut(0).ready = false;
+        assert_eq!(condition(&scene, "Available"), is("False", "NoPrimary"));
+        scene.observed.lease = super::super::Known::Unknown;
+        assert_eq!(condition(&scene, "Available"), is("Unknown", "Unknown"));
+        assert_eq!(condition(&Scene::ready(1), "DataSafe"), is("False", "SingleInstance"));
+        let mut foreign = Scene::ready(3);
+        foreign.set_child(
+            super::super::ChildKind::RService,
+            ChildState::Foreign {
+                why: "owned".to_owned(),
+            },
+        );
+        assert_eq!(condition(&foreign, "Ready"), is("False", "ForeignObject"));
+        assert_eq!(condition(&foreign, "Available"), is("True", "PrimaryServes"));
+    }
+
+    #[test]
+    fn a_paused_database_says_so_and_keeps_its_phase() {
+        let mut scene = Scene::ready(3);
+        scene.edit(|spec| (spec.paused, spec.replicas) = (true, 5));
+        scene.store();
+        assert_eq!(
+            (scene.stored.phase, scene.stored.step.as_deref()),
+            (Some(Phase::Ready), None)
+        );
+        assert_eq!(
+            scene.stored.waiting.as_ref().map(|waiting| waiting.what.as_str()),
+            Some("spec.paused to be false")
+        );
+    }
+}

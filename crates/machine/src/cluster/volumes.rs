@@ -65,3 +65,51 @@ fn await_expandable(facts: &Facts<'_>) -> Option<Proposal> {
         "the cluster's administrator, or the user by the size of before",
     )
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::testing::Scene;
+    use super::super::{ChildKind, ChildState, Known};
+    use super::*;
+
+    #[test]
+    fn volumes_grow_whatever_else_is_wrong() {
+        let mut scene = Scene::ready(3);
+        scene.data_bytes *= 2;
+        scene.pod_mut(0).ready = false;
+        scene.set_child(
+            ChildKind::StatefulSet,
+            ChildState::Drifted {
+                uid: "u".to_owned(),
+                resource_version: "1".to_owned(),
+                what: "spec.volumeClaimTemplates".to_owned(),
+                immutable: true,
+            },
+        );
+        for ordinal in 0..3 {
+            let Action::ResizeClaim { claim, .. } = scene.decide().action else {
+                panic!("{:?}", scene.decide())
+            };
+            assert_eq!(claim.name(), format!("data-demo-{ordinal}"));
+            scene.claims_mut()[ordinal].requested *= 2;
+        }
+        assert_eq!(scene.decide().action.name(), "OrphanStatefulSet", "then the templates");
+    }
+
+    #[test]
+    fn a_class_that_cannot_expand_is_named_and_nothing_else_is_held_up() {
+        let mut scene = Scene::ready(3);
+        scene.data_bytes *= 2;
+        scene.observed.storage_class = Known::Known(StorageClass::Present { expandable: false });
+        assert_eq!(scene.decide().rule, "await-expandable");
+        scene.set_child(ChildKind::RwService, ChildState::Missing);
+        assert_eq!(scene.decide().rule, "children");
+    }
+
+    #[test]
+    fn nothing_shrinks() {
+        let mut scene = Scene::ready(3);
+        scene.data_bytes /= 2;
+        assert_eq!(scene.decide().rule, "rest");
+    }
+}
