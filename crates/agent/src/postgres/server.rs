@@ -62,10 +62,10 @@ impl Server {
         files: &Files,
         config: &Config,
     ) -> Result<Self, PostgresError> {
-        if let Some(process) = postgres_processes().map_err(file("list processes"))?.first() {
-            return Err(StartError::AlreadyRuns { pid: process.pid }.into());
-        }
         let pgdata = volume.pgdata();
+        if let Some(pid) = runs_on(&pgdata).map_err(file("list processes"))? {
+            return Err(StartError::AlreadyRuns { pid }.into());
+        }
         remove_remains(&pgdata, &files.socket).map_err(file("remove what a dead server left"))?;
         make_directory(&files.socket).map_err(file("make the socket directory"))?;
         if let Some(words) = check(tools, volume, config).await? {
@@ -111,6 +111,21 @@ impl Server {
     pub fn reload(&self) -> Result<(), ProcessError> {
         self.supervisor.signal(self.pid, Signal::HUP).map(|_| ())
     }
+}
+
+/// A server process on `pgdata`, which is the working directory of all of them.
+fn runs_on(pgdata: &Path) -> io::Result<Option<u32>> {
+    let pgdata = fs::canonicalize(pgdata)?;
+    for process in postgres_processes()? {
+        match fs::read_link(format!("/proc/{}/cwd", process.pid)) {
+            Ok(directory) if directory == pgdata => return Ok(Some(process.pid)),
+            // Elsewhere, or gone meanwhile.
+            Ok(_) => {}
+            Err(error) if error.kind() == ErrorKind::NotFound => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(None)
 }
 
 /// Has PostgreSQL read the configuration without using it; its words if it refuses.

@@ -1,0 +1,182 @@
+//! The dead-man against an agent that is stopped, dead, or a whole PID namespace's first process.
+
+use std::io::{BufRead, BufReader};
+use std::os::unix::process::CommandExt;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use agent::deadman::{DeadMan, boot_time};
+use agent::process::{Supervisor, descendants, processes};
+use machine::timing::BootTime;
+use rustix::process::{Pid, Signal, kill_process};
+
+/// Makes this program the agent of a test instead.
+const ROLE: &str = "CDB_TEST_AGENT";
+/// The first deadline, in milliseconds after the start.
+const FIRST: u64 = 1_500;
+/// From the deadline to the death of the last process: half the shortest kill budget.
+const BOUND: Duration = Duration::from_millis(500);
+
+/// Not a test by itself: the agent of the others, which starts children and arms the dead-man once.
+#[test]
+fn agent_of_the_other_tests() {
+    if std::env::var_os(ROLE).is_none() {
+        return;
+    }
+    let dead_man = DeadMan::start_program(Path::new(env!("CARGO_BIN_EXE_agent"))).expect("a dead-man");
+    let (supervisor, mut exits) = Supervisor::start().expect("a supervisor");
+    // Like PostgreSQL: children of children, in sessions of their own, that ignore what can be ignored.
+    let script = "trap '' TERM INT QUIT HUP; setsid sleep 1000 & sleep 1000 & while true; do sleep 1; done";
+    let mut command = Command::new("sh");
+    command.args(["-c", script]);
+    supervisor.spawn("family", command).expect("children");
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
+    runtime.block_on(async {
+        let deadline = boot_time().plus(FIRST);
+        dead_man.arm(deadline).expect("armed");
+        println!("\nARMED {}", deadline.0);
+        // After the deadline has passed, it goes on for the next one.
+        exits.recv().await.expect("the children's end");
+        dead_man.arm(boot_time().plus(60_000)).expect("armed again");
+        println!("\nEND {}", boot_time().0);
+        tokio::time::sleep(Duration::from_secs(60)).await;
+        dead_man.disarm().expect("disarmed");
+    });
+}
+
+struct Agent {
+    child: Child,
+    lines: std::io::Lines<BufReader<std::process::ChildStdout>>,
+}
+
+impl Agent {
+    fn start(wrapper: &[&str]) -> Self {
+        let own = std::env::current_exe().expect("a program");
+        let own = own.to_str().expect("a name");
+        let words: Vec<&str> =
+            wrapper.iter().copied().chain([own, "--exact", "agent_of_the_other_tests", "--nocapture"]).collect();
+        let mut command = Command::new(words[0]);
+        command.args(&words[1..]).env(ROLE, "1").stdout(Stdio::piped()).process_group(0);
+        let mut child = command.spawn().expect("an agent");
+        let lines = BufReader::new(child.stdout.take().expect("a pipe")).lines();
+        Self { child, lines }
+    }
+
+    /// Waits for the line that begins with `word`, and returns the time in it.
+    fn says(&mut self, word: &str) -> BootTime {
+        for line in self.lines.by_ref() {
+            if let Some(time) = line.expect("a line").strip_prefix(word) {
+                return BootTime(time.trim().parse().expect("a time"));
+            }
+        }
+        panic!("the agent ended without saying {word}");
+    }
+
+    /// The sleepers among its descendants.
+    fn sleepers(&self) -> Vec<u32> {
+        let family = descendants(self.child.id()).expect("/proc");
+        family.into_iter().filter(|process| process.name == "sleep").map(|process| process.pid).collect()
+    }
+}
+
+impl Drop for Agent {
+    fn drop(&mut self) {
+        for process in descendants(self.child.id()).unwrap_or_default() {
+            send(process.pid, Signal::KILL);
+        }
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+fn send(pid: u32, signal: Signal) {
+    let pid = i32::try_from(pid).ok().and_then(Pid::from_raw).expect("a process id");
+    let _ = kill_process(pid, signal);
+}
+
+fn alive(pids: &[u32]) -> usize {
+    processes().expect("/proc").iter().filter(|process| pids.contains(&process.pid)).count()
+}
+
+/// Waits until all of `pids` are dead; returns when that was.
+fn dead(pids: &[u32]) -> BootTime {
+    let begun = Instant::now();
+    while alive(pids) > 0 {
+        assert!(begun.elapsed() < Duration::from_secs(10), "{} of them live on", alive(pids));
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    boot_time()
+}
+
+fn wait_for_sleepers(agent: &Agent, count: usize) -> Vec<u32> {
+    let begun = Instant::now();
+    loop {
+        let sleepers = agent.sleepers();
+        if sleepers.len() >= count {
+            return sleepers;
+        }
+        assert!(begun.elapsed() < Duration::from_secs(5), "only {sleepers:?} sleep");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+fn within_bound(died: BootTime, deadline: BootTime) {
+    assert!(died >= deadline, "{} ms too early", deadline.since(died));
+    let late = Duration::from_millis(died.since(deadline));
+    assert!(late <= BOUND, "{late:?} after the deadline");
+    println!("the last process died {late:?} after the deadline");
+}
+
+#[test]
+fn a_stopped_agents_processes_die_at_the_deadline() {
+    let mut agent = Agent::start(&[]);
+    let deadline = agent.says("ARMED ");
+    let sleepers = wait_for_sleepers(&agent, 3);
+    send(agent.child.id(), Signal::STOP);
+    within_bound(dead(&sleepers), deadline);
+    let dead_man: Vec<u32> = descendants(agent.child.id()).expect("/proc").iter().map(|process| process.pid).collect();
+    assert_eq!(dead_man.len(), 1, "the dead-man stays");
+    // The agent finds its children dead, and is still served.
+    send(agent.child.id(), Signal::CONT);
+    assert!(agent.says("END ") >= deadline);
+    send(dead_man[0], Signal::TERM);
+    std::thread::sleep(Duration::from_millis(100));
+    assert_eq!(alive(&dead_man), 1, "SIGTERM does not end it");
+}
+
+#[test]
+fn a_dead_agents_processes_die_at_once() {
+    let mut agent = Agent::start(&[]);
+    agent.says("ARMED ");
+    // Known to the dead-man are those that were there when the deadline came: at least the shell.
+    let shell: Vec<u32> = descendants(agent.child.id())
+        .expect("/proc")
+        .into_iter()
+        .filter(|process| process.name == "sh")
+        .map(|process| process.pid)
+        .collect();
+    assert_eq!(shell.len(), 1);
+    let killed = boot_time();
+    agent.child.kill().expect("killed");
+    let late = dead(&shell).since(killed);
+    assert!(late < 1_000, "{late} ms after the agent");
+}
+
+#[test]
+fn in_a_namespace_of_its_own_everything_dies_but_the_agent() {
+    let namespace = ["unshare", "--pid", "--fork", "--mount-proc", "--kill-child"];
+    let as_root = ["unshare", "--user", "--map-root-user", "--pid", "--fork", "--mount-proc", "--kill-child"];
+    let wrapper: &[&str] = if rustix::process::geteuid().is_root() { &namespace } else { &as_root };
+    let mut agent = Agent::start(wrapper);
+    let deadline = agent.says("ARMED ");
+    let sleepers = wait_for_sleepers(&agent, 3);
+    let family = descendants(agent.child.id()).expect("/proc");
+    let first = family.iter().find(|process| process.parent == agent.child.id()).expect("PID 1 of the namespace").pid;
+    send(first, Signal::STOP);
+    within_bound(dead(&sleepers), deadline);
+    let left = descendants(agent.child.id()).expect("/proc");
+    assert_eq!(left.len(), 2, "the agent and the dead-man are left: {left:?}");
+    send(first, Signal::CONT);
+    assert!(agent.says("END ") >= deadline);
+}

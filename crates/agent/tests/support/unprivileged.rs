@@ -1,0 +1,109 @@
+//! PostgreSQL refuses to run as root, and the agent's killing must stay in its own family: each test that needs a server
+//! runs in a process of its own, as an unprivileged user.
+
+use std::fs;
+use std::future::Future;
+use std::os::unix::fs::{PermissionsExt, chown};
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::OnceLock;
+
+/// Tells the inner process its scratch directory.
+const INNER: &str = "CDB_TEST_SCRATCH";
+
+/// Runs the body of the test called `name` in a process of its own, with a scratch directory of its own.
+pub fn unprivileged<F: Future<Output = ()>>(name: &str, body: impl FnOnce(Place) -> F) {
+    if let Some(scratch) = std::env::var_os(INNER) {
+        if std::env::var_os(agent::logs::VARIABLE).is_some() {
+            agent::logs::init();
+        }
+        let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().expect("a runtime");
+        let place = Place { scratch: scratch.into(), binaries: binaries(), user: user().0 };
+        return runtime.block_on(body(place));
+    }
+    let (major, _) = binaries();
+    assert!((15..=18).contains(&major), "PostgreSQL {major} is none that the agent knows");
+    let scratch = Scratch::new(name);
+    let (_, uid, gid) = user();
+    let mut command = Command::new(program());
+    command.args(["--exact", name, "--nocapture", "--test-threads=1"]).env(INNER, &scratch.0).current_dir("/");
+    if rustix::process::geteuid().is_root() {
+        chown(&scratch.0, Some(uid), Some(gid)).expect("a directory of the user's");
+        command.uid(uid).gid(gid);
+    }
+    let status = command.status().expect("the test runs");
+    assert!(status.success(), "{name} failed: see above");
+}
+
+/// Where a test works.
+pub struct Place {
+    /// An empty directory.
+    pub scratch: PathBuf,
+    /// Major version and directory of PostgreSQL's programs.
+    pub binaries: (u16, PathBuf),
+    /// The user that it runs as.
+    pub user: String,
+}
+
+/// PostgreSQL's programs: the newest of Debian's packages.
+fn binaries() -> (u16, PathBuf) {
+    let installed = fs::read_dir("/usr/lib/postgresql").into_iter().flatten().flatten();
+    let majors = installed.filter_map(|entry| entry.file_name().to_str()?.parse::<u16>().ok());
+    let found = majors
+        .map(|major| (major, PathBuf::from(format!("/usr/lib/postgresql/{major}/bin"))))
+        .filter(|(_, directory)| directory.join("initdb").is_file() && directory.join("postgres").is_file())
+        .max();
+    found.expect("no PostgreSQL server is installed here: run `cargo xtask test`, which installs one")
+}
+
+/// Who runs the servers: the present user, or for root the user of Debian's PostgreSQL packages, or `nobody`.
+fn user() -> (String, u32, u32) {
+    let own = rustix::process::geteuid();
+    let passwd = fs::read_to_string("/etc/passwd").expect("readable");
+    let users: Vec<(String, u32, u32)> = passwd
+        .lines()
+        .filter_map(|line| {
+            let fields: Vec<&str> = line.split(':').collect();
+            Some((fields.first()?.to_string(), fields.get(2)?.parse().ok()?, fields.get(3)?.parse().ok()?))
+        })
+        .collect();
+    let named = |name: &str| users.iter().find(|user| user.0 == name);
+    let user = match own.is_root() {
+        true => named("postgres").or_else(|| named("nobody")),
+        false => users.iter().find(|user| user.1 == own.as_raw()),
+    };
+    user.expect("a user in /etc/passwd").clone()
+}
+
+/// This program, where every user may read it.
+fn program() -> &'static Path {
+    static PROGRAM: OnceLock<(Scratch, PathBuf)> = OnceLock::new();
+    let (_, program) = PROGRAM.get_or_init(|| {
+        let scratch = Scratch::new("program");
+        fs::set_permissions(&scratch.0, fs::Permissions::from_mode(0o755)).expect("a mode");
+        let program = scratch.0.join("test");
+        fs::copy(std::env::current_exe().expect("a program"), &program).expect("copied");
+        (scratch, program)
+    });
+    program
+}
+
+/// A directory that goes away with the test.
+struct Scratch(PathBuf);
+
+impl Scratch {
+    fn new(name: &str) -> Self {
+        // Short: the path of a Unix socket has 107 bytes.
+        let short: String = name.chars().take(12).collect();
+        let path = PathBuf::from(format!("/tmp/cdb-{short}-{}", std::process::id()));
+        fs::create_dir_all(&path).expect("a scratch directory");
+        Self(path)
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
