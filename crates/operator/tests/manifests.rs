@@ -1,6 +1,8 @@
 //! The checked-in manifests: the ClusterRole is what `operator::rbac` says, and `install.yaml` is all of the files that the
 //! kustomization names. `UPDATE_MANIFESTS=1` writes both anew.
 
+#![allow(clippy::unwrap_used, reason = "a test fails by it")]
+
 use std::fs;
 use std::path::{Path, PathBuf};
 

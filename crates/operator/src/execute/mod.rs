@@ -240,6 +240,9 @@ impl Executor {
         if reads::misses_pods(&situation.observed) {
             wake = wake.min(situation.now + reads::EVENTS_EVERY);
         }
+        if !memory.strays.is_empty() {
+            wake = wake.min(situation.now + reads::STRAYS_EVERY);
+        }
         wake
     }
 

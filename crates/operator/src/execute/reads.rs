@@ -24,6 +24,8 @@ use crate::requests::{Refused, Writable};
 
 /// How often the StatefulSet's events are read while it lacks pods.
 pub const EVENTS_EVERY: TimeDelta = TimeDelta::seconds(10);
+/// How often an object is read that stands in our way and that no watch shows.
+pub const STRAYS_EVERY: TimeDelta = TimeDelta::seconds(10);
 /// For how long an event counts: the StatefulSet controller tries again after at most 1000 s.
 const EVENT_COUNTS: TimeDelta = TimeDelta::seconds(1_200);
 

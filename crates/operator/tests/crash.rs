@@ -1,0 +1,265 @@
+//! The operator killed after its k-th write, for every k of a creation: it goes on from what is stored, comes to the same
+//! end, and makes nothing twice that is made once.
+#![allow(clippy::unwrap_used, reason = "a test fails by it")]
+
+mod fake;
+
+use std::collections::BTreeMap;
+use std::fmt::Debug;
+use std::sync::Arc;
+use std::time::Duration;
+
+use fake::{Fake, Path};
+use kube::ResourceExt;
+use kube::runtime::watcher::Event;
+use operator::cache::{Cache, Key};
+use operator::caches::Caches;
+use operator::config::Config;
+use operator::execute::Executor;
+use operator::metrics::Metrics;
+use operator::requests::Requests;
+use serde::de::DeserializeOwned;
+use serde_json::{Value, json};
+
+fn key() -> Key {
+    Key {
+        namespace: "ns".to_owned(),
+        name: "db".to_owned(),
+    }
+}
+
+fn server() -> Fake {
+    let fake = Fake::default();
+    fake.put(
+        "clustereddatabases",
+        json!({
+            "apiVersion": "clustereddatabase.io/v1alpha1", "kind": "ClusteredDatabase",
+            "metadata": {"name": "db", "namespace": "ns", "uid": "u-db", "generation": 1},
+            "spec": {"storage": {"size": "1Gi"}},
+        }),
+    );
+    fake.put(
+        "storageclasses",
+        json!({
+            "metadata": {"name": "standard", "uid": "u-sc",
+                         "annotations": {"storageclass.kubernetes.io/is-default-class": "true"}},
+            "provisioner": "p",
+        }),
+    );
+    fake
+}
+
+fn fill<K: ResourceExt + Clone + DeserializeOwned + Debug>(cache: &Cache<K>, objects: Vec<Value>) {
+    cache.observe(Event::Init);
+    for object in objects {
+        cache.observe(Event::InitApply(serde_json::from_value(object).unwrap()));
+    }
+    cache.observe(Event::InitDone);
+}
+
+/// A new operator process: nothing remembered, the caches as a first list fills them.
+fn start(fake: &Fake) -> (Executor, Arc<Caches>) {
+    let caches = Arc::new(Caches::default());
+    relist(fake, &caches);
+    let metrics = Metrics::default();
+    let requests = Requests::new(fake.client(), metrics.clone());
+    let executor = Executor::new(
+        requests,
+        Arc::clone(&caches),
+        Config::default(),
+        metrics,
+        "test".to_owned(),
+    );
+    (executor, caches)
+}
+
+fn relist(fake: &Fake, caches: &Caches) {
+    fill(&caches.databases, fake.all("clustereddatabases"));
+    fill(&caches.service_accounts, fake.all("serviceaccounts"));
+    fill(&caches.roles, fake.all("roles"));
+    fill(&caches.role_bindings, fake.all("rolebindings"));
+    let metadata = fake
+        .all("secrets")
+        .into_iter()
+        .map(|secret| json!({"metadata": secret["metadata"]}));
+    fill(&caches.secrets, metadata.collect());
+    fill(&caches.services, fake.all("services"));
+    fill(&caches.endpoint_slices, fake.all("endpointslices"));
+    fill(&caches.leases, fake.all("leases"));
+    fill(&caches.budgets, fake.all("poddisruptionbudgets"));
+    fill(&caches.stateful_sets, fake.all("statefulsets"));
+    fill(&caches.pods, Vec::new());
+    fill(&caches.claims, Vec::new());
+    fill(&caches.storage_classes, fake.all("storageclasses"));
+}
+
+/// Looks until a look writes nothing and is content to wait.
+async fn settle(executor: &Executor, fake: &Fake) {
+    for _ in 0..20 {
+        let before = fake.writes().len();
+        let wait = executor.look(&key()).await.unwrap();
+        if fake.writes().len() == before && wait >= Duration::from_secs(5) {
+            return;
+        }
+        tokio::time::sleep(wait.min(Duration::from_millis(1_500))).await;
+    }
+    panic!("does not come to rest: {:?}", fake.writes());
+}
+
+/// What must be the same whatever happened on the way: all but versions, UIDs, times and what is random.
+fn outcome(fake: &Fake) -> BTreeMap<Path, Value> {
+    let comparable = fake
+        .objects()
+        .into_iter()
+        .filter(|((plural, _, _), _)| plural != "events");
+    comparable
+        .map(|(path, mut object)| {
+            object["metadata"]["resourceVersion"].take();
+            object["metadata"]["uid"].take();
+            match path.0.as_str() {
+                "secrets" => {
+                    let keys: Vec<_> = object["data"].as_object().unwrap().keys().cloned().collect();
+                    object["data"] = json!(keys);
+                }
+                "clustereddatabases" => {
+                    let status = &object["status"];
+                    let made: Vec<_> = status["memo"]["made"]
+                        .as_object()
+                        .into_iter()
+                        .flatten()
+                        .map(|(name, _)| name)
+                        .collect();
+                    object["status"] = json!({
+                        "phase": status["phase"], "made": made, "leaseMade": status["memo"]["leaseMade"],
+                        "intent": status["intent"], "for": status["waiting"]["for"], "conditions": conditions(status),
+                    });
+                }
+                _ => {}
+            }
+            (path, object)
+        })
+        .collect()
+}
+
+fn conditions(status: &Value) -> Vec<(String, String)> {
+    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+    status["conditions"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|c| (text(&c["type"]), text(&c["status"])))
+        .collect()
+}
+
+fn secrets(fake: &Fake) -> BTreeMap<String, (Value, Value)> {
+    let all = fake
+        .objects()
+        .into_iter()
+        .filter(|((plural, _, _), _)| plural == "secrets");
+    all.map(|((_, _, name), secret)| (name, (secret["metadata"]["uid"].clone(), secret["data"].clone())))
+        .collect()
+}
+
+#[tokio::test]
+async fn a_crash_after_any_write_leads_to_the_same_end() {
+    let undisturbed = server();
+    settle(&start(&undisturbed).0, &undisturbed).await;
+    let (expected, writes) = (outcome(&undisturbed), undisturbed.writes());
+    println!("{} writes: {writes:#?}", writes.len());
+    for kind in [
+        "statefulsets",
+        "leases",
+        "endpointslices",
+        "roles",
+        "poddisruptionbudgets",
+    ] {
+        assert_eq!(undisturbed.all(kind).len(), 1, "{kind}");
+    }
+    assert_eq!(
+        (undisturbed.all("secrets").len(), undisturbed.all("services").len()),
+        (3, 4)
+    );
+    assert!(writes.len() <= 25, "the goal for a whole creation");
+
+    let runs = (1..=writes.len()).map(|k| async move {
+        let fake = server();
+        fake.crash_at(Some(k));
+        let (executor, _) = start(&fake);
+        tokio::select! {
+            () = settle(&executor, &fake) => panic!("did not come to write {k}"),
+            () = fake.crashed() => {}
+        }
+        let before = secrets(&fake);
+        fake.crash_at(None);
+        settle(&start(&fake).0, &fake).await;
+        let after = secrets(&fake);
+        for (name, secret) in before {
+            assert!(
+                after[&name] == secret,
+                "{name} was made again after a crash at write {k}"
+            );
+        }
+        (k, outcome(&fake))
+    });
+    for (k, outcome) in futures::future::join_all(runs).await {
+        assert_eq!(outcome, expected, "after a crash at write {k} ({})", writes[k - 1]);
+    }
+}
+
+#[tokio::test]
+async fn a_database_at_rest_is_left_alone() {
+    let fake = server();
+    let (executor, caches) = start(&fake);
+    settle(&executor, &fake).await;
+    let writes = fake.writes().len();
+    // Everything again, as after a broken watch, and by another process.
+    relist(&fake, &caches);
+    executor.look(&key()).await.unwrap();
+    start(&fake).0.look(&key()).await.unwrap();
+    assert_eq!(fake.writes().len(), writes, "{:?}", &fake.writes()[writes..]);
+}
+
+#[tokio::test]
+async fn an_edited_service_is_put_right_and_a_foreign_one_is_left_alone() {
+    let fake = server();
+    fake.put(
+        "services",
+        json!({"apiVersion": "v1", "kind": "Service", "spec": {"ports": [{"port": 80}]},
+               "metadata": {"name": "db-ro", "namespace": "ns", "uid": "u-theirs"}}),
+    );
+    let theirs = fake.objects()[&("services".to_owned(), "ns".to_owned(), "db-ro".to_owned())].clone();
+    let (executor, caches) = start(&fake);
+    settle(&executor, &fake).await;
+    let ours = fake
+        .all("services")
+        .into_iter()
+        .find(|service| service["metadata"]["name"] == "db-rw")
+        .unwrap();
+    assert_eq!(
+        fake.objects()[&("services".to_owned(), "ns".to_owned(), "db-ro".to_owned())],
+        theirs
+    );
+    let status = fake.all("clustereddatabases").remove(0)["status"].clone();
+    assert_eq!(
+        (status["phase"].as_str(), status["failure"]["reason"].as_str()),
+        (Some("Failed"), Some("ForeignObject"))
+    );
+
+    let mut edited = ours.clone();
+    edited["spec"]["selector"] = json!({"app": "evil"});
+    fake.put("services", edited);
+    relist(&fake, &caches);
+    settle(&executor, &fake).await;
+    let service = fake
+        .all("services")
+        .into_iter()
+        .find(|service| service["metadata"]["name"] == "db-rw")
+        .unwrap();
+    assert!(
+        service["spec"]["selector"]
+            .as_object()
+            .is_none_or(serde_json::Map::is_empty),
+        "{service}"
+    );
+    assert_eq!(service["metadata"]["uid"], ours["metadata"]["uid"]);
+}
