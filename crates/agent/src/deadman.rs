@@ -89,9 +89,15 @@ impl DeadMan {
             .process_group(0)
             .spawn()
             .map_err(DeadManError::Start)?;
-        let deadlines = child.stdin.take().ok_or_else(|| DeadManError::Start(io::ErrorKind::BrokenPipe.into()))?;
+        let deadlines = child
+            .stdin
+            .take()
+            .ok_or_else(|| DeadManError::Start(io::ErrorKind::BrokenPipe.into()))?;
         set_nonblocking(&deadlines).map_err(DeadManError::Start)?;
-        Ok(Self { pid: child.id(), deadlines })
+        Ok(Self {
+            pid: child.id(),
+            deadlines,
+        })
     }
 
     /// Its process id: for [`crate::process::Supervisor::kill_everything_else`].
@@ -139,13 +145,19 @@ impl Scope {
             // On a machine's own PID namespace this would end everything.
             return (parent == 1).then_some(Self::Namespace);
         }
-        text.parse().ok().map(|agent| Self::Family { agent, known: BTreeMap::new() })
+        text.parse().ok().map(|agent| Self::Family {
+            agent,
+            known: BTreeMap::new(),
+        })
     }
 
     fn remember(&mut self) {
         if let Self::Family { agent, known } = self {
             let family = descendants_of(&BTreeSet::from([*agent]));
-            *known = family.into_iter().map(|process| (process.pid, process.started)).collect();
+            *known = family
+                .into_iter()
+                .map(|process| (process.pid, process.started))
+                .collect();
         }
     }
 
@@ -171,7 +183,11 @@ fn kill_family(agent: u32, known: &BTreeMap<u32, u64>) {
     loop {
         let all = processes().unwrap_or_default();
         let own = std::process::id();
-        let alive: Vec<u32> = all.iter().filter(|p| known.get(&p.pid) == Some(&p.started)).map(|p| p.pid).collect();
+        let alive: Vec<u32> = all
+            .iter()
+            .filter(|p| known.get(&p.pid) == Some(&p.started))
+            .map(|p| p.pid)
+            .collect();
         let mut ancestors: BTreeSet<u32> = alive.iter().copied().collect();
         ancestors.insert(agent);
         let descendants = descendants_of(&ancestors).into_iter().map(|process| process.pid);
@@ -179,7 +195,10 @@ fn kill_family(agent: u32, known: &BTreeMap<u32, u64>) {
         if victims.is_empty() {
             return;
         }
-        for pid in victims.into_iter().filter_map(|pid| i32::try_from(pid).ok().and_then(Pid::from_raw)) {
+        for pid in victims
+            .into_iter()
+            .filter_map(|pid| i32::try_from(pid).ok().and_then(Pid::from_raw))
+        {
             let _ = kill_process(pid, Signal::KILL);
         }
         std::thread::sleep(std::time::Duration::from_millis(2));
@@ -253,7 +272,13 @@ fn set_timer(timer: &OwnedFd, deadline: u64) -> io::Result<()> {
     let seconds = i64::try_from(deadline / 1_000).unwrap_or(i64::MAX);
     let nanoseconds = i64::try_from(deadline % 1_000).unwrap_or(0) * 1_000_000;
     let none = Timespec { tv_sec: 0, tv_nsec: 0 };
-    let at = Itimerspec { it_interval: none, it_value: Timespec { tv_sec: seconds, tv_nsec: nanoseconds } };
+    let at = Itimerspec {
+        it_interval: none,
+        it_value: Timespec {
+            tv_sec: seconds,
+            tv_nsec: nanoseconds,
+        },
+    };
     timerfd_settime(timer, TimerfdTimerFlags::ABSTIME, &at)?;
     Ok(())
 }

@@ -31,7 +31,10 @@ fn agent_of_the_other_tests() {
     let mut command = Command::new("sh");
     command.args(["-c", script]);
     supervisor.spawn("family", command).expect("children");
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .expect("a runtime");
     runtime.block_on(async {
         let deadline = boot_time().plus(FIRST);
         dead_man.arm(deadline).expect("armed");
@@ -54,10 +57,17 @@ impl Agent {
     fn start(wrapper: &[&str]) -> Self {
         let own = std::env::current_exe().expect("a program");
         let own = own.to_str().expect("a name");
-        let words: Vec<&str> =
-            wrapper.iter().copied().chain([own, "--exact", "agent_of_the_other_tests", "--nocapture"]).collect();
+        let words: Vec<&str> = wrapper
+            .iter()
+            .copied()
+            .chain([own, "--exact", "agent_of_the_other_tests", "--nocapture"])
+            .collect();
         let mut command = Command::new(words[0]);
-        command.args(&words[1..]).env(ROLE, "1").stdout(Stdio::piped()).process_group(0);
+        command
+            .args(&words[1..])
+            .env(ROLE, "1")
+            .stdout(Stdio::piped())
+            .process_group(0);
         let mut child = command.spawn().expect("an agent");
         let lines = BufReader::new(child.stdout.take().expect("a pipe")).lines();
         Self { child, lines }
@@ -76,7 +86,11 @@ impl Agent {
     /// The sleepers among its descendants.
     fn sleepers(&self) -> Vec<u32> {
         let family = descendants(self.child.id()).expect("/proc");
-        family.into_iter().filter(|process| process.name == "sleep").map(|process| process.pid).collect()
+        family
+            .into_iter()
+            .filter(|process| process.name == "sleep")
+            .map(|process| process.pid)
+            .collect()
     }
 }
 
@@ -96,14 +110,22 @@ fn send(pid: u32, signal: Signal) {
 }
 
 fn alive(pids: &[u32]) -> usize {
-    processes().expect("/proc").iter().filter(|process| pids.contains(&process.pid)).count()
+    processes()
+        .expect("/proc")
+        .iter()
+        .filter(|process| pids.contains(&process.pid))
+        .count()
 }
 
 /// Waits until all of `pids` are dead; returns when that was.
 fn dead(pids: &[u32]) -> BootTime {
     let begun = Instant::now();
     while alive(pids) > 0 {
-        assert!(begun.elapsed() < Duration::from_secs(10), "{} of them live on", alive(pids));
+        assert!(
+            begun.elapsed() < Duration::from_secs(10),
+            "{} of them live on",
+            alive(pids)
+        );
         std::thread::sleep(Duration::from_millis(1));
     }
     boot_time()
@@ -135,7 +157,11 @@ fn a_stopped_agents_processes_die_at_the_deadline() {
     let sleepers = wait_for_sleepers(&agent, 3);
     send(agent.child.id(), Signal::STOP);
     within_bound(dead(&sleepers), deadline);
-    let dead_man: Vec<u32> = descendants(agent.child.id()).expect("/proc").iter().map(|process| process.pid).collect();
+    let dead_man: Vec<u32> = descendants(agent.child.id())
+        .expect("/proc")
+        .iter()
+        .map(|process| process.pid)
+        .collect();
     assert_eq!(dead_man.len(), 1, "the dead-man stays");
     // The agent finds its children dead, and is still served.
     send(agent.child.id(), Signal::CONT);
@@ -166,13 +192,29 @@ fn a_dead_agents_processes_die_at_once() {
 #[test]
 fn in_a_namespace_of_its_own_everything_dies_but_the_agent() {
     let namespace = ["unshare", "--pid", "--fork", "--mount-proc", "--kill-child"];
-    let as_root = ["unshare", "--user", "--map-root-user", "--pid", "--fork", "--mount-proc", "--kill-child"];
-    let wrapper: &[&str] = if rustix::process::geteuid().is_root() { &namespace } else { &as_root };
+    let as_root = [
+        "unshare",
+        "--user",
+        "--map-root-user",
+        "--pid",
+        "--fork",
+        "--mount-proc",
+        "--kill-child",
+    ];
+    let wrapper: &[&str] = if rustix::process::geteuid().is_root() {
+        &namespace
+    } else {
+        &as_root
+    };
     let mut agent = Agent::start(wrapper);
     let deadline = agent.says("ARMED ");
     let sleepers = wait_for_sleepers(&agent, 3);
     let family = descendants(agent.child.id()).expect("/proc");
-    let first = family.iter().find(|process| process.parent == agent.child.id()).expect("PID 1 of the namespace").pid;
+    let first = family
+        .iter()
+        .find(|process| process.parent == agent.child.id())
+        .expect("PID 1 of the namespace")
+        .pid;
     send(first, Signal::STOP);
     within_bound(dead(&sleepers), deadline);
     let left = descendants(agent.child.id()).expect("/proc");

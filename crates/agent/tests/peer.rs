@@ -64,7 +64,10 @@ fn answer(mut requests: mpsc::Receiver<Request>) {
                 }
                 Request::Report { request, reply } if request.pod == "ignored" => kept.push(reply),
                 Request::Report { request, reply } => {
-                    let _ = reply.send(Ok(ReportReply { epoch: Epoch(request.epoch.0 + 1), admitted: true }));
+                    let _ = reply.send(Ok(ReportReply {
+                        epoch: Epoch(request.epoch.0 + 1),
+                        admitted: true,
+                    }));
                 }
                 Request::Status { reply } => {
                     let _ = reply.send(None);
@@ -83,18 +86,40 @@ async fn agents_talk_to_each_other() {
     answer(requests);
     let client = Client::new(tls);
     let reply = client.report(address, &report("orders-1")).await.expect("an answer");
-    assert_eq!(reply, ReportReply { epoch: Epoch(4), admitted: true });
+    assert_eq!(
+        reply,
+        ReportReply {
+            epoch: Epoch(4),
+            admitted: true
+        }
+    );
     let error = client.report(address, &report("refused")).await.expect_err("refused");
-    assert!(matches!(&error, PeerError::Refused { reason, .. } if reason == "an older epoch"), "{error}");
+    assert!(
+        matches!(&error, PeerError::Refused { reason, .. } if reason == "an older epoch"),
+        "{error}"
+    );
     let error = client.status(address).await.expect_err("not known yet");
     assert!(matches!(error, PeerError::Refused { .. }), "{error}");
     let begun = Instant::now();
     let error = client.report(address, &report("ignored")).await.expect_err("no answer");
-    assert!(matches!(error, PeerError::Silent { .. } | PeerError::Refused { .. }), "{error}");
+    assert!(
+        matches!(error, PeerError::Silent { .. } | PeerError::Refused { .. }),
+        "{error}"
+    );
     assert!(begun.elapsed() < Duration::from_secs(3));
-    let error = client.report(address, &report(&"x".repeat(100_000))).await.expect_err("too long");
-    assert!(matches!(error, PeerError::Refused { .. } | PeerError::Failed { .. }), "{error}");
-    let closed = TcpListener::bind("127.0.0.1:0").await.expect("a port").local_addr().expect("an address");
+    let error = client
+        .report(address, &report(&"x".repeat(100_000)))
+        .await
+        .expect_err("too long");
+    assert!(
+        matches!(error, PeerError::Refused { .. } | PeerError::Failed { .. }),
+        "{error}"
+    );
+    let closed = TcpListener::bind("127.0.0.1:0")
+        .await
+        .expect("a port")
+        .local_addr()
+        .expect("an address");
     let error = client.status(closed).await.expect_err("nobody listens");
     assert!(matches!(error, PeerError::NotListening { .. }), "{error}");
 }
@@ -103,11 +128,14 @@ async fn agents_talk_to_each_other() {
 async fn others_are_shut_out() {
     let scratch = Scratch::new("others");
     let (authority, stranger) = (Authority::new(), Authority::new());
-    let (address, mut requests) = server(scratch.tls("own", |directory| authority.write(directory, "orders-agent", &[NAME]))).await;
+    let (address, mut requests) =
+        server(scratch.tls("own", |directory| authority.write(directory, "orders-agent", &[NAME]))).await;
     let member = MemberId::new(1, "1a2b3c4d", 7);
     let others = [
         scratch.tls("member", |directory| authority.write(directory, member.as_str(), &[])),
-        scratch.tls("stranger", |directory| stranger.write(directory, "orders-agent", &[NAME])),
+        scratch.tls("stranger", |directory| {
+            stranger.write(directory, "orders-agent", &[NAME])
+        }),
     ];
     for tls in others {
         let error = Client::new(tls).status(address).await.expect_err("shut out");
@@ -124,9 +152,18 @@ async fn a_new_certificate_is_taken_up() {
     let (address, requests) = server(tls).await;
     answer(requests);
     let client = Client::new(scratch.tls("new", |directory| new.write(directory, "orders-agent", &[NAME])));
-    client.report(address, &report("orders-1")).await.expect_err("another authority");
+    client
+        .report(address, &report("orders-1"))
+        .await
+        .expect_err("another authority");
     new.write(&scratch.0.join("own"), "orders-agent", &[NAME]);
-    client.report(address, &report("orders-1")).await.expect("the new authority");
+    client
+        .report(address, &report("orders-1"))
+        .await
+        .expect("the new authority");
     fs::write(scratch.0.join("own/tls.crt"), "broken").expect("written");
-    client.report(address, &report("orders-1")).await.expect("what cannot be used is not taken up");
+    client
+        .report(address, &report("orders-1"))
+        .await
+        .expect("what cannot be used is not taken up");
 }

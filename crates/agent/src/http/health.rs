@@ -21,7 +21,11 @@ impl Health {
     /// Not started, not ready, alive as of `now`.
     pub fn new(now: BootTime) -> Self {
         let reason = "the agent has only just started".to_owned();
-        Self { beat: AtomicU64::new(now.0), started: AtomicBool::new(false), unready: Mutex::new(Some(reason)) }
+        Self {
+            beat: AtomicU64::new(now.0),
+            started: AtomicBool::new(false),
+            unready: Mutex::new(Some(reason)),
+        }
     }
 
     /// The event loop came round.
@@ -54,7 +58,11 @@ impl Health {
     }
 
     pub(super) fn ready(&self) -> Result<(), String> {
-        self.unready.lock().unwrap_or_else(PoisonError::into_inner).clone().map_or(Ok(()), Err)
+        self.unready
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .clone()
+            .map_or(Ok(()), Err)
     }
 }
 

@@ -55,8 +55,16 @@ impl Metrics {
         let pending_restart = gauge("pending_restart", "Settings wait for a restart");
         let lease_age = gauge("lease_age_milliseconds", "Since the last successful renewal was sent");
         let (starts, fences) = (Counter::default(), Counter::default());
-        registry.register("postgres_starts", "Starts of PostgreSQL by this run of the agent", starts.clone());
-        registry.register("fences", "Times that this run of the agent fenced PostgreSQL", fences.clone());
+        registry.register(
+            "postgres_starts",
+            "Starts of PostgreSQL by this run of the agent",
+            starts.clone(),
+        );
+        registry.register(
+            "fences",
+            "Times that this run of the agent fenced PostgreSQL",
+            fences.clone(),
+        );
         Self {
             registry,
             up,

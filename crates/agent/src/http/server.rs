@@ -27,7 +27,9 @@ const ACCEPT_AGAIN: Duration = Duration::from_millis(100);
 pub async fn serve(listener: TcpListener, health: Arc<Health>, metrics: Arc<Metrics>) {
     let places = Arc::new(Semaphore::new(CONNECTIONS));
     loop {
-        let Ok(place) = Arc::clone(&places).acquire_owned().await else { return };
+        let Ok(place) = Arc::clone(&places).acquire_owned().await else {
+            return;
+        };
         let stream = match listener.accept().await {
             Ok((stream, _)) => stream,
             Err(error) => {
@@ -66,7 +68,12 @@ fn answer(path: &str, health: &Health, metrics: &Metrics) -> Response<Full<Bytes
                 Err(error) => respond(StatusCode::INTERNAL_SERVER_ERROR, error.to_string()),
             };
         }
-        _ => return respond(StatusCode::NOT_FOUND, "there are /startupz, /livez, /readyz and /metrics\n".to_owned()),
+        _ => {
+            return respond(
+                StatusCode::NOT_FOUND,
+                "there are /startupz, /livez, /readyz and /metrics\n".to_owned(),
+            );
+        }
     };
     match checked {
         Ok(()) => respond(StatusCode::OK, "ok\n".to_owned()),

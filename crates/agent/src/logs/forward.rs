@@ -61,7 +61,17 @@ async fn forward(mut pipe: BufReader<pipe::Receiver>) {
 
 fn log(record: Option<Record>) {
     let Some(record) = record else { return };
-    let Record { level, severity, message, pid, backend, user, database, code, details } = record;
+    let Record {
+        level,
+        severity,
+        message,
+        pid,
+        backend,
+        user,
+        database,
+        code,
+        details,
+    } = record;
     let details = (!details.is_empty()).then(|| details.join("\n"));
     macro_rules! event {
         ($level:ident) => {

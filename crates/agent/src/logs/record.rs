@@ -86,11 +86,20 @@ fn parse(line: &str) -> Record {
         None => ("", line),
     };
     let mut fields = prefix.split(SEPARATOR);
-    let mut next = || fields.next().filter(|field| !field.is_empty() && *field != "[unknown]").map(str::to_owned);
+    let mut next = || {
+        fields
+            .next()
+            .filter(|field| !field.is_empty() && *field != "[unknown]")
+            .map(str::to_owned)
+    };
     let (pid, backend, user, database, code) = (next(), next(), next(), next(), next());
     let (severity, message) = split_severity(text);
     Record {
-        level: level(severity),
+        level: if code.as_deref().is_some_and(is_routine) {
+            Level::Info
+        } else {
+            level(severity)
+        },
         severity: severity.to_owned(),
         message: message.to_owned(),
         pid: pid.and_then(|pid| pid.parse().ok()),
@@ -124,8 +133,24 @@ fn level(severity: &str) -> Level {
     }
 }
 
+/// Sessions that end because the server stops, and those that come too early, are `FATAL` to PostgreSQL and nothing to us.
+fn is_routine(code: &str) -> bool {
+    const ADMIN_SHUTDOWN: &str = "57P01";
+    const CANNOT_CONNECT_NOW: &str = "57P03";
+    [ADMIN_SHUTDOWN, CANNOT_CONNECT_NOW].contains(&code)
+}
+
 fn is_addition(severity: &str) -> bool {
-    ["DETAIL", "HINT", "QUERY", "CONTEXT", "LOCATION", "BACKTRACE", "STATEMENT"].contains(&severity)
+    [
+        "DETAIL",
+        "HINT",
+        "QUERY",
+        "CONTEXT",
+        "LOCATION",
+        "BACKTRACE",
+        "STATEMENT",
+    ]
+    .contains(&severity)
 }
 
 #[cfg(test)]
@@ -139,27 +164,48 @@ mod tests {
     #[test]
     fn a_record_is_put_together() {
         let mut assembler = Assembler::default();
-        assert_eq!(assembler.push(&format!("{}ERROR:  syntax error at \":  \"", prefix(42))), None);
+        assert_eq!(
+            assembler.push(&format!("{}ERROR:  syntax error at \":  \"", prefix(42))),
+            None
+        );
         assert_eq!(assembler.push(&format!("{}STATEMENT:  SELECT", prefix(42))), None);
         assert_eq!(assembler.push("\t  1 +"), None);
-        let record = assembler.push("\u{1e}7\u{1f}checkpointer\u{1f}\u{1f}\u{1f}00000\u{1f}LOG:  checkpoint starting: time");
+        let record =
+            assembler.push("\u{1e}7\u{1f}checkpointer\u{1f}\u{1f}\u{1f}00000\u{1f}LOG:  checkpoint starting: time");
         let record = record.expect("the first record");
         assert_eq!((record.level, record.severity.as_str()), (Level::Error, "ERROR"));
         assert_eq!(record.message, "syntax error at \":  \"");
         assert_eq!(record.details, ["STATEMENT: SELECT\n  1 +"]);
         assert_eq!((record.pid, record.user.as_deref()), (Some(42), Some("app")));
-        assert_eq!((record.database.as_deref(), record.code.as_deref()), (Some("orders"), Some("42601")));
+        assert_eq!(
+            (record.database.as_deref(), record.code.as_deref()),
+            (Some("orders"), Some("42601"))
+        );
         let last = assembler.flush().expect("the last record");
-        assert_eq!((last.level, last.pid, last.user, last.code), (Level::Info, Some(7), None, None));
+        assert_eq!(
+            (last.level, last.pid, last.user, last.code),
+            (Level::Info, Some(7), None, None)
+        );
         assert_eq!(last.message, "checkpoint starting: time");
         assert!(!assembler.is_pending());
+    }
+
+    #[test]
+    fn a_session_that_comes_too_early_is_no_error() {
+        let mut assembler = Assembler::default();
+        assembler
+            .push("\u{1e}7\u{1f}client backend\u{1f}\u{1f}\u{1f}57P03\u{1f}FATAL:  the database system is starting up");
+        let record = assembler.flush().expect("a record");
+        assert_eq!((record.level, record.severity.as_str()), (Level::Info, "FATAL"));
     }
 
     #[test]
     fn details_of_another_process_are_not_mixed_in() {
         let mut assembler = Assembler::default();
         assembler.push(&format!("{}ERROR:  one", prefix(1)));
-        let first = assembler.push(&format!("{}DETAIL:  of two", prefix(2))).expect("the first record");
+        let first = assembler
+            .push(&format!("{}DETAIL:  of two", prefix(2)))
+            .expect("the first record");
         assert!(first.details.is_empty());
     }
 
@@ -168,7 +214,10 @@ mod tests {
         let mut assembler = Assembler::default();
         assembler.push("2026-11-21 08:00:00.000 UTC [42] FATAL:  no such setting: \"x\"");
         let record = assembler.push("postgres: out of luck").expect("the first record");
-        assert_eq!((record.level, record.message.as_str()), (Level::Error, "no such setting: \"x\""));
+        assert_eq!(
+            (record.level, record.message.as_str()),
+            (Level::Error, "no such setting: \"x\"")
+        );
         assert_eq!(assembler.flush().expect("a record").message, "postgres: out of luck");
     }
 

@@ -30,14 +30,18 @@ pub(super) fn redact(text: &str) -> String {
 fn secret(rest: &str) -> Option<(usize, usize)> {
     let start = rest.find(|c: char| !(c.is_whitespace() || c == '=' || c == ':' || c == '"'))?;
     let value = &rest[start..];
-    let prefix = ["e'", "E'", "u&'", "U&'", "n'", "N'"].iter().find(|prefix| value.starts_with(**prefix));
+    let prefix = ["e'", "E'", "u&'", "U&'", "n'", "N'"]
+        .iter()
+        .find(|prefix| value.starts_with(**prefix));
     let quote = prefix.map_or(0, |prefix| prefix.len() - 1);
     if value[quote..].starts_with('\'') {
         return Some((start, start + quote + end_of_string(&value[quote..])));
     }
-    if value.starts_with('$') {
-        let tag = value[1..].find('$').map(|end| &value[..end + 2])?;
-        let end = value[tag.len()..].find(tag).map_or(value.len(), |end| tag.len() + end + tag.len());
+    if let Some(rest) = value.strip_prefix('$') {
+        let tag = rest.find('$').map(|end| &value[..end + 2])?;
+        let end = value[tag.len()..]
+            .find(tag)
+            .map_or(value.len(), |end| tag.len() + end + tag.len());
         return Some((start, start + end));
     }
     // `password=geheim` in a connection string.
@@ -70,13 +74,25 @@ mod tests {
     #[test]
     fn strings_after_the_word_are_hidden() {
         for (text, expected) in [
-            ("ALTER ROLE a PASSWORD 'x''y' VALID UNTIL 'z'", "ALTER ROLE a PASSWORD '***' VALID UNTIL 'z'"),
-            ("create role a encrypted password E'x\\'y';", "create role a encrypted password '***';"),
+            (
+                "ALTER ROLE a PASSWORD 'x''y' VALID UNTIL 'z'",
+                "ALTER ROLE a PASSWORD '***' VALID UNTIL 'z'",
+            ),
+            (
+                "create role a encrypted password E'x\\'y';",
+                "create role a encrypted password '***';",
+            ),
             ("ALTER ROLE a PASSWORD $$x$$;", "ALTER ROLE a PASSWORD '***';"),
             ("ALTER ROLE a PASSWORD 'not closed", "ALTER ROLE a PASSWORD '***'"),
-            ("CREATE SUBSCRIPTION s CONNECTION 'host=a password=x user=b'", "CREATE SUBSCRIPTION s CONNECTION 'host=a password='***' user=b'"),
+            (
+                "CREATE SUBSCRIPTION s CONNECTION 'host=a password=x user=b'",
+                "CREATE SUBSCRIPTION s CONNECTION 'host=a password='***' user=b'",
+            ),
             ("ALTER ROLE ä PASSWORD 'ü' -- 'ö'", "ALTER ROLE ä PASSWORD '***' -- 'ö'"),
-            ("OPTIONS (user 'bob', password 'x', b 'c')", "OPTIONS (user 'bob', password '***', b 'c')"),
+            (
+                "OPTIONS (user 'bob', password 'x', b 'c')",
+                "OPTIONS (user 'bob', password '***', b 'c')",
+            ),
         ] {
             assert_eq!(redact(text), expected);
         }
@@ -84,7 +100,12 @@ mod tests {
 
     #[test]
     fn other_text_stays() {
-        for text in ["password authentication failed for user \"app\"", "SELECT 1", "PASSWORD", "password NULL"] {
+        for text in [
+            "password authentication failed for user \"app\"",
+            "SELECT 1",
+            "PASSWORD",
+            "password NULL",
+        ] {
             assert_eq!(redact(text), text);
         }
     }

@@ -82,9 +82,10 @@ impl Client {
     ) -> Result<T, PeerError> {
         match timeout(LIMIT, self.exchange(address, method, path, body)).await {
             Ok(Ok((StatusCode::OK, body))) => serde_json::from_slice(&body).map_err(|error| failed(address, &error)),
-            Ok(Ok((_, body))) => {
-                Err(PeerError::Refused { address, reason: String::from_utf8_lossy(&body).into_owned() })
-            }
+            Ok(Ok((_, body))) => Err(PeerError::Refused {
+                address,
+                reason: String::from_utf8_lossy(&body).into_owned(),
+            }),
             Ok(Err(error)) => Err(error),
             Err(_) => Err(PeerError::Silent { address }),
         }
@@ -103,9 +104,13 @@ impl Client {
         })?;
         let _ = stream.set_nodelay(true);
         let connector = TlsConnector::from(self.tls.client());
-        let stream = connector.connect(self.tls.name(), stream).await.map_err(|error| failed(address, &error))?;
-        let (mut sender, connection) =
-            http1::handshake(TokioIo::new(stream)).await.map_err(|error| failed(address, &error))?;
+        let stream = connector
+            .connect(self.tls.name(), stream)
+            .await
+            .map_err(|error| failed(address, &error))?;
+        let (mut sender, connection) = http1::handshake(TokioIo::new(stream))
+            .await
+            .map_err(|error| failed(address, &error))?;
         let request = Request::builder()
             .method(method)
             .uri(path)
@@ -114,7 +119,10 @@ impl Client {
             .body(Full::new(Bytes::from(body)))
             .map_err(|error| failed(address, &error))?;
         let exchange = async {
-            let response = sender.send_request(request).await.map_err(|error| failed(address, &error))?;
+            let response = sender
+                .send_request(request)
+                .await
+                .map_err(|error| failed(address, &error))?;
             let status = response.status();
             let body = Limited::new(response.into_body(), LONGEST).collect().await;
             Ok((status, body.map_err(|error| failed(address, &error))?.to_bytes()))
@@ -133,5 +141,8 @@ impl Client {
 }
 
 fn failed(address: SocketAddr, error: &dyn std::fmt::Display) -> PeerError {
-    PeerError::Failed { address, reason: error.to_string() }
+    PeerError::Failed {
+        address,
+        reason: error.to_string(),
+    }
 }

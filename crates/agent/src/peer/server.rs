@@ -50,7 +50,9 @@ const ACCEPT_AGAIN: Duration = Duration::from_millis(100);
 pub async fn serve(listener: TcpListener, tls: Tls, requests: mpsc::Sender<Request>) {
     let places = Arc::new(Semaphore::new(CONNECTIONS));
     loop {
-        let Ok(place) = Arc::clone(&places).acquire_owned().await else { return };
+        let Ok(place) = Arc::clone(&places).acquire_owned().await else {
+            return;
+        };
         let stream = match listener.accept().await {
             Ok((stream, _)) => stream,
             Err(error) => {
@@ -123,7 +125,12 @@ async fn report(request: hyper::Request<Incoming>, requests: mpsc::Sender<Reques
     };
     let request = match serde_json::from_slice(&body) {
         Ok(request) => Box::new(request),
-        Err(error) => return text(StatusCode::BAD_REQUEST, &format!("the report is not understood: {error}")),
+        Err(error) => {
+            return text(
+                StatusCode::BAD_REQUEST,
+                &format!("the report is not understood: {error}"),
+            );
+        }
     };
     let (reply, answer) = oneshot::channel();
     if requests.send(Request::Report { request, reply }).await.is_err() {

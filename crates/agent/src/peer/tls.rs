@@ -68,7 +68,13 @@ impl Tls {
         let name = ServerName::try_from(name.to_owned())
             .map_err(|error| unusable(&directory)(format!("{name:?} is no name: {error}")))?;
         let loaded = Mutex::new(load(&directory)?);
-        Ok(Self { shared: Arc::new(Shared { directory, name, loaded }) })
+        Ok(Self {
+            shared: Arc::new(Shared {
+                directory,
+                name,
+                loaded,
+            }),
+        })
     }
 
     /// What to accept connections with.
@@ -88,7 +94,9 @@ impl Tls {
 
     /// Whether a client's certificate (already known to be of the authority) is the agents' own.
     pub(super) fn is_agent(&self, certificates: Option<&[CertificateDer<'_>]>) -> bool {
-        let Some(certificate) = certificates.and_then(<[_]>::first) else { return false };
+        let Some(certificate) = certificates.and_then(<[_]>::first) else {
+            return false;
+        };
         ParsedCertificate::try_from(certificate)
             .is_ok_and(|certificate| verify_server_name(&certificate, &self.shared.name).is_ok())
     }
@@ -121,7 +129,9 @@ fn load(directory: &Path) -> Result<Loaded, TlsError> {
     });
     let refused = unusable(directory);
     let parse = |pem: &[u8]| -> Result<Vec<CertificateDer<'static>>, TlsError> {
-        CertificateDer::pem_slice_iter(pem).collect::<Result<_, _>>().map_err(|error| refused(error.to_string()))
+        CertificateDer::pem_slice_iter(pem)
+            .collect::<Result<_, _>>()
+            .map_err(|error| refused(error.to_string()))
     };
     let certificates = parse(&certificates?)?;
     let key = PrivateKeyDer::from_pem_slice(&key?).map_err(|error| refused(error.to_string()))?;
@@ -130,7 +140,11 @@ fn load(directory: &Path) -> Result<Loaded, TlsError> {
         roots.add(authority).map_err(|error| refused(error.to_string()))?;
     }
     let (server, client) = configs(certificates, key, roots).map_err(|error| refused(error.to_string()))?;
-    Ok(Loaded { stamp, server: Arc::new(server), client: Arc::new(client) })
+    Ok(Loaded {
+        stamp,
+        server: Arc::new(server),
+        client: Arc::new(client),
+    })
 }
 
 fn configs(
@@ -161,5 +175,8 @@ fn stamp(directory: &Path) -> Stamp {
 
 fn unusable(directory: &Path) -> impl Fn(String) -> TlsError {
     let path = directory.to_owned();
-    move |reason| TlsError::Unusable { path: path.clone(), reason }
+    move |reason| TlsError::Unusable {
+        path: path.clone(),
+        reason,
+    }
 }

@@ -28,8 +28,15 @@ pub async fn clone(tools: &Tools, volume: &Volume, source: &CloneSource) -> Resu
     volume.begin_staging("clone")?;
     let mut command = tools.command("pg_basebackup");
     command.arg("-D").arg(volume.staging_pgdata());
-    command.arg("-d").arg(conninfo::replication(&source.primary, &source.files));
-    command.args(["--wal-method=stream", "--checkpoint=fast", "--no-password", "--progress"]);
+    command
+        .arg("-d")
+        .arg(conninfo::replication(&source.primary, &source.files));
+    command.args([
+        "--wal-method=stream",
+        "--checkpoint=fast",
+        "--no-password",
+        "--progress",
+    ]);
     // The primary takes a silent receiver for dead after 10 s; its own rhythm is 10 s.
     command.args(["--status-interval=1", "--slot", source.primary.member.as_str()]);
     if let Some(wal) = volume.wal_directory() {
@@ -45,8 +52,15 @@ pub async fn clone(tools: &Tools, volume: &Volume, source: &CloneSource) -> Resu
     tools.supervisor().run_with(command, NO_LIMIT, log).await?;
     let copied = volume.staged_control_data(tools).await?.system_id;
     if copied != source.system_id {
-        let reason = format!("it has system identifier {copied}, but {} was to be copied", source.system_id);
-        return Err(VolumeError::Damaged { path: volume.staging_pgdata(), reason }.into());
+        let reason = format!(
+            "it has system identifier {copied}, but {} was to be copied",
+            source.system_id
+        );
+        return Err(VolumeError::Damaged {
+            path: volume.staging_pgdata(),
+            reason,
+        }
+        .into());
     }
     Ok(volume.finish_staging()?)
 }

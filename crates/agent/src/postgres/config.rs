@@ -165,7 +165,10 @@ fn defaults(settings: &Settings) -> BTreeMap<String, String> {
         ("wal_receiver_timeout", "10s"),
         ("wal_sender_timeout", "10s"),
     ];
-    pairs.into_iter().map(|(name, value)| (name.to_owned(), value.to_owned())).collect()
+    pairs
+        .into_iter()
+        .map(|(name, value)| (name.to_owned(), value.to_owned()))
+        .collect()
 }
 
 /// What nobody else sets.
@@ -175,9 +178,9 @@ fn fixed(settings: &Settings, files: &Files, role: &Role) -> BTreeMap<String, St
     let socket = files.socket.to_string_lossy();
     let (certificate, key, authority) = (tls("tls.crt"), tls("tls.key"), tls("ca.crt"));
     let (upstream, slot) = match role {
-        Role::Standby { primary: Some(primary), .. } => {
-            (conninfo::replication(primary, files), primary.member.to_string())
-        }
+        Role::Standby {
+            primary: Some(primary), ..
+        } => (conninfo::replication(primary, files), primary.member.to_string()),
         Role::Standby { primary: None, .. } | Role::Primary => (String::new(), String::new()),
     };
     let mut pairs = vec![
@@ -213,7 +216,10 @@ fn fixed(settings: &Settings, files: &Files, role: &Role) -> BTreeMap<String, St
     if settings.major >= 17 {
         pairs.push(("allow_alter_system", "off"));
     }
-    pairs.into_iter().map(|(name, value)| (name.to_owned(), value.to_owned())).collect()
+    pairs
+        .into_iter()
+        .map(|(name, value)| (name.to_owned(), value.to_owned()))
+        .collect()
 }
 
 /// Checks again what the API server should have refused.
@@ -244,7 +250,9 @@ fn raise_to_enforced(values: &mut BTreeMap<String, String>, enforced: &EnforcedS
         ("max_locks_per_transaction", 64, enforced.max_locks_per_transaction),
     ];
     for (name, built_in, least) in own {
-        values.entry(name.to_owned()).or_insert_with(|| u32::to_string(&built_in));
+        values
+            .entry(name.to_owned())
+            .or_insert_with(|| u32::to_string(&built_in));
         raise(values, name, least);
     }
 }
@@ -268,7 +276,10 @@ mod tests {
             cluster: "orders".into(),
             port: 5432,
             locale: "C.UTF-8".into(),
-            parameters: parameters.iter().map(|(name, value)| ((*name).into(), (*value).into())).collect(),
+            parameters: parameters
+                .iter()
+                .map(|(name, value)| ((*name).into(), (*value).into()))
+                .collect(),
             wal_capacity: 10 << 30,
         }
     }
@@ -285,12 +296,22 @@ mod tests {
 
     fn standby(enforced: EnforcedSettings) -> Role {
         let member = MemberId::new(1, "1a2b3c4d", 7);
-        let primary = Primary { address: IpAddr::from([10, 0, 0, 2]), port: 5432, member };
-        Role::Standby { primary: Some(primary), enforced }
+        let primary = Primary {
+            address: IpAddr::from([10, 0, 0, 2]),
+            port: 5432,
+            member,
+        };
+        Role::Standby {
+            primary: Some(primary),
+            enforced,
+        }
     }
 
     fn line<'a>(config: &'a Config, name: &str) -> Option<&'a str> {
-        config.postgresql_conf.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(" = "))
+        config
+            .postgresql_conf
+            .lines()
+            .find_map(|line| line.strip_prefix(name)?.strip_prefix(" = "))
     }
 
     #[test]
@@ -302,7 +323,13 @@ mod tests {
         assert_eq!(line(&config, "max_slot_wal_keep_size"), Some("'5120MB'"));
         assert_eq!(line(&config, "allow_alter_system"), Some("'off'"));
         assert!(!config.standby);
-        assert!(config.postgresql_conf.lines().skip(1).all(|line| line.contains(" = '") && line.ends_with('\'')));
+        assert!(
+            config
+                .postgresql_conf
+                .lines()
+                .skip(1)
+                .all(|line| line.contains(" = '") && line.ends_with('\''))
+        );
     }
 
     #[test]
@@ -316,13 +343,20 @@ mod tests {
             ("ssl_ciphers", "NULL"),
             ("work_mem", "1\nport = 1"),
         ] {
-            assert!(Config::render(&settings(&[(name, value)]), &files(), &Role::Primary).is_err(), "{name:?}");
+            assert!(
+                Config::render(&settings(&[(name, value)]), &files(), &Role::Primary).is_err(),
+                "{name:?}"
+            );
         }
     }
 
     #[test]
     fn a_standby_never_has_less_than_its_control_file_demands() {
-        let enforced = EnforcedSettings { max_connections: 300, max_wal_senders: 30, ..EnforcedSettings::default() };
+        let enforced = EnforcedSettings {
+            max_connections: 300,
+            max_wal_senders: 30,
+            ..EnforcedSettings::default()
+        };
         let parameters = [("max_connections", "50"), ("max_worker_processes", "4")];
         let config = Config::render(&settings(&parameters), &files(), &standby(enforced)).expect("a config");
         assert_eq!(line(&config, "max_connections"), Some("'300'"));
@@ -334,8 +368,7 @@ mod tests {
 
     #[test]
     fn a_standby_follows_with_its_certificate_and_slot() {
-        let config =
-            Config::render(&settings(&[]), &files(), &standby(EnforcedSettings::default())).expect("a config");
+        let config = Config::render(&settings(&[]), &files(), &standby(EnforcedSettings::default())).expect("a config");
         let upstream = line(&config, "primary_conninfo").expect("a primary");
         assert!(upstream.contains("hostaddr=''10.0.0.2''"), "{upstream}");
         assert!(upstream.contains("sslmode=''verify-ca''"), "{upstream}");
@@ -347,8 +380,12 @@ mod tests {
     #[test]
     fn superusers_and_members_are_told_apart() {
         let config = Config::render(&settings(&[]), &files(), &Role::Primary).expect("a config");
-        let rules: Vec<Vec<&str>> =
-            config.pg_hba_conf.lines().skip(1).map(|line| line.split_whitespace().collect()).collect();
+        let rules: Vec<Vec<&str>> = config
+            .pg_hba_conf
+            .lines()
+            .skip(1)
+            .map(|line| line.split_whitespace().collect())
+            .collect();
         let place = |rule: &[&str]| rules.iter().position(|found| found == rule).expect("the rule is there");
         let passwords = place(&["hostssl", "all", "all", "all", "scram-sha-256"]);
         assert!(place(&["host", "all", "postgres", "all", "reject"]) < passwords);

@@ -25,7 +25,9 @@ pub(super) fn replication(primary: &Primary, files: &Files) -> String {
         ("keepalives_count", "3".to_owned()),
         ("tcp_user_timeout", "10000".to_owned()),
     ];
-    let parameters: Vec<String> =
-        parameters.iter().map(|(name, value)| format!("{name}={}", quote::conninfo(value))).collect();
+    let parameters: Vec<String> = parameters
+        .iter()
+        .map(|(name, value)| format!("{name}={}", quote::conninfo(value)))
+        .collect();
     parameters.join(" ")
 }

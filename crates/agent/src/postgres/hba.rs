@@ -29,6 +29,11 @@ pub(super) fn pg_hba() -> String {
     text
 }
 
+/// `pg_hba.conf` of a server that nobody but the agent may reach.
+pub(super) fn private_hba() -> String {
+    format!("{HEADER}local all postgres peer map=cdb\n")
+}
+
 /// `pg_ident.conf`: the system user that runs agent and server is `postgres` to PostgreSQL, whatever its name.
 pub(super) fn pg_ident(system_user: &str) -> String {
     format!("{HEADER}cdb {} postgres\n", quote::hba(system_user))

@@ -66,8 +66,15 @@ pub async fn initdb(
 async fn run_initdb(tools: &Tools, volume: &Volume, request: &InitdbRequest) -> Result<(), PostgresError> {
     let mut command = tools.command("initdb");
     command.arg("-D").arg(volume.staging_pgdata());
-    command.args(["--username=postgres", "--encoding=UTF8", "--auth-local=peer", "--auth-host=scram-sha-256"]);
-    command.args(["--no-instructions", "--no-sync"]).arg(format!("--locale={}", request.locale));
+    command.args([
+        "--username=postgres",
+        "--encoding=UTF8",
+        "--auth-local=peer",
+        "--auth-host=scram-sha-256",
+    ]);
+    command
+        .args(["--no-instructions", "--no-sync"])
+        .arg(format!("--locale={}", request.locale));
     match (request.data_checksums, tools.major()) {
         (true, _) => {
             command.arg("--data-checksums");
@@ -95,7 +102,7 @@ impl PrivateServer {
     fn start(tools: &Tools, volume: &Volume, system_user: &str) -> Result<Self, PostgresError> {
         let staging = volume.staging();
         let (rules, users) = (staging.join("pg_hba.conf"), staging.join("pg_ident.conf"));
-        fs::write(&rules, hba::pg_hba()).map_err(file("write pg_hba.conf"))?;
+        fs::write(&rules, hba::private_hba()).map_err(file("write pg_hba.conf"))?;
         fs::write(&users, hba::pg_ident(system_user)).map_err(file("write pg_ident.conf"))?;
         let mut command = tools.command("postgres");
         command.arg("-D").arg(volume.staging_pgdata());
@@ -115,34 +122,56 @@ impl PrivateServer {
         for (name, value) in settings {
             command.arg("-c").arg(format!("{name}={value}"));
         }
-        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
+        command
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(Stdio::piped());
         let mut process = tools.supervisor().spawn_reporting(None, command)?;
         if let Some(stderr) = process.stderr.take() {
             crate::logs::forward_postgres(stderr);
         }
         let mut config = tokio_postgres::Config::new();
-        config.host_path(&staging).port(PORT).user("postgres").application_name(super::sql::APPLICATION);
-        Ok(Self { supervisor: tools.supervisor().clone(), process, config })
+        config
+            .host_path(&staging)
+            .port(PORT)
+            .user("postgres")
+            .application_name(super::sql::APPLICATION);
+        Ok(Self {
+            supervisor: tools.supervisor().clone(),
+            process,
+            config,
+        })
     }
 
     /// Makes owner, database and the members' role, and runs the user's statements.
     async fn fill(&mut self, request: &InitdbRequest) -> Result<(), PostgresError> {
         let client = self.connect_first().await?;
-        client.batch_execute("SET search_path = pg_catalog").await.map_err(statement("set up the session"))?;
+        client
+            .batch_execute("SET search_path = pg_catalog")
+            .await
+            .map_err(statement("set up the session"))?;
         let (owner, verifier) = (identifier(&request.owner), literal(request.verifier.as_str()));
         let role = format!("{SILENTLY}; CREATE ROLE {owner} LOGIN PASSWORD {verifier}; COMMIT");
         silently(&client, &role).await.map_err(statement("make the owner"))?;
         let members = format!("CREATE ROLE {} NOLOGIN", identifier(MEMBERS_ROLE));
-        client.batch_execute(&members).await.map_err(statement("make the members' role"))?;
+        client
+            .batch_execute(&members)
+            .await
+            .map_err(statement("make the members' role"))?;
         let database = format!("CREATE DATABASE {} OWNER {owner}", identifier(&request.database));
-        client.batch_execute(&database).await.map_err(statement("make the database"))?;
+        client
+            .batch_execute(&database)
+            .await
+            .map_err(statement("make the database"))?;
         drop(client);
         if request.post_init_sql.is_empty() {
             return Ok(());
         }
         let mut config = self.config.clone();
         config.dbname(&request.database);
-        let client = connect(&config).await.map_err(statement("connect to the new database"))?;
+        let client = connect(&config)
+            .await
+            .map_err(statement("connect to the new database"))?;
         for (index, text) in request.post_init_sql.iter().enumerate() {
             let action = format!("run statement {} of postInitSql", index + 1);
             client.batch_execute(text).await.map_err(statement(&action))?;
@@ -195,5 +224,8 @@ impl Drop for PrivateServer {
 /// Wraps PostgreSQL's refusal of a statement.
 fn statement(action: &str) -> impl FnOnce(tokio_postgres::Error) -> PostgresError {
     let action = action.to_owned();
-    move |error| PostgresError::Statement { action, message: words(&error) }
+    move |error| PostgresError::Statement {
+        action,
+        message: words(&error),
+    }
 }

@@ -28,7 +28,10 @@ impl Sql {
                 ensure_slot(client, member.as_str()).await
             })
             .await?;
-        Ok(Standby { member: member.clone(), reserved })
+        Ok(Standby {
+            member: member.clone(),
+            reserved,
+        })
     }
 
     /// Drops slots and roles of members other than `wanted`; those in use stay. Returns whose were dropped.
@@ -49,10 +52,16 @@ impl Sql {
     /// Sets the password of `role` unless its stored verifier is already one of `password`; `true` if it was changed.
     pub async fn ensure_password(&mut self, role: &str, password: &str) -> Result<bool, SqlError> {
         const QUERY: &str = "SELECT rolpassword FROM pg_authid WHERE rolname = $1";
-        let row = self.run(async |client| client.query_typed_opt(QUERY, &[(&role, Type::TEXT)]).await).await?;
+        let row = self
+            .run(async |client| client.query_typed_opt(QUERY, &[(&role, Type::TEXT)]).await)
+            .await?;
         let row = row.ok_or_else(|| SqlError::Refused(format!("role {role:?} does not exist")))?;
         let stored: Option<String> = row.try_get(0).map_err(|error| SqlError::Broken(error.to_string()))?;
-        if stored.as_deref().and_then(Verifier::parse).is_some_and(|stored| stored.matches(password)) {
+        if stored
+            .as_deref()
+            .and_then(Verifier::parse)
+            .is_some_and(|stored| stored.matches(password))
+        {
             return Ok(false);
         }
         let verifier = Verifier::of(password).map_err(|error| SqlError::Refused(error.to_string()))?;
@@ -86,7 +95,9 @@ async fn ensure_role(client: &Client, name: &str) -> Result<(), Error> {
         (SELECT rolcanlogin AND rolreplication AND NOT rolsuper FROM pg_roles WHERE rolname = $1),
         EXISTS (SELECT FROM pg_auth_members m JOIN pg_roles g ON g.oid = m.roleid JOIN pg_roles r ON r.oid = m.member
                  WHERE g.rolname = $2 AND r.rolname = $1)";
-    let row = client.query_typed_one(QUERY, &[(&name, Type::TEXT), (&MEMBERS_ROLE, Type::TEXT)]).await?;
+    let row = client
+        .query_typed_one(QUERY, &[(&name, Type::TEXT), (&MEMBERS_ROLE, Type::TEXT)])
+        .await?;
     let (group, fitting, inside): (bool, Option<bool>, bool) = (row.try_get(0)?, row.try_get(1)?, row.try_get(2)?);
     let (role, members) = (identifier(name), identifier(MEMBERS_ROLE));
     let mut statements = Vec::new();
@@ -147,7 +158,10 @@ async fn drop_member(client: &Client, member: &MemberId) -> Result<bool, Error> 
         return Ok(false);
     }
     client.query_typed(DROP, &[(&name, Type::NAME)]).await?;
-    match client.batch_execute(&format!("DROP ROLE IF EXISTS {}", identifier(name))).await {
+    match client
+        .batch_execute(&format!("DROP ROLE IF EXISTS {}", identifier(name)))
+        .await
+    {
         Ok(()) => {}
         // Somebody gave it things to own; without the slot it does no harm.
         Err(error) if error.as_db_error().is_some() => tracing::warn!("drop role {name}: {error}"),

@@ -56,7 +56,9 @@ impl Verifier {
             return Ok(ready);
         }
         let mut salt = [0; SALT];
-        ring::rand::SystemRandom::new().fill(&mut salt).map_err(|_| VerifierError::Random)?;
+        ring::rand::SystemRandom::new()
+            .fill(&mut salt)
+            .map_err(|_| VerifierError::Random)?;
         Ok(Parts::derive(password, &salt, ITERATIONS).verifier())
     }
 
@@ -70,7 +72,9 @@ impl Verifier {
         if self.text == password {
             return true;
         }
-        let Some(own) = Parts::parse(&self.text) else { return false };
+        let Some(own) = Parts::parse(&self.text) else {
+            return false;
+        };
         let theirs = Parts::derive(password, &own.salt, own.iterations);
         own.stored == theirs.stored && own.server == theirs.server
     }
@@ -109,16 +113,29 @@ impl Parts {
     fn derive(password: &str, salt: &[u8], iterations: NonZeroU32) -> Self {
         let prepared = stringprep::saslprep(password).unwrap_or(Cow::Borrowed(password));
         let mut salted = [0; HASH];
-        pbkdf2::derive(pbkdf2::PBKDF2_HMAC_SHA256, iterations, salt, prepared.as_bytes(), &mut salted);
+        pbkdf2::derive(
+            pbkdf2::PBKDF2_HMAC_SHA256,
+            iterations,
+            salt,
+            prepared.as_bytes(),
+            &mut salted,
+        );
         let key = hmac::Key::new(hmac::HMAC_SHA256, &salted);
         let stored = digest::digest(&digest::SHA256, hmac::sign(&key, b"Client Key").as_ref());
         let server = hmac::sign(&key, b"Server Key");
-        Self { iterations, salt: salt.to_vec(), stored: stored.as_ref().to_vec(), server: server.as_ref().to_vec() }
+        Self {
+            iterations,
+            salt: salt.to_vec(),
+            stored: stored.as_ref().to_vec(),
+            server: server.as_ref().to_vec(),
+        }
     }
 
     fn verifier(&self) -> Verifier {
         let [salt, stored, server] = [&self.salt, &self.stored, &self.server].map(|bytes| STANDARD.encode(bytes));
-        Verifier { text: format!("{METHOD}${}:{salt}${stored}:{server}", self.iterations) }
+        Verifier {
+            text: format!("{METHOD}${}:{salt}${stored}:{server}", self.iterations),
+        }
     }
 }
 
@@ -133,8 +150,14 @@ mod tests {
     fn the_example_of_the_rfc_is_met() {
         let salt = STANDARD.decode(SALT_OF_RFC).expect("base64");
         let parts = Parts::derive("pencil", &salt, ITERATIONS);
-        assert_eq!(STANDARD.encode(&parts.stored), "WG5d8oPm3OtcPnkdi4Uo7BkeZkBFzpcXkuLmtbsT4qY=");
-        assert_eq!(STANDARD.encode(&parts.server), "wfPLwcE6nTWhTAmQ7tl2KeoiWGPlZqQxSrmfPwDl2dU=");
+        assert_eq!(
+            STANDARD.encode(&parts.stored),
+            "WG5d8oPm3OtcPnkdi4Uo7BkeZkBFzpcXkuLmtbsT4qY="
+        );
+        assert_eq!(
+            STANDARD.encode(&parts.server),
+            "wfPLwcE6nTWhTAmQ7tl2KeoiWGPlZqQxSrmfPwDl2dU="
+        );
     }
 
     #[test]
@@ -144,8 +167,16 @@ mod tests {
         assert!(!verifier.matches("geheim"));
         let again = Verifier::parse(verifier.as_str()).expect("readable");
         assert!(again.matches("geheim'\\$"));
-        assert_ne!(verifier, Verifier::of("geheim'\\$").expect("a verifier"), "the salt is fresh");
-        assert_eq!(Verifier::of(verifier.as_str()), Ok(verifier), "a verifier is taken as it is");
+        assert_ne!(
+            verifier,
+            Verifier::of("geheim'\\$").expect("a verifier"),
+            "the salt is fresh"
+        );
+        assert_eq!(
+            Verifier::of(verifier.as_str()),
+            Ok(verifier),
+            "a verifier is taken as it is"
+        );
     }
 
     #[test]

@@ -35,7 +35,11 @@ pub(super) fn identifier(name: &str) -> String {
 /// An SQL string, whatever `standard_conforming_strings` is.
 pub(super) fn literal(text: &str) -> String {
     let quoted = text.replace('\'', "''");
-    if quoted.contains('\\') { format!(" E'{}'", quoted.replace('\\', "\\\\")) } else { format!("'{quoted}'") }
+    if quoted.contains('\\') {
+        format!(" E'{}'", quoted.replace('\\', "\\\\"))
+    } else {
+        format!("'{quoted}'")
+    }
 }
 
 #[cfg(test)]
@@ -46,7 +50,10 @@ mod tests {
     fn nothing_breaks_out() {
         assert_eq!(setting("a'b\\c\nport = 1"), "'a''b\\\\c\\nport = 1'");
         assert_eq!(conninfo(r"a'b\c d"), r"'a\'b\\c d'");
-        assert_eq!(identifier("a\"; DROP ROLE postgres;--"), "\"a\"\"; DROP ROLE postgres;--\"");
+        assert_eq!(
+            identifier("a\"; DROP ROLE postgres;--"),
+            "\"a\"\"; DROP ROLE postgres;--\""
+        );
         assert_eq!(literal("a'b"), "'a''b'");
         assert_eq!(literal(r"\'; --"), r" E'\\''; --'");
         assert_eq!(hba("all"), "\"all\"");

@@ -39,14 +39,19 @@ pub async fn reload(
         return Ok(Reload::Refused { error });
     }
     let before = loaded_at(sql).await?;
-    config.write(&volume.pgdata()).map_err(file("write the configuration"))?;
+    config
+        .write(&volume.pgdata())
+        .map_err(file("write the configuration"))?;
     // Even if nothing differs: the server may not have read what an interrupted reload wrote.
     server.reload()?;
     let begun = Instant::now();
     while loaded_at(sql).await? == before {
         if begun.elapsed() > RELOAD_TIMEOUT {
             let message = format!("it has not done so within {} s", RELOAD_TIMEOUT.as_secs());
-            return Err(PostgresError::Statement { action: "have PostgreSQL read its settings".to_owned(), message });
+            return Err(PostgresError::Statement {
+                action: "have PostgreSQL read its settings".to_owned(),
+                message,
+            });
         }
         tokio::time::sleep(ASK_AGAIN).await;
     }
@@ -57,10 +62,17 @@ pub async fn reload(
 /// When the agent's session read the settings. The postmaster reads them before it tells its children to.
 async fn loaded_at(sql: &mut Sql) -> Result<String, PostgresError> {
     const QUERY: &str = "SELECT pg_conf_load_time()::text";
-    let row = sql.run(async |client| client.query_typed_one(QUERY, &[]).await).await.map_err(asked)?;
-    row.try_get(0).map_err(|error| asked(SqlError::Broken(error.to_string())))
+    let row = sql
+        .run(async |client| client.query_typed_one(QUERY, &[]).await)
+        .await
+        .map_err(asked)?;
+    row.try_get(0)
+        .map_err(|error| asked(SqlError::Broken(error.to_string())))
 }
 
 fn asked(error: SqlError) -> PostgresError {
-    PostgresError::Statement { action: "ask PostgreSQL for its settings".to_owned(), message: error.to_string() }
+    PostgresError::Statement {
+        action: "ask PostgreSQL for its settings".to_owned(),
+        message: error.to_string(),
+    }
 }

@@ -56,12 +56,7 @@ impl Server {
     /// Writes the configuration, checks it (PostgreSQL itself reads it), and starts the server on the volume's PGDATA;
     /// does not wait until it accepts connections. Its log is forwarded as JSON. Removes what a dead container left
     /// (`postmaster.pid`, sockets).
-    pub async fn start(
-        tools: &Tools,
-        volume: &Volume,
-        files: &Files,
-        config: &Config,
-    ) -> Result<Self, PostgresError> {
+    pub async fn start(tools: &Tools, volume: &Volume, files: &Files, config: &Config) -> Result<Self, PostgresError> {
         let pgdata = volume.pgdata();
         if let Some(pid) = runs_on(&pgdata).map_err(file("list processes"))? {
             return Err(StartError::AlreadyRuns { pid }.into());
@@ -74,12 +69,21 @@ impl Server {
         config.write(&pgdata).map_err(file("write the configuration"))?;
         config.write_signal(&pgdata).map_err(file("write standby.signal"))?;
         let mut command = tools.command("postgres");
-        command.arg("-D").arg(&pgdata).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
+        command
+            .arg("-D")
+            .arg(&pgdata)
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(Stdio::piped());
         let mut child = tools.supervisor().spawn(Self::NAME, command)?;
         if let Some(stderr) = child.stderr.take() {
             crate::logs::forward_postgres(stderr);
         }
-        Ok(Self { supervisor: tools.supervisor().clone(), pid: child.pid, exit: child.exit })
+        Ok(Self {
+            supervisor: tools.supervisor().clone(),
+            pid: child.pid,
+            exit: child.exit,
+        })
     }
 
     /// Process id of the postmaster.
@@ -104,7 +108,9 @@ impl Server {
     /// Waits until the postmaster has ended; `None` if `timeout` came first. After [`StopMode::Fast`] its children have
     /// ended before it; after a crash only [`Supervisor::kill_everything_else`] proves that.
     pub async fn stopped(&self, timeout: Duration) -> Option<ExitStatus> {
-        tokio::time::timeout(timeout, wait_for(&mut self.exit.clone())).await.ok()
+        tokio::time::timeout(timeout, wait_for(&mut self.exit.clone()))
+            .await
+            .ok()
     }
 
     /// Tells it to read its configuration files again (SIGHUP).
@@ -134,7 +140,12 @@ pub(super) async fn check(tools: &Tools, volume: &Volume, config: &Config) -> Re
     let candidate = pgdata.join("postgresql.conf.candidate");
     write_atomically(&candidate, config.postgresql_conf.as_bytes(), 0o600).map_err(file("write the configuration"))?;
     let mut command = tools.command("postgres");
-    command.arg("-D").arg(&pgdata).arg("-c").arg(format!("config_file={}", candidate.display())).args(["-C", "port"]);
+    command
+        .arg("-D")
+        .arg(&pgdata)
+        .arg("-c")
+        .arg(format!("config_file={}", candidate.display()))
+        .args(["-C", "port"]);
     let checked = tools.supervisor().run(command, CHECK_TIMEOUT).await;
     fs::remove_file(&candidate).map_err(file("remove the checked configuration"))?;
     match checked {
@@ -151,7 +162,11 @@ fn words(stderr: &str) -> String {
         .map(|line| line.split_once(":  ").map_or(line, |(_, message)| message).trim())
         .filter(|message| !message.is_empty() && !message.contains("postgresql.conf.candidate\" contains errors"))
         .collect();
-    if messages.is_empty() { stderr.trim().to_owned() } else { messages.join("; ") }
+    if messages.is_empty() {
+        stderr.trim().to_owned()
+    } else {
+        messages.join("; ")
+    }
 }
 
 impl Config {
@@ -162,7 +177,10 @@ impl Config {
             ("postgresql.conf", self.postgresql_conf.as_str()),
             ("pg_hba.conf", self.pg_hba_conf.as_str()),
             ("pg_ident.conf", self.pg_ident_conf.as_str()),
-            ("postgresql.auto.conf", "# Not used: settings belong into the ClusteredDatabase.\n"),
+            (
+                "postgresql.auto.conf",
+                "# Not used: settings belong into the ClusteredDatabase.\n",
+            ),
         ];
         let mut changed = false;
         for (name, content) in files {

@@ -54,14 +54,23 @@ impl Sql {
     /// A connection (not made yet) through the socket in `socket`.
     pub fn new(socket: impl Into<PathBuf>, port: u16) -> Self {
         let mut config = tokio_postgres::Config::new();
-        config.host_path(socket.into()).port(port).user("postgres").dbname("postgres");
-        config.application_name(APPLICATION).options(OPTIONS).connect_timeout(QUICK);
+        config
+            .host_path(socket.into())
+            .port(port)
+            .user("postgres")
+            .dbname("postgres");
+        config
+            .application_name(APPLICATION)
+            .options(OPTIONS)
+            .connect_timeout(QUICK);
         Self { config, client: None }
     }
 
     /// What the server says of itself, in one round trip.
     pub async fn status(&mut self) -> Result<Status, SqlError> {
-        let text = self.within(QUICK, async |client| client.query_typed_one(STATUS_QUERY, &[]).await).await?;
+        let text = self
+            .within(QUICK, async |client| client.query_typed_one(STATUS_QUERY, &[]).await)
+            .await?;
         let text: String = text.try_get(0).map_err(|error| SqlError::Broken(error.to_string()))?;
         parse(&text).map_err(SqlError::Broken)
     }
@@ -85,7 +94,7 @@ impl Sql {
         };
         // A connection that is not put back is closed: after a failure or a timeout, or if this future is dropped.
         let result = bounded(limit, work(&client)).await;
-        if matches!(result, Ok(_)) || (matches!(result, Err(SqlError::Refused(_))) && !client.is_closed()) {
+        if result.is_ok() || (matches!(result, Err(SqlError::Refused(_))) && !client.is_closed()) {
             self.client = Some(client);
         }
         result
@@ -115,7 +124,9 @@ async fn bounded<T>(
 
 /// PostgreSQL's words: message, detail and hint.
 pub(super) fn words(error: &tokio_postgres::Error) -> String {
-    let Some(error) = error.as_db_error() else { return describe(error) };
+    let Some(error) = error.as_db_error() else {
+        return describe(error);
+    };
     let mut words = error.message().to_owned();
     for more in [error.detail(), error.hint()].into_iter().flatten() {
         words.push_str("; ");

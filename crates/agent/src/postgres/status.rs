@@ -140,8 +140,15 @@ struct Raw {
 
 pub(super) fn parse(text: &str) -> Result<Status, String> {
     let raw: Raw = serde_json::from_str(text).map_err(|error| format!("its status is not understood: {error}"))?;
-    let written = raw.written_timeline.as_deref().and_then(|digits| u32::from_str_radix(digits, 16).ok());
-    let received = raw.receiver.as_ref().and_then(|receiver| receiver.timeline).unwrap_or_default();
+    let written = raw
+        .written_timeline
+        .as_deref()
+        .and_then(|digits| u32::from_str_radix(digits, 16).ok());
+    let received = raw
+        .receiver
+        .as_ref()
+        .and_then(|receiver| receiver.timeline)
+        .unwrap_or_default();
     let timeline = match written {
         Some(written) => Timeline(written),
         None => received.max(Timeline(raw.recovered_timeline)),
@@ -175,7 +182,13 @@ mod tests {
     #[test]
     fn the_position_of_a_standby_is_the_larger_one() {
         let status = parse(STANDBY).expect("readable");
-        assert_eq!(status.position, Position { timeline: Timeline(3), lsn: Lsn(0x500_00A0) });
+        assert_eq!(
+            status.position,
+            Position {
+                timeline: Timeline(3),
+                lsn: Lsn(0x500_00A0)
+            }
+        );
         assert_eq!(status.version, "17.6");
         assert!(status.lowers_limits);
     }

@@ -53,8 +53,12 @@ impl Tools {
 
     /// As [`Tools::find`], in one directory.
     pub async fn at(supervisor: &Supervisor, directory: &Path, major: u16) -> Result<Self, ToolsError> {
-        let mut tools =
-            Self { supervisor: supervisor.clone(), directory: directory.to_owned(), major, version: String::new() };
+        let mut tools = Self {
+            supervisor: supervisor.clone(),
+            directory: directory.to_owned(),
+            major,
+            version: String::new(),
+        };
         let mut command = tools.command("postgres");
         command.arg("--version");
         let output = supervisor.run(command, VERSION_TIMEOUT).await?;
@@ -62,7 +66,10 @@ impl Tools {
         if tools.version.split('.').next().and_then(|major| major.parse().ok()) == Some(major) {
             return Ok(tools);
         }
-        Err(ToolsError::OtherVersion { found: output.stdout.trim().to_owned(), wanted: major })
+        Err(ToolsError::OtherVersion {
+            found: output.stdout.trim().to_owned(),
+            wanted: major,
+        })
     }
 
     /// The major version.
@@ -91,7 +98,11 @@ impl Tools {
         let mut command = Command::new(self.path(program));
         let path = std::env::var_os("PATH").unwrap_or_default();
         let directories = std::iter::once(self.directory.clone()).chain(std::env::split_paths(&path));
-        command.env_clear().env("LC_ALL", "C").env("HOME", "/nonexistent").current_dir("/");
+        command
+            .env_clear()
+            .env("LC_ALL", "C")
+            .env("HOME", "/nonexistent")
+            .current_dir("/");
         command.env("PATH", std::env::join_paths(directories).unwrap_or(path));
         command
     }
@@ -108,7 +119,10 @@ mod tests {
 
     #[test]
     fn versions_are_read() {
-        assert_eq!(parse_version("postgres (PostgreSQL) 15.14 (Debian 15.14-0+deb12u1)\n"), Some("15.14"));
+        assert_eq!(
+            parse_version("postgres (PostgreSQL) 15.14 (Debian 15.14-0+deb12u1)\n"),
+            Some("15.14")
+        );
         assert_eq!(parse_version("postgres (PostgreSQL) 18beta1\n"), Some("18beta1"));
         assert_eq!(parse_version("nothing"), None);
     }

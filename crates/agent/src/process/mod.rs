@@ -4,8 +4,8 @@ mod proc_fs;
 mod supervisor;
 mod tool;
 
-pub use proc_fs::{ProcessInfo, descendants, postgres_processes, processes};
 pub(crate) use proc_fs::descendants_among;
+pub use proc_fs::{ProcessInfo, descendants, postgres_processes, processes};
 pub(crate) use supervisor::wait_for;
 pub use supervisor::{Exit, Running, Supervisor};
 pub use tool::Output;

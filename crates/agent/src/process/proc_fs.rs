@@ -22,7 +22,9 @@ pub fn processes() -> io::Result<Vec<ProcessInfo>> {
     let mut found = Vec::new();
     for entry in fs::read_dir("/proc")? {
         let name = entry?.file_name();
-        let Some(pid) = name.to_str().and_then(|name| name.parse::<u32>().ok()) else { continue };
+        let Some(pid) = name.to_str().and_then(|name| name.parse::<u32>().ok()) else {
+            continue;
+        };
         match fs::read(format!("/proc/{pid}/stat")) {
             Ok(stat) => found.extend(parse_stat(&String::from_utf8_lossy(&stat))),
             Err(error) if is_gone(&error) => {}
@@ -41,7 +43,10 @@ pub fn descendants(ancestor: u32) -> io::Result<Vec<ProcessInfo>> {
 /// The living processes called `postgres` that belong to this agent: of the whole PID namespace if it is PID 1, else of
 /// its descendants.
 pub fn postgres_processes() -> io::Result<Vec<ProcessInfo>> {
-    Ok(own_processes()?.into_iter().filter(|process| process.name == "postgres").collect())
+    Ok(own_processes()?
+        .into_iter()
+        .filter(|process| process.name == "postgres")
+        .collect())
 }
 
 /// All living processes that this agent answers for, itself left out.
@@ -57,12 +62,19 @@ pub(crate) fn descendants_among(all: Vec<ProcessInfo>, ancestors: &BTreeSet<u32>
     let mut family = ancestors.clone();
     loop {
         let before = family.len();
-        family.extend(all.iter().filter(|process| family.contains(&process.parent)).map(|p| p.pid).collect::<Vec<_>>());
+        family.extend(
+            all.iter()
+                .filter(|process| family.contains(&process.parent))
+                .map(|p| p.pid)
+                .collect::<Vec<_>>(),
+        );
         if family.len() == before {
             break;
         }
     }
-    all.into_iter().filter(|process| family.contains(&process.pid) && !ancestors.contains(&process.pid)).collect()
+    all.into_iter()
+        .filter(|process| family.contains(&process.pid) && !ancestors.contains(&process.pid))
+        .collect()
 }
 
 /// The process went away between listing and reading.
@@ -98,13 +110,19 @@ mod tests {
     const TAIL: &str = "4096 -1 4194560 1 0 0 0 0 0 0 0 20 0 THREADS 0 12345 0 0";
 
     fn stat(head: &str, threads: &str) -> String {
-        format!("{head} 7 7 0 -1 {}", TAIL.replace("4096 -1 ", "").replace("THREADS", threads))
+        format!(
+            "{head} 7 7 0 -1 {}",
+            TAIL.replace("4096 -1 ", "").replace("THREADS", threads)
+        )
     }
 
     #[test]
     fn names_with_parentheses_are_read() {
         let process = parse_stat(&stat("42 (a) S (b c)) S 7", "3")).expect("a living process");
-        assert_eq!((process.pid, process.parent, process.name.as_str()), (42, 7, "a) S (b c)"));
+        assert_eq!(
+            (process.pid, process.parent, process.name.as_str()),
+            (42, 7, "a) S (b c)")
+        );
         assert_eq!(process.started, 12345);
     }
 
@@ -117,12 +135,22 @@ mod tests {
     #[test]
     fn own_process_is_seen() {
         let own = std::process::id();
-        assert!(processes().expect("readable /proc").iter().any(|process| process.pid == own));
+        assert!(
+            processes()
+                .expect("readable /proc")
+                .iter()
+                .any(|process| process.pid == own)
+        );
     }
 
     #[test]
     fn grandchildren_are_descendants() {
-        let process = |pid, parent| ProcessInfo { pid, parent, name: String::new(), started: 0 };
+        let process = |pid, parent| ProcessInfo {
+            pid,
+            parent,
+            name: String::new(),
+            started: 0,
+        };
         let all = vec![process(2, 9), process(3, 1), process(9, 3), process(10, 1)];
         let family = descendants_among(all, &BTreeSet::from([3]));
         assert_eq!(family.iter().map(|process| process.pid).collect::<Vec<_>>(), [2, 9]);

@@ -73,7 +73,10 @@ impl Supervisor {
         }
         let mut registry = registry();
         if !registry.reaping {
-            std::thread::Builder::new().name("reaper".into()).spawn(reap).map_err(system("start the reaper"))?;
+            std::thread::Builder::new()
+                .name("reaper".into())
+                .spawn(reap)
+                .map_err(system("start the reaper"))?;
             registry.reaping = true;
         }
         let (exits, received) = mpsc::unbounded_channel();
@@ -99,8 +102,10 @@ impl Supervisor {
         if registry.closed > 0 {
             return Err(ProcessError::Closed { program });
         }
-        let mut child =
-            command.process_group(0).spawn().map_err(|source| ProcessError::Start { program, source })?;
+        let mut child = command
+            .process_group(0)
+            .spawn()
+            .map_err(|source| ProcessError::Start { program, source })?;
         let (told, exit) = watch::channel(None);
         let report = name.map(|name| (name, self.exits.clone()));
         registry.children.insert(child.id(), Child { told, report });
@@ -130,7 +135,10 @@ impl Supervisor {
     /// belong to another user (a debugging container in this PID namespace) cannot be ours and are left alone.
     pub async fn kill_everything_else(&self, except: &[u32]) -> Result<(), ProcessError> {
         let except = except.to_vec();
-        let system = |source| ProcessError::System { action: "kill all processes", source };
+        let system = |source| ProcessError::System {
+            action: "kill all processes",
+            source,
+        };
         let killed = tokio::task::spawn_blocking(move || kill_until_none_is_left(&except)).await;
         killed.map_err(|error| system(io::Error::other(error)))?.map_err(system)
     }
@@ -159,7 +167,10 @@ const ORPHAN_CHECK: Duration = Duration::from_millis(200);
 
 fn registry() -> MutexGuard<'static, Registry> {
     static REGISTRY: OnceLock<Mutex<Registry>> = OnceLock::new();
-    REGISTRY.get_or_init(Mutex::default).lock().unwrap_or_else(PoisonError::into_inner)
+    REGISTRY
+        .get_or_init(Mutex::default)
+        .lock()
+        .unwrap_or_else(PoisonError::into_inner)
 }
 
 fn reap() {
@@ -183,7 +194,9 @@ fn reap_all_dead() {
     while let Ok(Some((pid, status))) = rustix::process::wait(WaitOptions::NOHANG) {
         let pid = pid.as_raw_nonzero().get().unsigned_abs();
         let status = ExitStatus::from_raw(status.as_raw());
-        let Some(child) = registry.children.remove(&pid) else { continue };
+        let Some(child) = registry.children.remove(&pid) else {
+            continue;
+        };
         child.told.send_replace(Some(status));
         if let Some((name, exits)) = child.report {
             // Nobody listens any more while the agent ends.
@@ -194,11 +207,16 @@ fn reap_all_dead() {
 
 fn send(pid: u32, kill: impl FnOnce(Pid) -> rustix::io::Result<()>) -> Result<bool, ProcessError> {
     let registry = registry();
-    let Some(id) = raw_pid(pid).filter(|_| registry.children.contains_key(&pid)) else { return Ok(false) };
+    let Some(id) = raw_pid(pid).filter(|_| registry.children.contains_key(&pid)) else {
+        return Ok(false);
+    };
     match kill(id) {
         Ok(()) => Ok(true),
         Err(Errno::SRCH) => Ok(false),
-        Err(error) => Err(ProcessError::System { action: "signal a child", source: error.into() }),
+        Err(error) => Err(ProcessError::System {
+            action: "signal a child",
+            source: error.into(),
+        }),
     }
 }
 
@@ -228,7 +246,10 @@ fn kill_until_none_is_left(except: &[u32]) -> io::Result<()> {
     let mut pause = Duration::from_millis(2);
     loop {
         let mut left = 0;
-        for process in super::proc_fs::own_processes()?.into_iter().filter(|process| !except.contains(&process.pid)) {
+        for process in super::proc_fs::own_processes()?
+            .into_iter()
+            .filter(|process| !except.contains(&process.pid))
+        {
             match raw_pid(process.pid).map(|pid| rustix::process::kill_process(pid, Signal::KILL)) {
                 Some(Ok(())) => left += 1,
                 Some(Err(Errno::SRCH | Errno::PERM)) | None => {}
@@ -260,7 +281,10 @@ mod tests {
         assert_eq!(child.wait().await.code(), Some(7));
         let exit = exits.recv().await.expect("an end");
         assert_eq!((exit.name, exit.pid, exit.status.code()), ("seven", child.pid, Some(7)));
-        assert!(!supervisor.signal(child.pid, Signal::KILL).expect("no error"), "an ended child gets no signal");
+        assert!(
+            !supervisor.signal(child.pid, Signal::KILL).expect("no error"),
+            "an ended child gets no signal"
+        );
     }
 
     #[tokio::test]
@@ -279,7 +303,9 @@ mod tests {
         let (supervisor, _exits) = Supervisor::start().expect("a supervisor");
         for _ in 0..50 {
             supervisor.spawn("true", Command::new("true")).expect("a child");
-            let error = supervisor.spawn("none", Command::new("/no/such/program")).expect_err("no program");
+            let error = supervisor
+                .spawn("none", Command::new("/no/such/program"))
+                .expect_err("no program");
             assert!(matches!(error, ProcessError::Start { .. }), "{error}");
         }
     }

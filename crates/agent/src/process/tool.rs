@@ -40,23 +40,45 @@ impl Supervisor {
         on_line: impl FnMut(&str) + Send,
     ) -> Result<Output, ProcessError> {
         let program = command.get_program().to_string_lossy().into_owned();
-        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        command
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped());
         let mut child = self.spawn_reporting(None, command)?;
-        let _kill = KillOnDrop { supervisor: self, pid: child.pid };
-        let system = |source| ProcessError::System { action: "read a tool's output", source };
+        let _kill = KillOnDrop {
+            supervisor: self,
+            pid: child.pid,
+        };
+        let system = |source| ProcessError::System {
+            action: "read a tool's output",
+            source,
+        };
         let stdout = child.stdout.take().map(OwnedFd::from);
         let stderr = child.stderr.take().map(OwnedFd::from);
-        let all = async { tokio::try_join!(read(stdout, |_| ()), read(stderr, on_line), async { Ok(child.wait().await) }) };
+        let all = async {
+            tokio::try_join!(read(stdout, |_| ()), read(stderr, on_line), async {
+                Ok(child.wait().await)
+            })
+        };
         let Ok(done) = tokio::time::timeout(timeout, all).await else {
-            return Err(ProcessError::TooSlow { program, seconds: timeout.as_secs() });
+            return Err(ProcessError::TooSlow {
+                program,
+                seconds: timeout.as_secs(),
+            });
         };
         let (stdout, stderr, status) = done.map_err(system)?;
         if status.success() {
             return Ok(Output { status, stdout, stderr });
         }
         let start = stderr.len().saturating_sub(QUOTED);
-        let start = (start..=stderr.len()).find(|&at| stderr.is_char_boundary(at)).unwrap_or(0);
-        Err(ProcessError::Failed { program, status, message: stderr[start..].trim().to_owned() })
+        let start = (start..=stderr.len())
+            .find(|&at| stderr.is_char_boundary(at))
+            .unwrap_or(0);
+        Err(ProcessError::Failed {
+            program,
+            status,
+            message: stderr[start..].trim().to_owned(),
+        })
     }
 }
 
@@ -120,11 +142,19 @@ mod tests {
         let limit = Duration::from_secs(20);
         let mut lines = Vec::new();
         let script = "echo out; echo one >&2; echo two >&2";
-        let output = supervisor.run_with(shell(script), limit, |line| lines.push(line.to_owned())).await;
+        let output = supervisor
+            .run_with(shell(script), limit, |line| lines.push(line.to_owned()))
+            .await;
         let output = output.expect("success");
-        assert_eq!((output.stdout.as_str(), output.stderr.as_str()), ("out\n", "one\ntwo\n"));
+        assert_eq!(
+            (output.stdout.as_str(), output.stderr.as_str()),
+            ("out\n", "one\ntwo\n")
+        );
         assert_eq!(lines, ["one", "two"]);
-        let error = supervisor.run(shell("echo broken >&2; exit 3"), limit).await.expect_err("a failure");
+        let error = supervisor
+            .run(shell("echo broken >&2; exit 3"), limit)
+            .await
+            .expect_err("a failure");
         assert!(error.to_string().contains("broken"), "{error}");
     }
 
@@ -133,11 +163,18 @@ mod tests {
         let (supervisor, _exits) = Supervisor::start().expect("a supervisor");
         let script = "sleep 60 & echo $! >&2; wait";
         let mut inner = None;
-        let run = supervisor.run_with(shell(script), Duration::from_millis(500), |line| inner = line.parse::<u32>().ok());
+        let run = supervisor.run_with(shell(script), Duration::from_millis(500), |line| {
+            inner = line.parse::<u32>().ok()
+        });
         let error = run.await.expect_err("too slow");
         assert!(matches!(error, ProcessError::TooSlow { .. }), "{error}");
         let inner = inner.expect("the inner process's id");
-        let lives = || super::super::processes().expect("/proc").iter().any(|process| process.pid == inner);
+        let lives = || {
+            super::super::processes()
+                .expect("/proc")
+                .iter()
+                .any(|process| process.pid == inner)
+        };
         for _ in 0..500 {
             if !lives() {
                 return;

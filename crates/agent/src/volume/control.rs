@@ -67,12 +67,22 @@ impl ControlData {
         if output.contains("Calculated CRC checksum does not match") {
             return Err("the checksum of pg_control is wrong".to_owned());
         }
-        let lines: BTreeMap<&str, &str> =
-            output.lines().filter_map(|line| line.split_once(':')).map(|(key, value)| (key.trim(), value.trim())).collect();
-        let text = |key: &str| lines.get(key).copied().ok_or_else(|| format!("pg_controldata does not say {key:?}"));
+        let lines: BTreeMap<&str, &str> = output
+            .lines()
+            .filter_map(|line| line.split_once(':'))
+            .map(|(key, value)| (key.trim(), value.trim()))
+            .collect();
+        let text = |key: &str| {
+            lines
+                .get(key)
+                .copied()
+                .ok_or_else(|| format!("pg_controldata does not say {key:?}"))
+        };
         let number = |key: &str| {
             let value = text(key)?;
-            value.parse::<u32>().map_err(|_| format!("pg_controldata says {key:?} is {value:?}"))
+            value
+                .parse::<u32>()
+                .map_err(|_| format!("pg_controldata says {key:?} is {value:?}"))
         };
         let lsn = |key: &str| text(key)?.parse::<Lsn>().map_err(|error| format!("{key}: {error}"));
         let system_id = text("Database system identifier")?;
@@ -147,8 +157,14 @@ A line of a later version:            yes
         assert_eq!(data.system_id, "7444444444444444444");
         assert_eq!(data.state, ClusterState::ShutDownInRecovery);
         assert_eq!((data.timeline, data.checkpoint), (Timeline(2), Lsn(0x300_0060)));
-        assert_eq!((data.minimum_recovery_timeline, data.minimum_recovery_end), (Timeline(2), Lsn(0x300_0100)));
-        assert_eq!((data.enforced.max_connections, data.enforced.max_prepared_transactions), (120, 3));
+        assert_eq!(
+            (data.minimum_recovery_timeline, data.minimum_recovery_end),
+            (Timeline(2), Lsn(0x300_0100))
+        );
+        assert_eq!(
+            (data.enforced.max_connections, data.enforced.max_prepared_transactions),
+            (120, 3)
+        );
         assert!(data.checksums);
     }
 

@@ -22,7 +22,11 @@ pub(crate) fn write_atomically(path: &Path, content: &[u8], mode: u32) -> io::Re
         Err(error) if error.kind() != ErrorKind::NotFound => return Err(error),
         _ => {}
     }
-    let mut file = OpenOptions::new().write(true).create_new(true).mode(mode).open(&staged)?;
+    let mut file = OpenOptions::new()
+        .write(true)
+        .create_new(true)
+        .mode(mode)
+        .open(&staged)?;
     file.set_permissions(fs::Permissions::from_mode(mode))?;
     file.write_all(content)?;
     file.sync_all()?;

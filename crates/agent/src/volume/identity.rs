@@ -38,31 +38,54 @@ impl Volume {
     /// The stored identity; `None` only if it was never made. A file that cannot be read or understood is an error.
     pub fn member(&self) -> Result<Option<Member>, VolumeError> {
         let path = self.member_file();
-        let Some(content) = read_if_there(&path).map_err(failed("read", &path))? else { return Ok(None) };
-        let damaged = |reason: String| VolumeError::Damaged { path: path.clone(), reason };
+        let Some(content) = read_if_there(&path).map_err(failed("read", &path))? else {
+            return Ok(None);
+        };
+        let damaged = |reason: String| VolumeError::Damaged {
+            path: path.clone(),
+            reason,
+        };
         let stored: Stored = serde_json::from_str(&content).map_err(|error| damaged(error.to_string()))?;
         if stored.version != STORE_VERSION {
-            return Err(damaged(format!("version {} is not known to this agent", stored.version)));
+            return Err(damaged(format!(
+                "version {} is not known to this agent",
+                stored.version
+            )));
         }
         let id = MemberId::parse(&stored.member).ok_or_else(|| damaged(format!("{:?} is no member", stored.member)))?;
         let public_key = STANDARD.encode(self.key()?.subject_public_key_info());
-        Ok(Some(Member { id, claim_uid: stored.claim_uid, public_key }))
+        Ok(Some(Member {
+            id,
+            claim_uid: stored.claim_uid,
+            public_key,
+        }))
     }
 
     /// Makes the identity and its key, and stores both for good. Fails if there is one already.
     pub fn make_member(&self, id: &MemberId, claim_uid: &str) -> Result<Member, VolumeError> {
         let path = self.member_file();
         if exists(&path)? {
-            return Err(VolumeError::Damaged { path, reason: "it exists already".to_owned() });
+            return Err(VolumeError::Damaged {
+                path,
+                reason: "it exists already".to_owned(),
+            });
         }
         // The key first: without the file with the name, nobody has seen it.
         let key = KeyPair::generate().map_err(|error| VolumeError::Key(error.to_string()))?;
         self.write(&self.key_file(), key.serialize_pem().as_bytes())?;
-        let stored = Stored { version: STORE_VERSION, member: id.to_string(), claim_uid: claim_uid.to_owned() };
+        let stored = Stored {
+            version: STORE_VERSION,
+            member: id.to_string(),
+            claim_uid: claim_uid.to_owned(),
+        };
         let content = serde_json::to_vec(&stored).map_err(|error| VolumeError::Key(error.to_string()))?;
         self.write(&path, &content)?;
         let public_key = STANDARD.encode(key.subject_public_key_info());
-        Ok(Member { id: id.clone(), claim_uid: claim_uid.to_owned(), public_key })
+        Ok(Member {
+            id: id.clone(),
+            claim_uid: claim_uid.to_owned(),
+            public_key,
+        })
     }
 
     /// The stored certificate (PEM), if there is one.
@@ -73,8 +96,9 @@ impl Volume {
 
     /// Stores the member's certificate (PEM) if it is for the member's key and name; `true` if it was not there before.
     pub fn write_certificate(&self, pem: &str) -> Result<bool, VolumeError> {
-        let member =
-            self.member()?.ok_or_else(|| VolumeError::Certificate("this volume has no identity yet".to_owned()))?;
+        let member = self
+            .member()?
+            .ok_or_else(|| VolumeError::Certificate("this volume has no identity yet".to_owned()))?;
         check_certificate(pem, &self.key()?.subject_public_key_info(), member.id.as_str())
             .map_err(VolumeError::Certificate)?;
         if self.certificate()?.as_deref() == Some(pem) {
@@ -102,7 +126,10 @@ fn check_certificate(pem: &str, public_key: &[u8], name: &str) -> Result<(), Str
     if certificate.public_key().raw != public_key {
         return Err("it is for another key".to_owned());
     }
-    let mut names = certificate.subject().iter_common_name().map(|name| name.as_str().unwrap_or_default());
+    let mut names = certificate
+        .subject()
+        .iter_common_name()
+        .map(|name| name.as_str().unwrap_or_default());
     match (names.next(), names.next()) {
         (Some(found), None) if found == name => Ok(()),
         (found, _) => Err(format!("it is for {found:?}, not for {name:?}")),
@@ -136,7 +163,10 @@ mod tests {
         assert_eq!(volume.member().expect("readable"), None);
         let made = volume.make_member(&id(), "1a2b3c4d-0000").expect("an identity");
         assert_eq!(volume.member().expect("readable"), Some(made));
-        assert!(volume.make_member(&id(), "1a2b3c4d-0000").is_err(), "it is never made twice");
+        assert!(
+            volume.make_member(&id(), "1a2b3c4d-0000").is_err(),
+            "it is never made twice"
+        );
         let mode = fs::metadata(volume.key_file()).expect("the key").permissions().mode();
         assert_eq!(mode & 0o777, 0o600);
     }

@@ -81,7 +81,10 @@ const CONTROL_DATA_TIMEOUT: Duration = Duration::from_secs(10);
 impl Volume {
     /// Volumes mounted at `data` and, if there is a WAL volume, `wal`.
     pub fn new(data: impl Into<PathBuf>, wal: Option<PathBuf>) -> Self {
-        Self { data: data.into(), wal: wal.map(|mount| mount.join("pg_wal")) }
+        Self {
+            data: data.into(),
+            wal: wal.map(|mount| mount.join("pg_wal")),
+        }
     }
 
     /// Makes the directories, and throws nothing away. An error tells what is wrong with the mount.
@@ -140,7 +143,10 @@ impl Volume {
     pub fn begin_staging(&self, what: &str) -> Result<(), VolumeError> {
         for path in [self.pgdata(), self.staging(), self.marker()] {
             if exists(&path)? {
-                return Err(VolumeError::Damaged { path, reason: format!("it exists already; {what} needs a new volume") });
+                return Err(VolumeError::Damaged {
+                    path,
+                    reason: format!("it exists already; {what} needs a new volume"),
+                });
             }
         }
         let marker = self.marker();
@@ -179,10 +185,14 @@ impl Volume {
             return Ok(DataState::Ready(self.control_data(tools).await?));
         }
         if exists(&self.staging())? {
-            return Ok(DataState::Unfinished { what: "initdb or clone".to_owned() });
+            return Ok(DataState::Unfinished {
+                what: "initdb or clone".to_owned(),
+            });
         }
         match self.wal.as_deref() {
-            Some(wal) if !is_empty(wal)? => Ok(DataState::Unfinished { what: "WAL without data".to_owned() }),
+            Some(wal) if !is_empty(wal)? => Ok(DataState::Unfinished {
+                what: "WAL without data".to_owned(),
+            }),
             _ => Ok(DataState::Empty),
         }
     }
@@ -202,7 +212,8 @@ impl Volume {
         let marked = exists(&marker)?;
         let placed = exists(&pgdata)?;
         if placed && marked {
-            let reason = "something that was done to it did not finish; it may hold the only copy of the data".to_owned();
+            let reason =
+                "something that was done to it did not finish; it may hold the only copy of the data".to_owned();
             return Err(VolumeError::Damaged { path: pgdata, reason });
         }
         if !placed && let Some(wal) = &self.wal {
@@ -255,7 +266,11 @@ pub(crate) mod tests {
     impl Scratch {
         pub(crate) fn new() -> Self {
             static NEXT: AtomicU32 = AtomicU32::new(0);
-            let name = format!("cdb-agent-{}-{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
+            let name = format!(
+                "cdb-agent-{}-{}",
+                std::process::id(),
+                NEXT.fetch_add(1, Ordering::Relaxed)
+            );
             let path = std::env::temp_dir().join(name);
             fs::create_dir_all(path.join("data")).expect("a scratch directory");
             fs::create_dir_all(path.join("wal")).expect("a scratch directory");
@@ -288,7 +303,10 @@ pub(crate) mod tests {
         let scratch = Scratch::new();
         let volume = scratch.volume();
         fill(&volume);
-        assert!(volume.begin_staging("clone").is_err(), "what is there must be discarded first");
+        assert!(
+            volume.begin_staging("clone").is_err(),
+            "what is there must be discarded first"
+        );
         volume.discard_unfinished().await.expect("discarded");
         assert!(!volume.staging().exists() && !volume.wal_directory().expect("a WAL volume").exists());
         assert!(!volume.marker().exists());
@@ -303,7 +321,13 @@ pub(crate) mod tests {
         volume.finish_staging().expect("finished");
         volume.discard_unfinished().await.expect("nothing to discard");
         assert!(volume.pgdata().exists());
-        assert!(volume.wal_directory().expect("a WAL volume").join("000000010000000000000001").exists());
+        assert!(
+            volume
+                .wal_directory()
+                .expect("a WAL volume")
+                .join("000000010000000000000001")
+                .exists()
+        );
         fs::write(volume.marker(), "rewind").expect("written");
         assert!(volume.discard_unfinished().await.is_err());
         assert!(volume.pgdata().exists());

@@ -24,8 +24,13 @@ impl Volume {
     /// The user's settings that PostgreSQL last ran well with; `None` if there are none yet.
     pub fn good_settings(&self) -> Result<Option<BTreeMap<String, String>>, VolumeError> {
         let path = self.good_settings_file();
-        let Some(text) = read_if_there(&path).map_err(failed("read", &path))? else { return Ok(None) };
-        let damaged = |error: serde_json::Error| VolumeError::Damaged { path, reason: error.to_string() };
+        let Some(text) = read_if_there(&path).map_err(failed("read", &path))? else {
+            return Ok(None);
+        };
+        let damaged = |error: serde_json::Error| VolumeError::Damaged {
+            path,
+            reason: error.to_string(),
+        };
         serde_json::from_str(&text).map(Some).map_err(damaged)
     }
 
@@ -40,7 +45,10 @@ impl Volume {
     pub fn forget_member(&self) -> Result<(), VolumeError> {
         let pgdata = self.pgdata();
         if exists(&pgdata)? {
-            return Err(VolumeError::Damaged { path: pgdata, reason: "it holds the data of this member".to_owned() });
+            return Err(VolumeError::Damaged {
+                path: pgdata,
+                reason: "it holds the data of this member".to_owned(),
+            });
         }
         for path in [self.member_file(), self.certificate_file()] {
             match fs::remove_file(&path) {

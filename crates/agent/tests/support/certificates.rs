@@ -23,7 +23,10 @@ impl Authority {
         params.extended_key_usages.clear();
         params.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
         let pem = params.self_signed(&key).expect("an authority").pem();
-        Self { issuer: Issuer::new(params, key), pem }
+        Self {
+            issuer: Issuer::new(params, key),
+            pem,
+        }
     }
 
     /// Writes `ca.crt`, `tls.crt` and `tls.key` for `name` and `hosts`.
@@ -32,7 +35,11 @@ impl Authority {
         let key = KeyPair::generate().expect("a key");
         let certificate = params.signed_by(&key, &self.issuer).expect("a certificate").pem();
         fs::create_dir_all(directory).expect("a directory");
-        for (name, content) in [("ca.crt", &self.pem), ("tls.crt", &certificate), ("tls.key", &key.serialize_pem())] {
+        for (name, content) in [
+            ("ca.crt", &self.pem),
+            ("tls.crt", &certificate),
+            ("tls.key", &key.serialize_pem()),
+        ] {
             // As the kubelet does: another file under the same name.
             let staged = directory.join(format!(".{name}"));
             fs::write(&staged, content).expect("written");

@@ -34,8 +34,15 @@ impl Scene {
     pub async fn new(place: Place) -> Self {
         let (supervisor, _exits) = Supervisor::start().expect("a supervisor");
         let (major, directory) = &place.binaries;
-        let tools = Tools::at(&supervisor, directory, *major).await.expect("PostgreSQL's programs");
-        Self { supervisor, tools, authority: Authority::new(), place }
+        let tools = Tools::at(&supervisor, directory, *major)
+            .await
+            .expect("PostgreSQL's programs");
+        Self {
+            supervisor,
+            tools,
+            authority: Authority::new(),
+            place,
+        }
     }
 
     pub fn instance(&self, ordinal: u32) -> Instance {
@@ -50,7 +57,10 @@ impl Scene {
         let member = volume.make_member(&id, "1a2b3c4d-5e6f").expect("an identity");
         let key = STANDARD.decode(&member.public_key).expect("base64");
         let key = SubjectPublicKeyInfo::from_der(&key).expect("a public key");
-        let certificate = params(id.as_str(), &[]).signed_by(&key, &self.authority.issuer).expect("signed").pem();
+        let certificate = params(id.as_str(), &[])
+            .signed_by(&key, &self.authority.issuer)
+            .expect("signed")
+            .pem();
         volume.write_certificate(&certificate).expect("a certificate that fits");
         let files = Files {
             socket: root.join("run/socket"),
@@ -69,7 +79,15 @@ impl Scene {
             wal_capacity: volume.wal_capacity().expect("a size"),
         };
         let sql = Sql::new(&files.socket, port);
-        Instance { tools: self.tools.clone(), volume, member, files, settings, sql, server: None }
+        Instance {
+            tools: self.tools.clone(),
+            volume,
+            member,
+            files,
+            settings,
+            sql,
+            server: None,
+        }
     }
 }
 
@@ -132,19 +150,29 @@ impl Instance {
         let role = self.standby_of(primary).await;
         self.try_start(&role).await.expect("started");
         self.until("streams", |status| {
-            status.receiver.as_ref().is_some_and(|receiver| receiver.status == "streaming")
+            status
+                .receiver
+                .as_ref()
+                .is_some_and(|receiver| receiver.status == "streaming")
         })
         .await;
     }
 
     pub async fn standby_of(&self, primary: &Instance) -> Role {
         let enforced: EnforcedSettings = self.control().await.enforced;
-        Role::Standby { primary: Some(self.upstream(primary)), enforced }
+        Role::Standby {
+            primary: Some(self.upstream(primary)),
+            enforced,
+        }
     }
 
     pub fn upstream(&self, primary: &Instance) -> Primary {
         let member = self.member.id.clone();
-        Primary { address: IpAddr::V4(Ipv4Addr::LOCALHOST), port: primary.settings.port, member }
+        Primary {
+            address: IpAddr::V4(Ipv4Addr::LOCALHOST),
+            port: primary.settings.port,
+            member,
+        }
     }
 
     pub async fn clone_of(&self, primary: &Instance, system_id: &str) -> Result<(), PostgresError> {
@@ -175,7 +203,10 @@ impl Instance {
     pub async fn stop(&mut self, mode: StopMode) {
         let server = self.server.take().expect("a server");
         server.stop(mode).expect("a signal");
-        let status = server.stopped(Duration::from_secs(60)).await.expect("an end within a minute");
+        let status = server
+            .stopped(Duration::from_secs(60))
+            .await
+            .expect("an end within a minute");
         if mode == StopMode::Fast {
             assert!(status.success(), "{status}");
         }
@@ -184,7 +215,11 @@ impl Instance {
     /// A superuser's session through the socket, with nothing pinned.
     pub async fn session(&self, database: &str) -> Client {
         let mut config = tokio_postgres::Config::new();
-        config.host_path(&self.files.socket).port(self.settings.port).user("postgres").dbname(database);
+        config
+            .host_path(&self.files.socket)
+            .port(self.settings.port)
+            .user("postgres")
+            .dbname(database);
         let (client, connection) = config.connect(NoTls).await.expect("a session");
         tokio::spawn(connection);
         client
@@ -197,5 +232,9 @@ impl Instance {
 }
 
 fn free_port() -> u16 {
-    TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a port").local_addr().expect("an address").port()
+    TcpListener::bind((Ipv4Addr::LOCALHOST, 0))
+        .expect("a port")
+        .local_addr()
+        .expect("an address")
+        .port()
 }

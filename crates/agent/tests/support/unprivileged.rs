@@ -18,16 +18,29 @@ pub fn unprivileged<F: Future<Output = ()>>(name: &str, body: impl FnOnce(Place)
         if std::env::var_os(agent::logs::VARIABLE).is_some() {
             agent::logs::init();
         }
-        let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().expect("a runtime");
-        let place = Place { scratch: scratch.into(), binaries: binaries(), user: user().0 };
+        let runtime = tokio::runtime::Builder::new_multi_thread()
+            .enable_all()
+            .build()
+            .expect("a runtime");
+        let place = Place {
+            scratch: scratch.into(),
+            binaries: binaries(),
+            user: user().0,
+        };
         return runtime.block_on(body(place));
     }
     let (major, _) = binaries();
-    assert!((15..=18).contains(&major), "PostgreSQL {major} is none that the agent knows");
+    assert!(
+        (15..=18).contains(&major),
+        "PostgreSQL {major} is none that the agent knows"
+    );
     let scratch = Scratch::new(name);
     let (_, uid, gid) = user();
     let mut command = Command::new(program());
-    command.args(["--exact", name, "--nocapture", "--test-threads=1"]).env(INNER, &scratch.0).current_dir("/");
+    command
+        .args(["--exact", name, "--nocapture", "--test-threads=1"])
+        .env(INNER, &scratch.0)
+        .current_dir("/");
     if rustix::process::geteuid().is_root() {
         chown(&scratch.0, Some(uid), Some(gid)).expect("a directory of the user's");
         command.uid(uid).gid(gid);
@@ -65,7 +78,11 @@ fn user() -> (String, u32, u32) {
         .lines()
         .filter_map(|line| {
             let fields: Vec<&str> = line.split(':').collect();
-            Some((fields.first()?.to_string(), fields.get(2)?.parse().ok()?, fields.get(3)?.parse().ok()?))
+            Some((
+                fields.first()?.to_string(),
+                fields.get(2)?.parse().ok()?,
+                fields.get(3)?.parse().ok()?,
+            ))
         })
         .collect();
     let named = |name: &str| users.iter().find(|user| user.0 == name);
