@@ -88,14 +88,15 @@ fn relist(fake: &Fake, caches: &Caches) {
     fill(&caches.leases, fake.all("leases"));
     fill(&caches.budgets, fake.all("poddisruptionbudgets"));
     fill(&caches.stateful_sets, fake.all("statefulsets"));
-    fill(&caches.pods, Vec::new());
-    fill(&caches.claims, Vec::new());
+    fill(&caches.pods, fake.all("pods"));
+    fill(&caches.claims, fake.all("persistentvolumeclaims"));
     fill(&caches.storage_classes, fake.all("storageclasses"));
 }
 
-/// Looks until a look writes nothing and is content to wait.
-async fn settle(executor: &Executor, fake: &Fake) {
+/// Looks until a look writes nothing and is content to wait; the watches report in between.
+async fn settle(executor: &Executor, caches: &Caches, fake: &Fake) {
     for _ in 0..20 {
+        relist(fake, caches);
         let before = fake.writes().len();
         let wait = executor.look(&key()).await.unwrap();
         if fake.writes().len() == before && wait >= Duration::from_secs(5) {
@@ -131,7 +132,7 @@ fn outcome(fake: &Fake) -> BTreeMap<Path, Value> {
                         .collect();
                     object["status"] = json!({
                         "phase": status["phase"], "made": made, "leaseMade": status["memo"]["leaseMade"],
-                        "intent": status["intent"], "for": status["waiting"]["for"], "conditions": conditions(status),
+                        "intent": status["intent"], "members": status["members"], "for": status["waiting"]["for"], "conditions": conditions(status),
                     });
                 }
                 _ => {}
@@ -163,7 +164,8 @@ fn secrets(fake: &Fake) -> BTreeMap<String, (Value, Value)> {
 #[tokio::test]
 async fn a_crash_after_any_write_leads_to_the_same_end() {
     let undisturbed = server();
-    settle(&start(&undisturbed).0, &undisturbed).await;
+    let (executor, caches) = start(&undisturbed);
+    settle(&executor, &caches, &undisturbed).await;
     let (expected, writes) = (outcome(&undisturbed), undisturbed.writes());
     println!("{} writes: {writes:#?}", writes.len());
     for kind in [
@@ -179,19 +181,28 @@ async fn a_crash_after_any_write_leads_to_the_same_end() {
         (undisturbed.all("secrets").len(), undisturbed.all("services").len()),
         (3, 4)
     );
+    let status = &undisturbed.all("clustereddatabases")[0]["status"];
+    assert_eq!(
+        (
+            &status["memo"]["leaseMade"],
+            status["members"].as_object().unwrap().len()
+        ),
+        (&json!(true), 3)
+    );
     assert!(writes.len() <= 25, "the goal for a whole creation");
 
     let runs = (1..=writes.len()).map(|k| async move {
         let fake = server();
         fake.crash_at(Some(k));
-        let (executor, _) = start(&fake);
+        let (executor, caches) = start(&fake);
         tokio::select! {
-            () = settle(&executor, &fake) => panic!("did not come to write {k}"),
+            () = settle(&executor, &caches, &fake) => panic!("did not come to write {k}"),
             () = fake.crashed() => {}
         }
         let before = secrets(&fake);
         fake.crash_at(None);
-        settle(&start(&fake).0, &fake).await;
+        let (executor, caches) = start(&fake);
+        settle(&executor, &caches, &fake).await;
         let after = secrets(&fake);
         for (name, secret) in before {
             assert!(
@@ -210,7 +221,7 @@ async fn a_crash_after_any_write_leads_to_the_same_end() {
 async fn a_database_at_rest_is_left_alone() {
     let fake = server();
     let (executor, caches) = start(&fake);
-    settle(&executor, &fake).await;
+    settle(&executor, &caches, &fake).await;
     let writes = fake.writes().len();
     // Everything again, as after a broken watch, and by another process.
     relist(&fake, &caches);
@@ -229,7 +240,7 @@ async fn an_edited_service_is_put_right_and_a_foreign_one_is_left_alone() {
     );
     let theirs = fake.objects()[&("services".to_owned(), "ns".to_owned(), "db-ro".to_owned())].clone();
     let (executor, caches) = start(&fake);
-    settle(&executor, &fake).await;
+    settle(&executor, &caches, &fake).await;
     let ours = fake
         .all("services")
         .into_iter()
@@ -249,7 +260,7 @@ async fn an_edited_service_is_put_right_and_a_foreign_one_is_left_alone() {
     edited["spec"]["selector"] = json!({"app": "evil"});
     fake.put("services", edited);
     relist(&fake, &caches);
-    settle(&executor, &fake).await;
+    settle(&executor, &caches, &fake).await;
     let service = fake
         .all("services")
         .into_iter()

@@ -182,8 +182,34 @@ impl State {
             metadata["uid"] = json!(format!("uid-{}", self.version));
         }
         self.writes.push(format!("{verb} {} {}", key.0, key.2));
+        if key.0 == "statefulsets" {
+            self.make_pods(&key, &object);
+        }
         self.objects.insert(key, object.clone());
         object
+    }
+
+    /// As the StatefulSet controller does: pods from the template, and a bound claim for each.
+    fn make_pods(&mut self, (_, namespace, set): &Path, object: &Value) {
+        for ordinal in 0..object["spec"]["replicas"].as_u64().unwrap_or(0) {
+            let template = &object["spec"]["template"];
+            let claim = &object["spec"]["volumeClaimTemplates"][0];
+            let (pod, data) = (format!("{set}-{ordinal}"), format!("data-{set}-{ordinal}"));
+            let mut spec = template["spec"].clone();
+            spec["nodeName"] = json!("n1");
+            self.make("pods", namespace, &pod, &template["metadata"], json!({"spec": spec}));
+            let bound = json!({"spec": claim["spec"], "status": {"phase": "Bound"}});
+            self.make("persistentvolumeclaims", namespace, &data, &claim["metadata"], bound);
+        }
+    }
+
+    fn make(&mut self, plural: &str, namespace: &str, name: &str, metadata: &Value, mut object: Value) {
+        self.version += 1;
+        object["metadata"] = metadata.clone();
+        let more = json!({"name": name, "namespace": namespace, "uid": format!("uid-of-{name}"),
+                          "resourceVersion": self.version.to_string(), "creationTimestamp": "2027-01-01T00:00:00Z"});
+        lay_over(&mut object["metadata"], &more);
+        self.objects.entry(key(plural, namespace, name)).or_insert(object);
     }
 }
 
