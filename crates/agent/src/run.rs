@@ -3,6 +3,7 @@
 
 mod config;
 mod log;
+mod measure;
 mod startup;
 
 use std::sync::Arc;
@@ -19,7 +20,7 @@ pub use config::Config;
 
 use crate::deadman::{DeadMan, boot_time};
 use crate::execute::Executor;
-use crate::http::Health;
+use crate::http::{Health, Metrics};
 use crate::kubernetes::read_route;
 use crate::observe::{Done, Poll, Scan, World};
 use crate::peer::Request;
@@ -29,7 +30,7 @@ use crate::process::Exit;
 /// Something that has happened.
 pub enum Event {
     /// The ClusteredDatabase was read.
-    Cluster(Reading<ClusteredDatabase>),
+    Cluster(Box<Reading<ClusteredDatabase>>),
     /// The Lease was read.
     Lease(Reading<Lease>),
     /// The EndpointSlice of `-rw` was read.
@@ -70,6 +71,7 @@ struct Agent {
     world: World,
     executor: Executor,
     health: Arc<Health>,
+    metrics: Arc<Metrics>,
     poll: watch::Sender<Poll>,
     log: log::Decisions,
     /// The deadline that the dead-man was last told.
@@ -113,6 +115,7 @@ impl Agent {
             self.world.memo = memo;
             self.arm(dead_man)?;
             self.log.decision(rule, &action, &because);
+            measure::count(&self.metrics, rule, &action);
             wake = at;
             match action {
                 Action::Wait => break,
@@ -175,7 +178,7 @@ impl Agent {
         let now = boot_time();
         match event {
             Event::Cluster(cluster) => {
-                self.world.cluster(cluster);
+                self.world.cluster(*cluster);
                 self.look_at = self.look_at.filter(|_| self.world.tools.is_some());
             }
             Event::Lease(lease) => self.world.lease_read(lease, now),
@@ -238,6 +241,7 @@ impl Agent {
         let now = boot_time();
         self.health.set_started();
         self.health.set_ready(report::readiness(&self.world.observed, now));
+        measure::measure(&self.metrics, &self.world, now);
         let wanted = Poll {
             server: self.world.server.as_ref().map(|running| running.server.pid()),
             port: self.world.spec.as_ref().map_or(0, |spec| spec.postgres.port),

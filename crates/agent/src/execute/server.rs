@@ -87,10 +87,8 @@ impl Executor {
         let allowed = move || !undo.load(Ordering::SeqCst) && until.is_none_or(|until| boot_time() < until);
         self.spawn(work, Some(START), async move {
             let config = wanted.config(mode).await?;
-            if !allowed() {
-                return Err(Failure::said("it was called off"));
-            }
-            let server = match Server::start(&wanted.tools, &wanted.volume, &wanted.files, &config).await {
+            let started = Server::start_if(&wanted.tools, &wanted.volume, &wanted.files, &config, &allowed).await;
+            let server = match started {
                 Ok(server) => server,
                 Err(PostgresError::Start(StartError::Settings(error))) => return Err(wanted.refused(error)),
                 Err(error) => return Err(error.into()),

@@ -21,7 +21,7 @@ pub use done::{Done, Effect, Failure, News};
 pub use postgres::{Poll, poll};
 pub use volume::{Scan, scan};
 
-use crate::postgres::{Server, Tools};
+use crate::postgres::{Server, Status, Tools};
 use crate::volume::EnforcedSettings;
 
 /// All that the agent knows: the machine's view, and what the executor needs to carry out an action that names it.
@@ -44,6 +44,8 @@ pub struct World {
     pub good_settings: BTreeMap<String, String>,
     /// What the control file demanded when it was read last.
     limits: EnforcedSettings,
+    /// PostgreSQL's last answer, whole.
+    pub status: Option<Box<Status>>,
     /// Answers of PostgreSQL that did not come, in a row.
     silent: u32,
 }
@@ -93,6 +95,7 @@ impl World {
             server: None,
             good_settings,
             limits: EnforcedSettings::default(),
+            status: None,
             silent: 0,
         }
     }

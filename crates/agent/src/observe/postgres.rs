@@ -65,6 +65,7 @@ impl World {
             Ok(status) => {
                 self.silent = 0;
                 let answer = self.answer(&status);
+                self.status = Some(status);
                 let postgres = &mut self.observed.postgres;
                 postgres.streamed |= answer.streaming;
                 postgres.answer = Some(answer);
@@ -134,6 +135,7 @@ impl World {
         postgres.process = Process::Stopped { exit };
         postgres.answer = None;
         postgres.streamed = false;
+        self.status = None;
         self.silent = 0;
     }
 

@@ -32,6 +32,9 @@ pub enum StartError {
     /// A setting is refused; PostgreSQL's words.
     #[error("the settings are refused: {0}")]
     Settings(String),
+    /// It may not be started any more.
+    #[error("the start was called off")]
+    CalledOff,
     /// It ended before it accepted connections.
     #[error("postgres ended while starting ({0}); its log says why")]
     Ended(ExitStatus),
@@ -57,6 +60,17 @@ impl Server {
     /// does not wait until it accepts connections. Its log is forwarded as JSON. Removes what a dead container left
     /// (`postmaster.pid`, sockets).
     pub async fn start(tools: &Tools, volume: &Volume, files: &Files, config: &Config) -> Result<Self, PostgresError> {
+        Self::start_if(tools, volume, files, config, || true).await
+    }
+
+    /// As [`Server::start`], unless `allowed` says no at the last moment, when all else is done.
+    pub async fn start_if(
+        tools: &Tools,
+        volume: &Volume,
+        files: &Files,
+        config: &Config,
+        allowed: impl Fn() -> bool,
+    ) -> Result<Self, PostgresError> {
         let pgdata = volume.pgdata();
         if let Some(pid) = runs_on(&pgdata).map_err(file("list processes"))? {
             return Err(StartError::AlreadyRuns { pid }.into());
@@ -75,6 +89,9 @@ impl Server {
             .stdin(Stdio::null())
             .stdout(Stdio::null())
             .stderr(Stdio::piped());
+        if !allowed() {
+            return Err(StartError::CalledOff.into());
+        }
         let mut child = tools.supervisor().spawn(Self::NAME, command)?;
         if let Some(stderr) = child.stderr.take() {
             crate::logs::forward_postgres(stderr);

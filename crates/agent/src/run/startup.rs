@@ -34,7 +34,7 @@ pub(super) async fn start(config: Config, dead_man: DeadMan) -> anyhow::Result<(
     let health = Arc::new(Health::new(boot_time()));
     let metrics = Arc::new(Metrics::new());
     let probes = TcpListener::bind(any(PROBE_PORT)).await.context("listen for probes")?;
-    tokio::spawn(http::serve(probes, Arc::clone(&health), metrics));
+    tokio::spawn(http::serve(probes, Arc::clone(&health), Arc::clone(&metrics)));
     let peers = serve_peers(&config, &events).await?;
     let clients = Clients::in_cluster(&config.namespace, config.names.clone()).context("find the API server")?;
     watch_objects(&clients, &events);
@@ -63,6 +63,7 @@ pub(super) async fn start(config: Config, dead_man: DeadMan) -> anyhow::Result<(
             killing: Arc::default(),
         },
         health,
+        metrics,
         poll,
         log: log::Decisions::default(),
         armed: None,
@@ -129,7 +130,7 @@ fn watch_objects(clients: &Clients, events: &UnboundedSender<Event>) {
     let names = clients.names();
     let tell = events.clone();
     tokio::spawn(watch_object(clients.clusters(), names.cluster().to_owned(), move |cluster| {
-        let _ = tell.send(Event::Cluster(cluster));
+        let _ = tell.send(Event::Cluster(Box::new(cluster)));
         std::future::ready(())
     }));
     let tell = events.clone();
