@@ -15,6 +15,8 @@ pub struct Memory {
     pub uid: String,
     /// Actions that failed and have not succeeded since.
     pub faults: BTreeMap<Target, Fault>,
+    /// Why the StatefulSet makes no pod, by the pod's name, as its events say.
+    pub unmade_pods: BTreeMap<String, Fault>,
     /// The desired children, for this generation of the spec.
     pub desired: Option<(i64, Arc<BTreeMap<ChildKind, Desired>>)>,
     /// Kinds of which an object with our name, but without our label, was met: the watch does not show it.

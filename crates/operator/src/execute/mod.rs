@@ -31,6 +31,8 @@ use crate::requests::{Refused, Requests};
 /// How many steps one look may have. A creation takes some thirty; more means that something turns in circles, and the
 /// rest waits a second so that this is slow and visible.
 const MOST_STEPS: u32 = 64;
+/// How many times one look may write the status: one that never comes to rest must not hold up the action for ever.
+const MOST_STATUS_WRITES: u32 = 8;
 /// How long to wait after a failure before observing again: a cache that was behind has caught up by then. How long the
 /// action itself waits is the machine's decision.
 const AFTER_FAILURE: Duration = Duration::from_millis(200);
@@ -117,9 +119,9 @@ impl Executor {
     }
 
     async fn steps(&self, key: &Key, memory: &mut Memory) -> Option<Duration> {
-        let mut status_written = false;
+        let mut status_writes = 0;
         for _ in 0..MOST_STEPS {
-            match self.step(key, memory, &mut status_written).await {
+            match self.step(key, memory, &mut status_writes).await {
                 Next::Again => {}
                 Next::At(at) => return Some((at - Utc::now()).to_std().unwrap_or_default().max(SHORTEST_WAIT)),
                 Next::Gone => return None,
@@ -129,7 +131,7 @@ impl Executor {
         Some(Duration::from_secs(1))
     }
 
-    async fn step(&self, key: &Key, memory: &mut Memory, status_written: &mut bool) -> Next {
+    async fn step(&self, key: &Key, memory: &mut Memory, status_writes: &mut u32) -> Next {
         // Whole milliseconds, as people read them in the status.
         let now = Utc::now().trunc_subsecs(3);
         let Some(Some(db)) = self.caches.databases.get(key, &key.name) else {
@@ -168,9 +170,8 @@ impl Executor {
             now,
         );
         let promise = matches!(situation.decision.action, Action::WriteStatus(_));
-        if promise || self.is_due(memory, due(&stored, &next, &situation.decision), *status_written, now) {
-            // Written once a look, the rest can wait: a status that never comes to rest must not hold up the action.
-            *status_written = true;
+        if promise || self.is_due(memory, due(&stored, &next, &situation.decision), *status_writes, now) {
+            *status_writes += 1;
             return match self.write_status(key, &db, &stored, next, &situation.decision).await {
                 Ok(()) => {
                     memory.status_due_since = None;
@@ -217,12 +218,12 @@ impl Executor {
     }
 
     /// Whether the status has to be written now.
-    fn is_due(&self, memory: &mut Memory, due: Due, written: bool, now: DateTime<Utc>) -> bool {
+    fn is_due(&self, memory: &mut Memory, due: Due, writes: u32, now: DateTime<Utc>) -> bool {
         match due {
-            Due::Now => !written,
+            Due::Now => writes < MOST_STATUS_WRITES,
             Due::Within(time) => {
                 let since = *memory.status_due_since.get_or_insert(now);
-                !written && (now - since).to_std().unwrap_or_default() >= time
+                writes < MOST_STATUS_WRITES && (now - since).to_std().unwrap_or_default() >= time
             }
             Due::Never => {
                 memory.status_due_since = None;

@@ -12,7 +12,7 @@ use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use k8s_openapi::api::rbac::v1::{Role, RoleBinding};
 use kube::api::ListParams;
 use kube::{Api, Resource};
-use machine::cluster::{ChildKind, FaultKind, Observed, Target};
+use machine::cluster::{ChildKind, Fault, FaultKind, Observed, Target};
 use serde_json::{Value, json};
 
 use super::{Executor, Failure, Outcome, Situation};
@@ -77,11 +77,10 @@ impl Executor {
     /// A StatefulSet says only by events why it makes no pod: they become faults of that pod.
     pub(super) async fn read_events(&self, key: &Key, memory: &mut Memory, now: DateTime<Utc>) {
         let present: Vec<_> = self.caches.pods.list(key).unwrap_or_default();
-        memory.faults.retain(|target, fault| {
-            let Target::Pod(pod) = target else { return true };
-            let exists = present.iter().any(|other| other.metadata.name.as_deref() == Some(pod));
-            fault.kind == FaultKind::Conflict || !exists
-        });
+        let exists = |pod: &String| present.iter().any(|other| other.metadata.name.as_ref() == Some(pod));
+        memory
+            .unmade_pods
+            .retain(|pod, fault| !exists(pod) && now - fault.at < EVENT_COUNTS);
         let set = self
             .caches
             .stateful_sets
@@ -105,9 +104,20 @@ impl Executor {
         {
             Ok(events) => {
                 for (pod, (at, message)) in latest(&events.items, now) {
-                    let target = Target::Pod(pod);
-                    if memory.faults.get(&target).is_none_or(|fault| fault.at < at) {
-                        memory.failed(target, kind_of(&message), message, at);
+                    let known = memory.unmade_pods.get(&pod);
+                    if !exists(&pod) && known.is_none_or(|known| known.at < at) {
+                        let attempts = known.map_or(1, |known| known.attempts.saturating_add(1));
+                        let (target, kind) = (Target::Pod(pod.clone()), kind_of(&message));
+                        memory.unmade_pods.insert(
+                            pod,
+                            Fault {
+                                target,
+                                kind,
+                                message,
+                                attempts,
+                                at,
+                            },
+                        );
                     }
                 }
             }

@@ -33,7 +33,12 @@ pub fn observe(
         lease: lease(caches, key),
         storage_class: known(claims::storage_class(caches, db)),
         namespace_terminating: false,
-        faults: memory.faults.values().cloned().collect(),
+        faults: memory
+            .faults
+            .values()
+            .chain(memory.unmade_pods.values())
+            .cloned()
+            .collect(),
     }
 }
 
