@@ -113,7 +113,8 @@ fn stop(facts: &Facts<'_>) -> Option<Proposal> {
         return Proposal::act(Step::Stopping, action, "the resource is being deleted");
     }
     let released = match &facts.observed.lease {
-        Known::Known(lease) => lease.as_ref().is_none_or(|lease| lease.holder.is_none()),
+        // A holder whose pod is gone can let nothing go.
+        Known::Known(_) => facts.holder().is_none() || (facts.holder_pod().is_none() && facts.all_known()),
         Known::Unknown => false,
     };
     let idle = facts
@@ -251,6 +252,30 @@ mod tests {
         scene.store();
         assert_eq!(scene.stored.memo.deletion_done, ["Stopped"]);
         assert!(matches!(scene.decide().action, Action::DeleteStatefulSet(set) if set.uid() == "uid-StatefulSet"));
+    }
+
+    #[test]
+    fn a_stop_is_done_when_nobody_holds_the_lease_and_nobody_is_ready() {
+        let mut scene = deleting();
+        scene.store();
+        for pod in scene.pods_mut() {
+            pod.ready = false;
+        }
+        assert!(
+            matches!(scene.decide().action, Action::Wait(_)),
+            "the holder may still be writing"
+        );
+        let mut dead = scene.clone();
+        dead.pods_mut().remove(0);
+        for mut scene in [scene, dead] {
+            if scene.pods().len() == 3 {
+                scene.lease_mut().unwrap().holder = None;
+            }
+            assert_eq!(
+                scene.decide().action,
+                Action::WriteStatus(vec![StatusChange::DeletionDone(DeletionStep::Stopped)])
+            );
+        }
     }
 
     #[test]

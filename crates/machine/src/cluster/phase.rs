@@ -6,6 +6,7 @@ use super::action::Action;
 use super::decision::Failure;
 use super::facts::Facts;
 use super::observed::{ChildKind, ChildState};
+use super::volumes;
 
 /// The stored phase, as far as it can be true. A resource that is not being deleted cannot have been before: such a
 /// status was copied from another one.
@@ -85,8 +86,8 @@ fn underway(facts: &Facts<'_>) -> Phase {
     }
 }
 
-/// The primary serves; as many members as wanted serve, at the wanted revision and settings; every object is as it
-/// should be.
+/// The primary serves; as many members as wanted serve, at the wanted revision and settings; every object and
+/// every volume is as it should be.
 pub fn ready(facts: &Facts<'_>) -> bool {
     facts.wanted.invalid.is_none()
         && facts.wanted.finalizer
@@ -99,6 +100,7 @@ pub fn ready(facts: &Facts<'_>) -> bool {
             .pods()
             .iter()
             .all(|pod| facts.current_revision(pod) && facts.current_settings(pod))
+        && volumes::large_enough(facts)
         && ChildKind::ALL
             .iter()
             .all(|kind| matches!(facts.child(*kind), Some(ChildState::Current { .. })))

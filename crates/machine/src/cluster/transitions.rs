@@ -86,6 +86,10 @@ pub fn may_follow(from: Option<Phase>, to: Phase) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
+
+    use super::super::testing::Scene;
+    use super::super::{ChildKind, ChildState, Facts, Known, stored_phase};
     use super::*;
 
     #[test]
@@ -99,6 +103,67 @@ mod tests {
             assert!(may_follow(Some(phase), Phase::Deleting), "{phase}");
             let resting = may_follow(Some(phase), Phase::Ready);
             assert_eq!(resting, phase != Phase::Deleting, "{phase}");
+        }
+    }
+
+    /// Situations that between them ask for every phase that is decided today.
+    fn situations() -> Vec<Scene> {
+        let changed = |change: fn(&mut Scene)| {
+            let mut scene = Scene::ready(3);
+            change(&mut scene);
+            scene
+        };
+        let mut all = vec![Scene::new(3), Scene::ready(1), Scene::ready(3)];
+        all.extend([
+            changed(|scene| scene.deleting = true),
+            changed(|scene| scene.spec.paused = true),
+            changed(|scene| scene.invalid = Some("no".to_owned())),
+            changed(|scene| scene.revision = "r2".to_owned()),
+            changed(|scene| scene.pod_mut(0).ready = false),
+            changed(|scene| scene.pod_mut(2).ready = false),
+            changed(|scene| scene.observed.lease = Known::Unknown),
+            changed(|scene| scene.observed.pods = Known::Unknown),
+            changed(|scene| scene.observed.namespace_terminating = true),
+            changed(|scene| scene.set_child(ChildKind::CaSecret, ChildState::Missing)),
+            changed(|scene| scene.set_child(ChildKind::RService, ChildState::Missing)),
+            changed(|scene| {
+                scene.set_child(
+                    ChildKind::RService,
+                    ChildState::Foreign {
+                        why: "owned".to_owned(),
+                    },
+                )
+            }),
+            changed(|scene| scene.stored.system_identifier = None),
+        ]);
+        all
+    }
+
+    #[test]
+    fn no_decision_leaves_the_table_from_any_phase() {
+        let mut reached = BTreeSet::new();
+        for phase in Phase::ALL.map(Some).into_iter().chain([None]) {
+            for mut scene in situations() {
+                scene.stored.phase = phase;
+                let decision = scene.decide();
+                let from = scene
+                    .with_wanted(|wanted| stored_phase(&Facts::new(wanted, &scene.observed, &scene.stored, scene.now)));
+                assert!(
+                    may_follow(from, decision.phase),
+                    "{phase:?} -> {}: {decision:#?}",
+                    decision.phase
+                );
+                reached.insert(decision.phase);
+            }
+        }
+        for phase in [
+            Phase::Creating,
+            Phase::Ready,
+            Phase::Updating,
+            Phase::Deleting,
+            Phase::Failed,
+        ] {
+            assert!(reached.contains(&phase), "no situation asks for {phase}");
         }
     }
 }

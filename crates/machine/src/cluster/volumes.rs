@@ -39,6 +39,11 @@ fn too_small<'a>(facts: &Facts<'a>) -> Option<(&'a Claim, &'a str)> {
     })
 }
 
+/// Every claim asks for what the spec asks for.
+pub(super) fn large_enough(facts: &Facts<'_>) -> bool {
+    too_small(facts).is_none()
+}
+
 fn grow(facts: &Facts<'_>) -> Option<Proposal> {
     let (claim, size) = too_small(facts)?;
     if facts.observed.storage_class.get() == Some(&(StorageClass::Present { expandable: false })) {
@@ -101,7 +106,10 @@ mod tests {
         let mut scene = Scene::ready(3);
         scene.data_bytes *= 2;
         scene.observed.storage_class = Known::Known(StorageClass::Present { expandable: false });
-        assert_eq!(scene.decide().rule, "await-expandable");
+        assert_eq!(
+            (scene.decide().rule, scene.decide().phase),
+            ("await-expandable", api::Phase::Updating)
+        );
         scene.set_child(ChildKind::RwService, ChildState::Missing);
         assert_eq!(scene.decide().rule, "children");
     }
