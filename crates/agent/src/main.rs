@@ -11,7 +11,10 @@ use anyhow::Context;
 use clap::{Parser, Subcommand};
 
 #[derive(Parser)]
-#[command(version, about = "The agent of a ClusteredDatabase: PID 1 of its postgres containers")]
+#[command(
+    version,
+    about = "The agent of a ClusteredDatabase: PID 1 of its postgres containers"
+)]
 struct Arguments {
     #[command(subcommand)]
     command: Command,
@@ -60,7 +63,10 @@ fn start() -> anyhow::Result<()> {
     }
     let config = Config::from_environment()?;
     // Two: one that is kept busy does not keep the event loop waiting.
-    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(2)
+        .enable_all()
+        .build()?;
     let result = runtime.block_on(run(config, dead_man));
     if let Err(error) = &result {
         tracing::error!("{error:#}");

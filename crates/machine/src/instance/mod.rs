@@ -21,7 +21,11 @@ mod standby;
 mod waiting;
 
 #[cfg(test)]
+mod exploration;
+#[cfg(test)]
 mod fixtures;
+#[cfg(test)]
+mod properties;
 
 use std::borrow::Cow;
 
@@ -217,7 +221,10 @@ pub fn decide(observed: &Observed, memo: &Memo, now: BootTime) -> Decision {
         },
     ));
     let dead_man = fence::dead_man(&context, &action);
-    if let Some(deadline) = context.fence_at().filter(|_| context.writable()) {
+    if let Some(deadline) = context
+        .fence_at()
+        .filter(|deadline| context.writable() && now < *deadline)
+    {
         draft.wake(deadline);
     }
     Decision {

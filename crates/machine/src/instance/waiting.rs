@@ -96,7 +96,8 @@ mod tests {
 
     #[test]
     fn every_wait_says_what_it_is_for() {
-        let cases: [(fn() -> Observed, &str); 4] = [
+        type Case = (fn() -> Observed, &'static str);
+        let cases: [Case; 4] = [
             (primary, "this member holds the lease and serves writes"),
             (standby, "streams from orders-1"),
             (

@@ -1,0 +1,429 @@
+//! Every course of events, up to a bound: an old pod and a new pod on the same volume, a lossy API server, stalls,
+//! crashes and the dead-man. Never do two of them write at the same time.
+
+use std::collections::{BTreeSet, VecDeque};
+
+use super::fixtures::*;
+use super::*;
+use crate::protocol::{Epoch, HolderRecord};
+use crate::timing::Timing;
+
+/// One step of time, in milliseconds.
+const TICK: u64 = 500;
+/// Short times, so that a whole succession fits into few ticks; they obey the timing rule.
+const TIMING: Timing = Timing {
+    lease: 3_000,
+    renew: 500,
+    fence: 1_500,
+    kill: 1_000,
+};
+/// Faults in one course: a stall, a cut, a crash, a lost request, a tick for which a request or the watch lags.
+const FAULTS: u8 = 2;
+/// Ticks that are explored: long enough for expiry, take-over, and what the old holder does then.
+const HORIZON: u64 = 8;
+
+/// The Lease, reduced to what decides.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Lease {
+    version: u64,
+    /// Pod and run of the holder.
+    holder: (u8, u8),
+    epoch: u64,
+}
+
+/// A compare-and-swap on its way.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Request {
+    base: u64,
+    content: Lease,
+    sent: u64,
+    /// Whether the API server has taken it.
+    answer: Option<bool>,
+}
+
+/// One agent with its PostgreSQL. `pod` 0 is the old one, 1 the new one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Agent {
+    exists: bool,
+    pod: u8,
+    run: u8,
+    writes: bool,
+    /// Asked to stop, but its backends hang.
+    stopping: Option<(Stop, u64)>,
+    seen: Lease,
+    changed: u64,
+    confirmed: Option<(u64, u64)>,
+    request: Option<Request>,
+    dead_man: Option<u64>,
+    stalled: bool,
+    /// Nothing goes to or from the API server.
+    cut: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct State {
+    now: u64,
+    lease: Lease,
+    agents: [Agent; 2],
+    faults: u8,
+}
+
+/// How long a successor waits, in milliseconds; less than the holder was promised is a mutant that must be caught.
+#[derive(Clone, Copy)]
+struct Rules {
+    lease: u64,
+    dead_man: bool,
+}
+
+fn start() -> State {
+    let lease = Lease {
+        version: 1,
+        holder: (0, 1),
+        epoch: 1,
+    };
+    let agent = Agent {
+        exists: true,
+        pod: 0,
+        run: 1,
+        writes: true,
+        stopping: None,
+        seen: lease,
+        changed: 0,
+        confirmed: Some((1, 0)),
+        request: None,
+        // It was set before PostgreSQL was started.
+        dead_man: Some(TIMING.fence + fence::dead_man_delay(TIMING)),
+        stalled: false,
+        cut: false,
+    };
+    let new = Agent {
+        exists: false,
+        pod: 1,
+        writes: false,
+        confirmed: None,
+        dead_man: None,
+        ..agent
+    };
+    State {
+        now: 0,
+        lease,
+        agents: [agent, new],
+        faults: 0,
+    }
+}
+
+/// What the agent observes.
+fn observed(agent: &Agent, rules: Rules, now: BootTime) -> Observed {
+    let mut observed = restarted();
+    observed.own.pod_uid = format!("pod-{}", agent.pod);
+    observed.own.run = format!("run-{}", agent.run);
+    cluster(&mut observed).timing = Timing {
+        lease: rules.lease,
+        ..TIMING
+    };
+    cluster(&mut observed).epoch = None;
+    observed.route = Some(Route {
+        address: observed.own.address.clone(),
+        epoch: Epoch(agent.seen.epoch),
+    });
+    if agent.writes {
+        let serving = primary();
+        observed.postgres = PostgresView {
+            process: Process::Running { mode: Mode::Primary },
+            ..serving.postgres
+        };
+    }
+    observed.lease.changed = BootTime(agent.changed * TICK);
+    let confirmed = |(epoch, sent)| Confirmed {
+        epoch: Epoch(epoch),
+        sent: BootTime(sent * TICK),
+        timing: TIMING,
+    };
+    observed.lease.confirmed = agent.confirmed.map(confirmed);
+    observed.tasks.lease.running = agent.request.map(|_| Work::WriteLease);
+    // Slots do not matter here.
+    observed.tasks.admit.running = Some(Work::DropSlots);
+    let record = record(&mut observed);
+    record.version = agent.seen.version.to_string();
+    record.epoch = Epoch(agent.seen.epoch);
+    record.duration = rules.lease;
+    let holder = record.holder.as_mut().expect("a holder");
+    describe(holder, agent);
+    let reported = report::status(&observed, &Memo::default(), now)
+        .expect("a member")
+        .report;
+    fixtures::record(&mut observed).members = [("orders-0".to_owned(), reported)].into();
+    observed
+}
+
+fn describe(holder: &mut HolderRecord, agent: &Agent) {
+    let (pod, run) = agent.seen.holder;
+    holder.incarnation.pod_uid = format!("pod-{pod}");
+    holder.incarnation.run = format!("run-{run}");
+    holder.serving = agent.writes;
+}
+
+/// Lets an agent decide and act until it waits.
+fn act(state: &mut State, index: usize, rules: Rules) {
+    let now = state.now;
+    let agent = &mut state.agents[index];
+    if !agent.exists || agent.stalled {
+        return;
+    }
+    for _ in 0..8 {
+        let stopping = agent.stopping.map(|(stop, since)| Stopping {
+            stop,
+            since: BootTime(since * TICK),
+        });
+        let memo = Memo { stopping, ..settled() };
+        let now_is = BootTime(now * TICK);
+        let decision = decide(&observed(agent, rules, now_is), &memo, now_is);
+        agent.dead_man = decision.dead_man.map(|at| at.0);
+        match decision.action {
+            Action::WriteLease { content, .. } => {
+                let content = Lease {
+                    version: 0,
+                    holder: (agent.pod, agent.run),
+                    epoch: content.epoch.0,
+                };
+                agent.request = Some(Request {
+                    base: agent.seen.version,
+                    content,
+                    sent: now,
+                    answer: None,
+                });
+            }
+            Action::StartPrimary { .. } => agent.writes = true,
+            Action::Stop(Stop::Kill) => stopped(agent),
+            Action::Stop(stop) => agent.stopping = Some((stop, now)),
+            _ => return,
+        }
+    }
+    panic!("an agent does not come to rest: {state:?}");
+}
+
+fn stopped(agent: &mut Agent) {
+    agent.writes = false;
+    agent.stopping = None;
+    agent.dead_man = None;
+}
+
+/// All that can happen next.
+fn successors(state: &State, rules: Rules) -> Vec<State> {
+    let mut next = Vec::new();
+    let mut push = |mut state: State, index: Option<usize>| {
+        if let Some(index) = index {
+            act(&mut state, index, rules);
+        }
+        next.push(state);
+    };
+    let lagging = state.agents.iter().filter(|agent| lags(agent, state.lease)).count();
+    let after = state.faults + u8::try_from(lagging).expect("two agents");
+    if state.now < HORIZON && after <= FAULTS {
+        push(
+            tick(
+                State {
+                    faults: after,
+                    ..*state
+                },
+                rules,
+            ),
+            None,
+        );
+    }
+    for index in 0..2 {
+        let agent = state.agents[index];
+        let change = |change: fn(&mut Agent)| {
+            let mut changed = *state;
+            change(&mut changed.agents[index]);
+            changed
+        };
+        let fault = |state: State| State {
+            faults: state.faults + 1,
+            ..state
+        };
+        if !agent.exists {
+            // The operator's StatefulSet replaces the pod; the old one may live on, unreachable.
+            let mut born = *state;
+            born.agents[index] = Agent {
+                exists: true,
+                seen: state.lease,
+                changed: state.now,
+                ..agent
+            };
+            push(born, Some(index));
+            continue;
+        }
+        if agent.seen != state.lease && !agent.cut {
+            let mut told = *state;
+            told.agents[index].seen = state.lease;
+            told.agents[index].changed = state.now;
+            push(told, Some(index));
+        }
+        if agent.stopping.is_some() {
+            push(change(stopped), Some(index));
+        }
+        if !agent.cut {
+            answers(state, index)
+                .into_iter()
+                .for_each(|answered| push(answered, Some(index)));
+        }
+        if agent.stalled {
+            push(change(|agent| agent.stalled = false), Some(index));
+        }
+        if agent.cut {
+            push(change(|agent| agent.cut = false), Some(index));
+        }
+        if state.faults == FAULTS {
+            continue;
+        }
+        if !agent.stalled {
+            push(fault(change(|agent| agent.stalled = true)), None);
+        }
+        if !agent.cut {
+            push(fault(change(|agent| agent.cut = true)), None);
+        }
+        if agent.request.is_some() {
+            push(fault(change(|agent| agent.request = None)), Some(index));
+        }
+        push(fault(crash(state, index)), Some(index));
+    }
+    next
+}
+
+/// Something should have reached the agent within the tick.
+fn lags(agent: &Agent, lease: Lease) -> bool {
+    agent.exists && !agent.cut && !agent.stalled && (agent.request.is_some() || agent.seen != lease)
+}
+
+/// A new container: all processes of the one before are dead. What it had sent may still arrive.
+fn crash(state: &State, index: usize) -> State {
+    let mut crashed = *state;
+    let agent = &mut crashed.agents[index];
+    stopped(agent);
+    *agent = Agent {
+        run: agent.run + 1,
+        confirmed: None,
+        request: None,
+        stalled: false,
+        cut: false,
+        ..*agent
+    };
+    agent.seen = state.lease;
+    agent.changed = state.now;
+    crashed
+}
+
+/// A request reaches the API server, which takes or refuses it; or its answer reaches the agent.
+fn answers(state: &State, index: usize) -> Option<State> {
+    let request = state.agents[index].request?;
+    let mut after = *state;
+    match request.answer {
+        None => {
+            let fits = request.base == state.lease.version;
+            if fits {
+                after.lease = Lease {
+                    version: state.lease.version + 1,
+                    ..request.content
+                };
+            }
+            after.agents[index].request = Some(Request {
+                answer: Some(fits),
+                ..request
+            });
+        }
+        Some(fits) => {
+            let agent = &mut after.agents[index];
+            agent.request = None;
+            if fits {
+                agent.confirmed = Some((request.content.epoch, request.sent));
+                let written = Lease {
+                    version: request.base + 1,
+                    ..request.content
+                };
+                if agent.seen.version < written.version {
+                    agent.seen = written;
+                    agent.changed = state.now;
+                }
+            }
+        }
+    }
+    Some(after)
+}
+
+/// Time passes: dead-men act, agents that live decide.
+fn tick(mut state: State, rules: Rules) -> State {
+    state.now += 1;
+    for index in 0..2 {
+        if rules.dead_man
+            && state.agents[index]
+                .dead_man
+                .is_some_and(|deadline| deadline <= state.now * TICK)
+        {
+            stopped(&mut state.agents[index]);
+        }
+        act(&mut state, index, rules);
+    }
+    state
+}
+
+/// Explores all courses; the states, or the first one in which two write.
+fn explore(rules: Rules) -> Result<BTreeSet<State>, Box<State>> {
+    let mut seen = BTreeSet::from([start()]);
+    let mut queue = VecDeque::from([start()]);
+    while let Some(state) = queue.pop_front() {
+        if state.agents.iter().filter(|agent| agent.writes).count() > 1 {
+            return Err(Box::new(state));
+        }
+        for next in successors(&state, rules) {
+            if seen.insert(next) {
+                queue.push_back(next);
+            }
+        }
+    }
+    Ok(seen)
+}
+
+#[test]
+fn two_pods_on_one_volume_never_write_at_the_same_time() {
+    match explore(Rules {
+        lease: TIMING.lease,
+        dead_man: true,
+    }) {
+        Ok(states) => {
+            assert!(
+                states.iter().any(|state| state.agents[1].writes),
+                "no succession was explored"
+            );
+            assert!(
+                states
+                    .iter()
+                    .any(|state| state.agents[0].run == 2 && state.agents[0].writes),
+                "no restart was explored"
+            );
+        }
+        Err(state) => panic!("both write: {state:?}"),
+    }
+}
+
+#[test]
+fn a_successor_that_does_not_wait_long_enough_is_caught() {
+    assert!(
+        explore(Rules {
+            lease: 1_000,
+            dead_man: true
+        })
+        .is_err()
+    );
+}
+
+#[test]
+fn a_stalled_agent_without_a_dead_man_is_caught() {
+    assert!(
+        explore(Rules {
+            lease: TIMING.lease,
+            dead_man: false
+        })
+        .is_err()
+    );
+}

@@ -1,0 +1,359 @@
+//! What holds for every decision, whatever is observed.
+
+use proptest::prelude::*;
+
+use super::fixtures::*;
+use super::*;
+use crate::protocol::{Epoch, Release};
+use crate::timing::Timing;
+
+/// One thing that is otherwise than in the situation that it is applied to.
+type Change = fn(&mut Observed);
+
+const SITUATIONS: [fn() -> Observed; 7] = [blank, granted, made_first, primary, restarted, standby, cloning];
+
+fn with_record(observed: &mut Observed, change: impl FnOnce(&mut crate::protocol::LeaseRecord)) {
+    if let Reading::Is(record) = &mut observed.lease.record {
+        change(record);
+    }
+}
+
+fn with_cluster(observed: &mut Observed, change: impl FnOnce(&mut ClusterView)) {
+    if let Reading::Is(cluster) = &mut observed.cluster {
+        change(cluster);
+    }
+}
+
+fn with_volume(observed: &mut Observed, change: impl FnOnce(&mut VolumeView)) {
+    if let Reading::Is(volume) = &mut observed.volume {
+        change(volume);
+    }
+}
+
+fn own_id() -> crate::protocol::MemberId {
+    volume(&mut granted()).member.clone().expect("a member").id
+}
+
+const CHANGES: &[Change] = &[
+    |o| o.cluster = Reading::Unknown,
+    |o| o.lease.record = Reading::Unknown,
+    |o| o.lease.record = Reading::Missing,
+    |o| o.volume = Reading::Unknown,
+    |o| o.terminating = true,
+    |o| with_record(o, |r| r.holder = None),
+    |o| with_record(o, |r| r.holder = Some(other_holder())),
+    |o| with_record(o, |r| r.epoch = Epoch(2)),
+    |o| with_record(o, |r| r.epoch = Epoch(0)),
+    |o| with_record(o, |r| r.system_id = None),
+    |o| with_record(o, |r| r.system_id = Some("another".to_owned())),
+    |o| {
+        with_record(o, |r| {
+            r.release = Some(Release {
+                member: own_id(),
+                position: None,
+            })
+        })
+    },
+    |o| {
+        with_record(o, |r| {
+            r.release = Some(Release {
+                member: other_holder().incarnation.member,
+                position: None,
+            })
+        })
+    },
+    |o| with_record(o, |r| r.members.clear()),
+    |o| o.lease.confirmed = None,
+    |o| {
+        o.lease.confirmed = Some(Confirmed {
+            epoch: Epoch(1),
+            sent: BootTime(3_000),
+            timing: Timing::DEFAULT,
+        })
+    },
+    |o| {
+        o.lease.confirmed = Some(Confirmed {
+            epoch: Epoch(1),
+            sent: BootTime(3_000),
+            timing: Timing::FAST,
+        })
+    },
+    |o| with_cluster(o, |c| c.system_id = None),
+    |o| with_cluster(o, |c| c.system_id = Some(SYSTEM_ID.to_owned())),
+    |o| with_cluster(o, |c| c.epoch = None),
+    |o| with_cluster(o, |c| c.stop = true),
+    |o| with_cluster(o, |c| c.timing = Timing::FAST),
+    |o| with_cluster(o, |c| c.claim_uid = Some("another".to_owned())),
+    |o| with_cluster(o, |c| c.claim_uid = None),
+    |o| with_cluster(o, |c| c.settings = "other".to_owned()),
+    |o| with_cluster(o, |c| c.replicas = 1),
+    |o| with_volume(o, |v| v.data = Data::Empty),
+    |o| with_volume(o, |v| v.data = Data::Unfinished),
+    |o| with_volume(o, |v| v.data = Data::Unknown),
+    |o| with_volume(o, |v| v.member = None),
+    |o| with_volume(o, |v| v.made_for = None),
+    |o| o.postgres.process = Process::Stopped { exit: None },
+    |o| {
+        o.postgres.process = Process::Stopped {
+            exit: Some(Exit {
+                at: BootTime(3_000),
+                ran: 10,
+                asked: false,
+            }),
+        }
+    },
+    |o| o.postgres.process = Process::Running { mode: Mode::Primary },
+    |o| o.postgres.process = Process::Running { mode: Mode::Standby },
+    |o| o.postgres.strays = 2,
+    |o| o.postgres.answer = None,
+    |o| o.peers.clear(),
+    |o| o.admitted.clear(),
+    |o| o.route = None,
+    |o| o.reply = None,
+    |o| o.tasks.volume.running = Some(Work::Initdb),
+    |o| o.tasks.volume.running = Some(Work::Clone),
+    |o| o.tasks.start.running = Some(Work::StartPrimary),
+    |o| o.tasks.start.running = Some(Work::StartStandby),
+    |o| o.tasks.configure.running = Some(Work::Configure),
+    |o| o.tasks.lease.running = Some(Work::WriteLease),
+    |o| o.tasks.route.running = Some(Work::Route),
+    |o| o.tasks.admit.running = Some(Work::Admit),
+    |o| o.tasks.report.running = Some(Work::Report),
+    |o| o.tasks.volume = failed(4),
+    |o| o.tasks.start = failed(1),
+    |o| o.tasks.lease = failed(2),
+    |o| o.tasks.report = failed(9),
+    |o| o.own.pod_uid = "another pod".to_owned(),
+    |o| o.own.run = "another run".to_owned(),
+];
+
+fn failed(failures: u32) -> Task {
+    Task {
+        failures,
+        ended: BootTime(3_500),
+        error: Some("no".to_owned()),
+        running: None,
+    }
+}
+
+fn situations() -> impl Strategy<Value = Observed> {
+    let changes = prop::collection::vec(0..CHANGES.len(), 0..6);
+    (0..SITUATIONS.len(), changes).prop_map(|(situation, changes)| {
+        let mut observed = SITUATIONS[situation]();
+        changes.into_iter().for_each(|change| CHANGES[change](&mut observed));
+        observed
+    })
+}
+
+fn memos() -> impl Strategy<Value = Memo> {
+    let stop = prop::sample::select(vec![None, Some(Stop::Fast), Some(Stop::Immediate), Some(Stop::Kill)]);
+    (stop, 0..20_000_u64, any::<bool>(), 0..5_u32).prop_map(|(stop, since, settled_before, crashes)| Memo {
+        stopping: stop.map(|stop| Stopping {
+            stop,
+            since: BootTime(since),
+        }),
+        crashes,
+        ..if settled_before { settled() } else { Memo::default() }
+    })
+}
+
+fn times() -> impl Strategy<Value = BootTime> {
+    prop_oneof![0..30_000_u64, Just(FENCE - 1), Just(FENCE), Just(10_000)].prop_map(BootTime)
+}
+
+/// The lease is held now: said again, in other words than in `context`.
+fn holds(observed: &Observed, now: BootTime) -> bool {
+    let (Some(record), Some(confirmed)) = (observed.lease.record.is(), observed.lease.confirmed) else {
+        return false;
+    };
+    let Some(member) = observed.volume.is().and_then(|volume| volume.member.as_ref()) else {
+        return false;
+    };
+    let identity = format!(
+        "{}/{}/{}/{}",
+        observed.own.pod, observed.own.pod_uid, observed.own.run, member.id
+    );
+    let named = record
+        .holder
+        .as_ref()
+        .is_some_and(|holder| holder.incarnation.identity() == identity);
+    named && record.epoch == confirmed.epoch && now.since(confirmed.sent) < confirmed.timing.fence
+}
+
+fn may_write(observed: &Observed) -> bool {
+    let running = matches!(observed.postgres.process, Process::Running { mode: Mode::Primary });
+    running || observed.tasks.start.running == Some(Work::StartPrimary)
+}
+
+fn data(observed: &Observed) -> Option<&Data> {
+    observed.volume.is().map(|volume| &volume.data)
+}
+
+fn class(observed: &Observed, work: Work) -> &Task {
+    let tasks = &observed.tasks;
+    match work {
+        Work::CreateMember | Work::StoreCertificate | Work::DiscardStaging | Work::Initdb | Work::Clone => {
+            &tasks.volume
+        }
+        Work::StartPrimary | Work::StartStandby => &tasks.start,
+        Work::Configure => &tasks.configure,
+        Work::WriteLease => &tasks.lease,
+        Work::Route => &tasks.route,
+        Work::Admit | Work::DropSlots => &tasks.admit,
+        Work::Report => &tasks.report,
+    }
+}
+
+fn check_action(observed: &Observed, decision: &Decision, now: BootTime) -> Result<(), TestCaseError> {
+    let database = match data(observed) {
+        Some(Data::Present(database)) => Some(database),
+        Some(Data::Unknown | Data::Empty | Data::Unfinished) | None => None,
+    };
+    let record = observed.lease.record.is();
+    let recorded = record.and_then(|record| record.system_id.as_ref());
+    match &decision.action {
+        Action::StartPrimary { until, .. } => {
+            prop_assert!(holds(observed, now) && now < *until);
+            prop_assert_eq!(database.map(|database| &database.system_id), recorded);
+            prop_assert!(recorded.is_some());
+            prop_assert!(
+                decision
+                    .dead_man
+                    .is_some_and(|deadline| deadline < until.plus(observed_kill(observed)))
+            );
+        }
+        Action::StartStandby { .. } => {
+            prop_assert_eq!(database.map(|database| &database.system_id), recorded);
+            prop_assert!(recorded.is_some() && !may_write(observed));
+        }
+        Action::Initdb { .. } => {
+            prop_assert_eq!(data(observed), Some(&Data::Empty));
+            prop_assert!(recorded.is_none() && record.is_some_and(|record| record.holder.is_none()));
+            prop_assert!(observed.cluster.is().is_some_and(|cluster| cluster.system_id.is_none()));
+        }
+        Action::Clone { .. } => {
+            prop_assert_eq!(data(observed), Some(&Data::Empty));
+            let member = observed.volume.is().and_then(|volume| volume.member.as_ref());
+            let holder = record.and_then(|record| record.holder.as_ref());
+            prop_assert!(
+                holder.is_some_and(|holder| Some(&holder.incarnation.member) != member.map(|member| &member.id))
+            );
+        }
+        Action::DiscardStaging => prop_assert_eq!(data(observed), Some(&Data::Unfinished)),
+        Action::CreateMember { .. } => prop_assert!(matches!(data(observed), Some(Data::Empty | Data::Unfinished))),
+        Action::WriteLease { content, purpose, .. } => check_write(observed, content, *purpose)?,
+        Action::Route { .. } | Action::Admit { .. } | Action::DropSlots { .. } => {
+            prop_assert!(
+                may_write(observed) && !matches!(observed.lease.record.is(), Some(record) if record.holder.is_none())
+            );
+        }
+        Action::Exit => prop_assert!(is_stopped(observed)),
+        Action::Wait
+        | Action::StoreCertificate { .. }
+        | Action::Configure { .. }
+        | Action::Stop(_)
+        | Action::Report { .. } => {}
+    }
+    Ok(())
+}
+
+fn is_stopped(observed: &Observed) -> bool {
+    matches!(observed.postgres.process, Process::Stopped { .. })
+}
+
+fn observed_kill(observed: &Observed) -> u64 {
+    observed
+        .cluster
+        .is()
+        .map_or(Timing::DEFAULT, |cluster| cluster.timing)
+        .kill
+}
+
+fn check_write(
+    observed: &Observed,
+    content: &crate::lease_object::LeaseContent,
+    purpose: Purpose,
+) -> Result<(), TestCaseError> {
+    let record = observed
+        .lease
+        .record
+        .is()
+        .expect("only a Lease that was read is written");
+    let member = &observed
+        .volume
+        .is()
+        .and_then(|volume| volume.member.as_ref())
+        .expect("a member")
+        .id;
+    prop_assert_eq!(&content.version, &record.version);
+    let holder_before = record.holder.as_ref().map(|holder| &holder.incarnation.member);
+    let holder_after = content.holder.as_ref().map(|holder| &holder.incarnation.member);
+    prop_assert!(
+        holder_before.is_none_or(|holder| holder == member),
+        "never from another member"
+    );
+    match purpose {
+        Purpose::Take => {
+            prop_assert_eq!((content.epoch, holder_after), (Epoch(record.epoch.0 + 1), Some(member)));
+            prop_assert!(record.system_id.is_none() || record.system_id == content.system_id);
+            let by_release = record.release.as_ref().is_some_and(|release| release.member == *member);
+            prop_assert!(holder_before.is_some() || by_release || record.epoch == Epoch(0));
+            prop_assert!(!may_write(observed));
+        }
+        Purpose::Renew => {
+            prop_assert_eq!(
+                (content.epoch, holder_after, holder_before),
+                (record.epoch, Some(member), Some(member))
+            );
+            prop_assert_eq!(&content.system_id, &record.system_id);
+        }
+        Purpose::Release => {
+            prop_assert_eq!((content.epoch, holder_after), (record.epoch, None));
+            prop_assert!(is_stopped(observed));
+            prop_assert!(observed.postgres.strays == 0 && observed.tasks.start.running.is_none());
+        }
+    }
+    Ok(())
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 4_000, ..ProptestConfig::default() })]
+
+    #[test]
+    fn every_action_has_its_proof(observed in situations(), memo in memos(), now in times()) {
+        let decision = decide(&observed, &memo, now);
+        check_action(&observed, &decision, now)?;
+        if let Some(work) = decision.action.work() {
+            prop_assert_eq!(class(&observed, work).running, None, "{:?}", decision);
+        }
+        prop_assert!(!decision.because.is_empty());
+        prop_assert_eq!(decide(&observed, &memo, now), decision);
+    }
+
+    #[test]
+    fn whatever_may_write_without_the_lease_is_stopped(observed in situations(), now in times()) {
+        let missing = observed.lease.record.is().is_none();
+        let confirmed = observed.lease.confirmed.is_some_and(|confirmed| now.since(confirmed.sent) < confirmed.timing.fence);
+        if may_write(&observed) && !holds(&observed, now) && !(missing && confirmed) {
+            let first = decide(&observed, &Memo::default(), now);
+            prop_assert_eq!(&first.action, &Action::Stop(Stop::Immediate));
+            let second = decide(&observed, &first.memo, now.plus(observed_kill(&observed)));
+            prop_assert_eq!(&second.action, &Action::Stop(Stop::Kill));
+        }
+    }
+
+    #[test]
+    fn a_wait_never_wakes_at_once(observed in situations(), memo in memos(), now in times()) {
+        let decision = decide(&observed, &memo, now);
+        if decision.action == Action::Wait {
+            prop_assert!(decision.wake.is_none_or(|wake| wake > now), "{:?}", decision);
+        }
+    }
+
+    #[test]
+    fn whatever_may_write_is_watched_by_the_dead_man(observed in situations(), memo in memos(), now in times()) {
+        if may_write(&observed) {
+            prop_assert!(decide(&observed, &memo, now).dead_man.is_some());
+        }
+    }
+}
