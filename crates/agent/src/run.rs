@@ -89,7 +89,9 @@ impl Agent {
             if ends {
                 return Ok(());
             }
-            let pause = wake.map_or(LONGEST_SLEEP, |wake| Duration::from_millis(wake.since(boot_time())).min(LONGEST_SLEEP));
+            let pause = wake.map_or(LONGEST_SLEEP, |wake| {
+                Duration::from_millis(wake.since(boot_time())).min(LONGEST_SLEEP)
+            });
             tokio::select! {
                 event = events.recv() => match event {
                     Some(event) => self.apply(event),
@@ -110,8 +112,14 @@ impl Agent {
         for _ in 0..MOST_ACTIONS {
             let now = boot_time();
             self.health.beat(now);
-            let Decision { rule, action, because, wake: at, dead_man, memo } =
-                decide(&self.world.observed, &self.world.memo, now);
+            let Decision {
+                rule,
+                action,
+                because,
+                wake: at,
+                dead_man,
+                memo,
+            } = decide(&self.world.observed, &self.world.memo, now);
             self.world.memo = memo;
             self.arm(dead_man)?;
             self.log.decision(rule, &action, &because);
@@ -163,7 +171,10 @@ impl Agent {
         tokio::spawn(async move {
             let tools = match known {
                 Some(tools) => Ok(tools),
-                None => Tools::find(&supervisor, major).await.map(Arc::new).map_err(startup::words),
+                None => Tools::find(&supervisor, major)
+                    .await
+                    .map(Arc::new)
+                    .map_err(startup::words),
             };
             let _ = events.send(Event::Tools(tools.clone()));
             let scan = match tools {
@@ -225,7 +236,11 @@ impl Agent {
             Request::Report { request, reply } => {
                 let answer = report::answer(&self.world.observed, now, &request);
                 if answer.is_ok() {
-                    let peer = Peer { report: request.report, position: request.position, heard: now };
+                    let peer = Peer {
+                        report: request.report,
+                        position: request.position,
+                        heard: now,
+                    };
                     self.world.observed.peers.insert(request.pod, peer);
                 }
                 let _ = reply.send(answer);

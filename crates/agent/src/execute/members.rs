@@ -44,8 +44,16 @@ impl Executor {
         let peers = self.peers.clone();
         self.spawn(Work::Report, Some(SMALL), async move {
             let sent = boot_time();
-            let reply = peers.report(SocketAddr::new(address, PEER_PORT), &request).await.map_err(Failure::from)?;
-            let reply = Reply { epoch: reply.epoch, admitted: reply.admitted, report: request.report, sent };
+            let reply = peers
+                .report(SocketAddr::new(address, PEER_PORT), &request)
+                .await
+                .map_err(Failure::from)?;
+            let reply = Reply {
+                epoch: reply.epoch,
+                admitted: reply.admitted,
+                report: request.report,
+                sent,
+            };
             Ok(Effect::Reported(Box::new(reply)))
         });
     }

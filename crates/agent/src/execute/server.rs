@@ -52,18 +52,35 @@ impl Wanted {
     }
 
     fn primary(&self) -> Result<Option<Primary>, Failure> {
-        let (Some(address), Some(member)) = (&self.upstream, &self.member) else { return Ok(None) };
-        let address = address.parse().map_err(|_| Failure::said(format!("{address:?} is no address")))?;
-        Ok(Some(Primary { address, port: self.port, member: member.clone() }))
+        let (Some(address), Some(member)) = (&self.upstream, &self.member) else {
+            return Ok(None);
+        };
+        let address = address
+            .parse()
+            .map_err(|_| Failure::said(format!("{address:?} is no address")))?;
+        Ok(Some(Primary {
+            address,
+            port: self.port,
+            member: member.clone(),
+        }))
     }
 
     fn configured(&self) -> Configured {
-        Configured { settings: self.hash.clone(), upstream: self.upstream.clone() }
+        Configured {
+            settings: self.hash.clone(),
+            upstream: self.upstream.clone(),
+        }
     }
 
     fn refused(&self, error: String) -> Failure {
-        let news = News::Refused(Refused { settings: self.hash.clone(), error: error.clone() });
-        Failure { message: format!("the settings are refused: {error}"), news: Some(news) }
+        let news = News::Refused(Refused {
+            settings: self.hash.clone(),
+            error: error.clone(),
+        });
+        Failure {
+            message: format!("the settings are refused: {error}"),
+            news: Some(news),
+        }
     }
 }
 
@@ -81,7 +98,9 @@ impl Executor {
             Mode::Primary => Work::StartPrimary,
             Mode::Standby => Work::StartStandby,
         };
-        let Some(wanted) = self.wanted(world, work, settings, upstream) else { return };
+        let Some(wanted) = self.wanted(world, work, settings, upstream) else {
+            return;
+        };
         self.undo_start.store(false, Ordering::SeqCst);
         let undo = Arc::clone(&self.undo_start);
         let allowed = move || !undo.load(Ordering::SeqCst) && until.is_none_or(|until| boot_time() < until);
@@ -96,12 +115,18 @@ impl Executor {
             if !allowed() {
                 server.stop(StopMode::Immediate)?;
             }
-            Ok(Effect::Started { server: Arc::new(server), mode, configured: wanted.configured() })
+            Ok(Effect::Started {
+                server: Arc::new(server),
+                mode,
+                configured: wanted.configured(),
+            })
         });
     }
 
     pub(super) fn configure(&self, world: &World, settings: String, upstream: Option<String>) {
-        let Some(wanted) = self.wanted(world, Work::Configure, settings, upstream) else { return };
+        let Some(wanted) = self.wanted(world, Work::Configure, settings, upstream) else {
+            return;
+        };
         let Some(server) = world.server.as_ref().map(|running| Arc::clone(&running.server)) else {
             return self.fail(Work::Configure, "PostgreSQL does not run");
         };
@@ -123,8 +148,12 @@ impl Executor {
 
     /// Records the settings that PostgreSQL has just proved to run with.
     pub fn record_good_settings(&self, world: &mut World) {
-        let Some(configured) = &world.observed.postgres.configured else { return };
-        let Some(settings) = world.settings(&configured.settings) else { return };
+        let Some(configured) = &world.observed.postgres.configured else {
+            return;
+        };
+        let Some(settings) = world.settings(&configured.settings) else {
+            return;
+        };
         world.observed.postgres.good_settings = configured.settings.clone();
         world.good_settings = settings.clone();
         let volume = self.volume.clone();

@@ -13,7 +13,9 @@ use crate::volume::Volume;
 
 impl Executor {
     pub(super) fn create_member(&self, world: &World, claim_uid: String) {
-        let Some(tools) = self.tools(world, Work::CreateMember) else { return };
+        let Some(tools) = self.tools(world, Work::CreateMember) else {
+            return;
+        };
         let (volume, ordinal) = (self.volume.clone(), world.observed.own.ordinal);
         self.spawn(Work::CreateMember, Some(SMALL), async move {
             let making = volume.clone();
@@ -32,7 +34,9 @@ impl Executor {
     }
 
     pub(super) fn store_certificate(&self, world: &World, pem: String) {
-        let Some(tools) = self.tools(world, Work::StoreCertificate) else { return };
+        let Some(tools) = self.tools(world, Work::StoreCertificate) else {
+            return;
+        };
         let volume = self.volume.clone();
         self.spawn(Work::StoreCertificate, Some(SMALL), async move {
             let writing = volume.clone();
@@ -42,7 +46,9 @@ impl Executor {
     }
 
     pub(super) fn discard_staging(&self, world: &World) {
-        let Some(tools) = self.tools(world, Work::DiscardStaging) else { return };
+        let Some(tools) = self.tools(world, Work::DiscardStaging) else {
+            return;
+        };
         let volume = self.volume.clone();
         self.spawn(Work::DiscardStaging, None, async move {
             let discarded = volume.discard_unfinished().await.map_err(Failure::from);
@@ -51,12 +57,17 @@ impl Executor {
     }
 
     pub(super) fn initdb(&self, world: &World, cluster_uid: String) {
-        let Some(tools) = self.tools(world, Work::Initdb) else { return };
+        let Some(tools) = self.tools(world, Work::Initdb) else {
+            return;
+        };
         let Some(spec) = world.spec.as_ref().map(|spec| spec.bootstrap.initdb.clone()) else {
             return self.fail(Work::Initdb, "the ClusteredDatabase is not known");
         };
-        let (volume, user, password_file) =
-            (self.volume.clone(), self.files.system_user.clone(), self.password_file.clone());
+        let (volume, user, password_file) = (
+            self.volume.clone(),
+            self.files.system_user.clone(),
+            self.password_file.clone(),
+        );
         self.spawn(Work::Initdb, None, async move {
             let recording = volume.clone();
             let made = async {
@@ -77,13 +88,19 @@ impl Executor {
     }
 
     pub(super) fn clone_primary(&self, world: &World, upstream: &str, member: MemberId, system_id: String) {
-        let Some(tools) = self.tools(world, Work::Clone) else { return };
+        let Some(tools) = self.tools(world, Work::Clone) else {
+            return;
+        };
         let port = world.spec.as_ref().map_or(5432, |spec| spec.postgres.port);
         let Ok(address) = upstream.parse() else {
             return self.fail(Work::Clone, &format!("{upstream:?} is no address"));
         };
         let primary = Primary { address, port, member };
-        let source = CloneSource { primary, files: self.files.clone(), system_id };
+        let source = CloneSource {
+            primary,
+            files: self.files.clone(),
+            system_id,
+        };
         let volume = self.volume.clone();
         self.spawn(Work::Clone, None, async move {
             let cloned = clone(&tools, &volume, &source).await.map_err(Failure::from);
@@ -105,6 +122,9 @@ async fn scanned(result: Result<(), Failure>, volume: &Volume, tools: &Tools) ->
     let scan = scan(volume, tools).await;
     match result {
         Ok(()) => Ok(Effect::Volume(Box::new(scan?))),
-        Err(failure) => Err(Failure { news: scan.ok().map(|scan| News::Scan(Box::new(scan))), ..failure }),
+        Err(failure) => Err(Failure {
+            news: scan.ok().map(|scan| News::Scan(Box::new(scan))),
+            ..failure
+        }),
     }
 }

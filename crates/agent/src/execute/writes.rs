@@ -11,14 +11,23 @@ use crate::observe::{Effect, Failure, News, World};
 
 impl Executor {
     pub(super) fn write_lease(&self, world: &World, content: LeaseContent, purpose: Purpose, timing: Timing) {
-        let Some(base) = world.lease.clone() else { return self.fail(Work::WriteLease, "the Lease is not known") };
+        let Some(base) = world.lease.clone() else {
+            return self.fail(Work::WriteLease, "the Lease is not known");
+        };
         let clients = self.clients.clone();
         self.spawn(Work::WriteLease, None, async move {
             match clients.write_lease(&base, &content, timing).await {
-                Ok(written) => Ok(Effect::Lease { written: Box::new(written), purpose, timing }),
+                Ok(written) => Ok(Effect::Lease {
+                    written: Box::new(written),
+                    purpose,
+                    timing,
+                }),
                 Err(LeaseWriteError::Conflict { now }) => {
                     let message = LeaseWriteError::Conflict { now: None }.to_string();
-                    Err(Failure { message, news: now.map(News::Lease) })
+                    Err(Failure {
+                        message,
+                        news: now.map(News::Lease),
+                    })
                 }
                 Err(error) => Err(error.into()),
             }

@@ -35,7 +35,12 @@ impl Clients {
         direct.default_retry = false;
         direct.connect_timeout = Some(CONNECT_TIMEOUT);
         let writing = Client::try_from(direct)?;
-        Ok(Self { watching, writing, namespace: namespace.to_owned(), names })
+        Ok(Self {
+            watching,
+            writing,
+            namespace: namespace.to_owned(),
+            names,
+        })
     }
 
     /// The names of this database's objects.

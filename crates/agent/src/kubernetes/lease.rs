@@ -43,7 +43,12 @@ pub enum LeaseWriteError {
 
 impl Clients {
     /// Replaces the Lease that was read as `base` with `content`.
-    pub async fn write_lease(&self, base: &Lease, content: &LeaseContent, timing: Timing) -> Result<Written, LeaseWriteError> {
+    pub async fn write_lease(
+        &self,
+        base: &Lease,
+        content: &LeaseContent,
+        timing: Timing,
+    ) -> Result<Written, LeaseWriteError> {
         let limit = REQUEST.min(Duration::from_millis(timing.renew));
         let api = self.leases();
         let name = self.names().lease();
@@ -53,7 +58,10 @@ impl Clients {
         match tokio::time::timeout(limit, api.replace(&name, &parameters, &lease)).await {
             Ok(Ok(lease)) => Ok(Written { lease, sent }),
             Ok(Err(kube::Error::Api(status))) if status.code == 409 => {
-                let now = tokio::time::timeout(limit, api.get(&name)).await.ok().and_then(Result::ok);
+                let now = tokio::time::timeout(limit, api.get(&name))
+                    .await
+                    .ok()
+                    .and_then(Result::ok);
                 Err(LeaseWriteError::Conflict { now: now.map(Box::new) })
             }
             Ok(Err(error)) => Err(LeaseWriteError::Failed(Box::new(error))),

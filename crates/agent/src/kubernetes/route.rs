@@ -31,7 +31,13 @@ pub enum RouteError {
 impl Clients {
     /// Makes `pod` the only endpoint of `-rw`. The epoch in the EndpointSlice and its version keep an older holder, or a
     /// request of it that was delayed, from taking it back.
-    pub async fn write_route(&self, pod: &str, pod_uid: &str, address: &str, epoch: Epoch) -> Result<EndpointSlice, RouteError> {
+    pub async fn write_route(
+        &self,
+        pod: &str,
+        pod_uid: &str,
+        address: &str,
+        epoch: Epoch,
+    ) -> Result<EndpointSlice, RouteError> {
         let api = self.routes();
         let name = self.names().rw();
         let mut slice = bounded(api.get(&name)).await?;
@@ -45,7 +51,11 @@ impl Clients {
         annotations.insert(ROUTE_EPOCH.to_owned(), epoch.0.to_string());
         slice.endpoints = vec![Endpoint {
             addresses: vec![address.to_owned()],
-            conditions: Some(EndpointConditions { ready: Some(true), serving: Some(true), terminating: Some(false) }),
+            conditions: Some(EndpointConditions {
+                ready: Some(true),
+                serving: Some(true),
+                terminating: Some(false),
+            }),
             target_ref: Some(ObjectReference {
                 kind: Some("Pod".to_owned()),
                 name: Some(pod.to_owned()),
@@ -63,7 +73,10 @@ impl Clients {
 pub fn read_route(slice: &EndpointSlice) -> Option<Route> {
     let epoch = slice.metadata.annotations.as_ref()?.get(ROUTE_EPOCH)?.parse().ok()?;
     let address = slice.endpoints.first()?.addresses.first()?.clone();
-    Some(Route { address, epoch: Epoch(epoch) })
+    Some(Route {
+        address,
+        epoch: Epoch(epoch),
+    })
 }
 
 async fn bounded<T>(request: impl Future<Output = kube::Result<T>>) -> Result<T, RouteError> {

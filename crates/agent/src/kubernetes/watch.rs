@@ -21,7 +21,9 @@ where
     K: Resource + Clone + DeserializeOwned + Debug + Send + 'static,
     F: Future<Output = ()>,
 {
-    let config = watcher::Config::default().fields(&format!("metadata.name={name}")).timeout(WATCH_SECONDS);
+    let config = watcher::Config::default()
+        .fields(&format!("metadata.name={name}"))
+        .timeout(WATCH_SECONDS);
     let mut events = watcher(api, config).default_backoff().boxed();
     let mut listed = None;
     while let Some(event) = events.next().await {

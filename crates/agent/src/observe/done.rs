@@ -74,14 +74,20 @@ pub enum News {
 
 impl<E: std::error::Error + Send + Sync + 'static> From<E> for Failure {
     fn from(error: E) -> Self {
-        Self { message: format!("{:#}", anyhow::Error::new(error)), news: None }
+        Self {
+            message: format!("{:#}", anyhow::Error::new(error)),
+            news: None,
+        }
     }
 }
 
 impl Failure {
     /// A failure of which only words are known.
     pub fn said(message: impl Into<String>) -> Self {
-        Self { message: message.into(), news: None }
+        Self {
+            message: message.into(),
+            news: None,
+        }
     }
 }
 
@@ -123,13 +129,21 @@ impl World {
     fn effect(&mut self, effect: Effect, now: BootTime) {
         match effect {
             Effect::Volume(scan) => self.scanned(Ok(*scan)),
-            Effect::Started { server, mode, configured } => self.started(server, mode, configured, now),
+            Effect::Started {
+                server,
+                mode,
+                configured,
+            } => self.started(server, mode, configured, now),
             Effect::Configured(configured) => {
                 if self.server.is_some() {
                     self.observed.postgres.configured = Some(configured);
                 }
             }
-            Effect::Lease { written, purpose, timing } => self.lease_written(*written, purpose, timing, now),
+            Effect::Lease {
+                written,
+                purpose,
+                timing,
+            } => self.lease_written(*written, purpose, timing, now),
             Effect::Routed(route) => self.observed.route = route,
             Effect::Admitted(member) => {
                 self.observed.admitted.insert(member);
@@ -142,7 +156,11 @@ impl World {
     fn started(&mut self, server: Arc<Server>, mode: Mode, configured: Configured, now: BootTime) {
         let pid = server.pid();
         let ended = server.exited().is_some();
-        self.server = Some(Running { server, since: now, asked: false });
+        self.server = Some(Running {
+            server,
+            since: now,
+            asked: false,
+        });
         self.stopped(None);
         self.observed.postgres.process = Process::Running { mode };
         self.observed.postgres.configured = Some(configured);
@@ -167,7 +185,9 @@ impl World {
 
 fn class(tasks: &mut Tasks, work: Work) -> &mut Task {
     match work {
-        Work::CreateMember | Work::StoreCertificate | Work::DiscardStaging | Work::Initdb | Work::Clone => &mut tasks.volume,
+        Work::CreateMember | Work::StoreCertificate | Work::DiscardStaging | Work::Initdb | Work::Clone => {
+            &mut tasks.volume
+        }
         Work::StartPrimary | Work::StartStandby => &mut tasks.start,
         Work::Configure => &mut tasks.configure,
         Work::WriteLease => &mut tasks.lease,

@@ -27,7 +27,11 @@ impl World {
     pub fn lease_written(&mut self, written: Written, purpose: Purpose, timing: Timing, now: BootTime) {
         let epoch = lease_object::read(&written.lease).map(|record| record.epoch);
         self.observed.lease.confirmed = match (purpose, epoch) {
-            (Purpose::Take | Purpose::Renew, Ok(epoch)) => Some(Confirmed { epoch, sent: written.sent, timing }),
+            (Purpose::Take | Purpose::Renew, Ok(epoch)) => Some(Confirmed {
+                epoch,
+                sent: written.sent,
+                timing,
+            }),
             (Purpose::Release, _) | (_, Err(_)) => None,
         };
         self.lease_version(written.lease, now);
@@ -63,7 +67,13 @@ fn sign_of_life(record: &LeaseRecord) -> (Option<String>, Option<&String>, u64) 
 
 /// Versions of one object grow; they can be compared as numbers (promised since Kubernetes 1.35, true before).
 fn is_older(lease: &Lease, known: &Lease) -> bool {
-    let version = |lease: &Lease| lease.metadata.resource_version.as_ref().and_then(|version| version.parse::<u64>().ok());
+    let version = |lease: &Lease| {
+        lease
+            .metadata
+            .resource_version
+            .as_ref()
+            .and_then(|version| version.parse::<u64>().ok())
+    };
     match (version(lease), version(known)) {
         (Some(version), Some(known_version)) => lease.metadata.uid == known.metadata.uid && version < known_version,
         _ => false,
@@ -85,11 +95,22 @@ mod tests {
             ..ObjectMeta::default()
         };
         let renew_time = Timestamp::from_second(renewal).ok().map(MicroTime);
-        Lease { metadata, spec: Some(LeaseSpec { renew_time, ..LeaseSpec::default() }) }
+        Lease {
+            metadata,
+            spec: Some(LeaseSpec {
+                renew_time,
+                ..LeaseSpec::default()
+            }),
+        }
     }
 
     fn version(world: &World) -> &str {
-        world.observed.lease.record.is().map_or("", |record| record.version.as_str())
+        world
+            .observed
+            .lease
+            .record
+            .is()
+            .map_or("", |record| record.version.as_str())
     }
 
     #[test]

@@ -11,9 +11,7 @@ use std::sync::Arc;
 
 use api::{ClusteredDatabase, ClusteredDatabaseSpec};
 use k8s_openapi::api::coordination::v1::Lease;
-use machine::instance::{
-    LeaseView, Memo, Observed, Own, PostgresView, Process, Reading, Tasks,
-};
+use machine::instance::{LeaseView, Memo, Observed, Own, PostgresView, Process, Reading, Tasks};
 use machine::protocol::settings_hash;
 use machine::timing::{BootTime, Timing};
 
@@ -105,10 +103,17 @@ impl World {
     pub fn cluster(&mut self, reading: Reading<ClusteredDatabase>) {
         let Reading::Is(cluster) = reading else { return };
         if cluster.metadata.uid.as_ref() != Some(&self.cluster_uid) {
-            tracing::warn!(uid = cluster.metadata.uid, "the ClusteredDatabase of this name is another one");
+            tracing::warn!(
+                uid = cluster.metadata.uid,
+                "the ClusteredDatabase of this name is another one"
+            );
             return;
         }
-        let before = self.observed.cluster.is().map_or(Timing::DEFAULT, |cluster| cluster.timing);
+        let before = self
+            .observed
+            .cluster
+            .is()
+            .map_or(Timing::DEFAULT, |cluster| cluster.timing);
         self.observed.cluster = Reading::Is(cluster::view(&cluster, &self.observed.own.pod, before));
         self.spec = Some(cluster.spec);
     }
@@ -118,7 +123,10 @@ impl World {
         let wanted = self.spec.as_ref().map(|spec| &spec.postgres.parameters);
         let none = BTreeMap::new();
         let known = wanted.into_iter().chain([&self.good_settings, &none]);
-        known.into_iter().find(|settings| settings_hash(settings) == hash).cloned()
+        known
+            .into_iter()
+            .find(|settings| settings_hash(settings) == hash)
+            .cloned()
     }
 
     /// Takes what was read from the volume.
@@ -143,7 +151,10 @@ impl World {
 
     /// PostgreSQL serves in its role: it need not be asked often.
     pub fn is_steady(&self) -> bool {
-        self.observed.postgres.answer.is_some_and(|answer| !answer.in_recovery || answer.streaming)
+        self.observed
+            .postgres
+            .answer
+            .is_some_and(|answer| !answer.in_recovery || answer.streaming)
     }
 }
 

@@ -69,7 +69,10 @@ impl World {
                 let postgres = &mut self.observed.postgres;
                 postgres.streamed |= answer.streaming;
                 postgres.answer = Some(answer);
-                postgres.configured.as_ref().is_some_and(|configured| configured.settings != postgres.good_settings)
+                postgres
+                    .configured
+                    .as_ref()
+                    .is_some_and(|configured| configured.settings != postgres.good_settings)
             }
             Err(SqlError::Silent(milliseconds)) => {
                 self.silent += 1;
@@ -92,7 +95,10 @@ impl World {
         Answer {
             in_recovery: status.in_recovery,
             position: Some(status.position),
-            streaming: status.receiver.as_ref().is_some_and(|receiver| receiver.status == "streaming"),
+            streaming: status
+                .receiver
+                .as_ref()
+                .is_some_and(|receiver| receiver.status == "streaming"),
             pending_restart: !status.pending_restart.is_empty(),
             lowers_limits: self.lowers_limits(&status.pending_restart),
         }
@@ -116,17 +122,35 @@ impl World {
             ("max_prepared_transactions", max_prepared_transactions, 0),
             ("max_locks_per_transaction", max_locks_per_transaction, 64),
         ];
-        limits.into_iter().filter(|(name, _, _)| pending.iter().any(|pending| pending == name)).any(|(name, now, default)| {
-            let wanted = spec.postgres.parameters.get(name).map_or(Ok(default), |value| value.trim().parse::<u32>());
-            wanted.is_ok_and(|wanted| wanted < now)
-        })
+        limits
+            .into_iter()
+            .filter(|(name, _, _)| pending.iter().any(|pending| pending == name))
+            .any(|(name, now, default)| {
+                let wanted = spec
+                    .postgres
+                    .parameters
+                    .get(name)
+                    .map_or(Ok(default), |value| value.trim().parse::<u32>());
+                wanted.is_ok_and(|wanted| wanted < now)
+            })
     }
 
     /// Takes the end of a child called [`crate::postgres::Server::NAME`].
     pub fn server_exited(&mut self, pid: u32, now: BootTime) {
-        let Some(running) = self.server.take_if(|running| running.server.pid() == pid) else { return };
-        let exit = Exit { at: now, ran: now.since(running.since), asked: running.asked };
-        tracing::info!(pid, ran_milliseconds = exit.ran, asked = exit.asked, "PostgreSQL has ended");
+        let Some(running) = self.server.take_if(|running| running.server.pid() == pid) else {
+            return;
+        };
+        let exit = Exit {
+            at: now,
+            ran: now.since(running.since),
+            asked: running.asked,
+        };
+        tracing::info!(
+            pid,
+            ran_milliseconds = exit.ran,
+            asked = exit.asked,
+            "PostgreSQL has ended"
+        );
         self.stopped(Some(exit));
     }
 
@@ -144,7 +168,11 @@ impl World {
     pub fn look_for_strays(&mut self) {
         let tasks = &self.observed.tasks;
         let explained = tasks.volume.running.is_some() || tasks.start.running.is_some() || self.server.is_some();
-        let count = if explained { 0 } else { postgres_processes().map_or(1, |processes| processes.len()) };
+        let count = if explained {
+            0
+        } else {
+            postgres_processes().map_or(1, |processes| processes.len())
+        };
         self.observed.postgres.strays = u32::try_from(count).unwrap_or(u32::MAX);
     }
 }

@@ -25,7 +25,9 @@ pub async fn scan(volume: &Volume, tools: &Tools) -> Result<Scan, VolumeError> {
     let data = volume.data_state(tools).await?;
     let volume = volume.clone();
     let files = tokio::task::spawn_blocking(move || read_files(&volume));
-    let (member, made_for, good_settings) = files.await.unwrap_or_else(|panic| std::panic::resume_unwind(panic.into_panic()))?;
+    let (member, made_for, good_settings) = files
+        .await
+        .unwrap_or_else(|panic| std::panic::resume_unwind(panic.into_panic()))?;
     let (data, limits) = match data {
         DataState::Empty => (Data::Empty, None),
         DataState::Unfinished { .. } => (Data::Unfinished, None),
@@ -39,7 +41,16 @@ pub async fn scan(volume: &Volume, tools: &Tools) -> Result<Scan, VolumeError> {
             (Data::Present(database), Some(control.enforced))
         }
     };
-    Ok(Scan { view: VolumeView { member, made_for, data, read }, limits, good_settings })
+    Ok(Scan {
+        view: VolumeView {
+            member,
+            made_for,
+            data,
+            read,
+        },
+        limits,
+        good_settings,
+    })
 }
 
 type Files = (Option<Member>, Option<String>, Option<BTreeMap<String, String>>);

@@ -4,8 +4,8 @@ use std::path::PathBuf;
 
 use anyhow::Context;
 use api::names::{
-    APP_PATH, DATA_PATH, ENV_ADDRESS, ENV_CLUSTER, ENV_CLUSTER_UID, ENV_NAMESPACE, ENV_POD, ENV_POD_UID, Names, RUN_PATH,
-    TLS_PATH, WAL_PATH,
+    APP_PATH, DATA_PATH, ENV_ADDRESS, ENV_CLUSTER, ENV_CLUSTER_UID, ENV_NAMESPACE, ENV_POD, ENV_POD_UID, Names,
+    RUN_PATH, TLS_PATH, WAL_PATH,
 };
 
 /// Where this agent is.
@@ -40,10 +40,13 @@ pub struct Config {
 impl Config {
     /// From the environment.
     pub fn from_environment() -> anyhow::Result<Self> {
-        let variable = |name: &str| std::env::var(name).with_context(|| format!("read the environment variable {name}"));
+        let variable =
+            |name: &str| std::env::var(name).with_context(|| format!("read the environment variable {name}"));
         let names = Names::new(variable(ENV_CLUSTER)?);
         let pod = variable(ENV_POD)?;
-        let ordinal = names.ordinal(&pod).with_context(|| format!("find the number in the pod's name {pod:?}"))?;
+        let ordinal = names
+            .ordinal(&pod)
+            .with_context(|| format!("find the number in the pod's name {pod:?}"))?;
         let wal = PathBuf::from(WAL_PATH);
         Ok(Self {
             names,
@@ -76,7 +79,9 @@ pub(super) fn system_user() -> anyhow::Result<String> {
 
 fn find_user(passwd: &str, uid: &str) -> Option<String> {
     let mut users = passwd.lines().map(|line| line.split(':').collect::<Vec<_>>());
-    users.find(|fields| fields.get(2) == Some(&uid)).map(|fields| fields[0].to_owned())
+    users
+        .find(|fields| fields.get(2) == Some(&uid))
+        .map(|fields| fields[0].to_owned())
 }
 
 #[cfg(test)]

@@ -14,7 +14,11 @@ impl Decisions {
             tracing::debug!(rule, because, "decided");
             return;
         }
-        if self.last.as_ref().is_some_and(|(last, why)| *last == rule && why == because) {
+        if self
+            .last
+            .as_ref()
+            .is_some_and(|(last, why)| *last == rule && why == because)
+        {
             return;
         }
         self.last = Some((rule, because.to_owned()));
@@ -24,7 +28,10 @@ impl Decisions {
 
 fn is_routine(action: &Action, because: &str) -> bool {
     match action {
-        Action::WriteLease { purpose: Purpose::Renew, .. } => because == "the lease is due for renewal",
+        Action::WriteLease {
+            purpose: Purpose::Renew,
+            ..
+        } => because == "the lease is due for renewal",
         Action::Report { .. } => true,
         _ => false,
     }
@@ -50,7 +57,9 @@ mod tests {
     #[test]
     fn actions_have_short_names_without_content() {
         assert_eq!(name(&Action::Stop(Stop::Kill)), "StopKill");
-        let secret = Action::Initdb { cluster_uid: "c0ffee".to_owned() };
+        let secret = Action::Initdb {
+            cluster_uid: "c0ffee".to_owned(),
+        };
         assert_eq!(name(&secret), "Initdb");
         assert_eq!(name(&Action::Exit), "Exit");
     }

@@ -23,19 +23,34 @@ pub(super) fn measure(metrics: &Metrics, world: &World, now: BootTime) {
     let is_primary = writes && answer.is_some_and(|answer| !answer.in_recovery);
     metrics.up.set(answer.is_some().into());
     metrics.primary.set(is_primary.into());
-    metrics.pending_restart.set(answer.is_some_and(|answer| answer.pending_restart).into());
-    metrics.epoch.set(observed.lease.record.is().map_or(0, |record| signed(record.epoch.0)));
-    let age = observed.lease.confirmed.map_or(0, |confirmed| now.since(confirmed.sent));
+    metrics
+        .pending_restart
+        .set(answer.is_some_and(|answer| answer.pending_restart).into());
+    metrics
+        .epoch
+        .set(observed.lease.record.is().map_or(0, |record| signed(record.epoch.0)));
+    let age = observed
+        .lease
+        .confirmed
+        .map_or(0, |confirmed| now.since(confirmed.sent));
     metrics.lease_age.set(signed(age));
     if let Some(position) = answer.and_then(|answer| answer.position) {
         metrics.timeline.set(position.timeline.0.into());
         metrics.wal_position.set(signed(position.lsn.0));
     }
     let Some(status) = &world.status else { return };
-    let streams = status.senders.iter().filter(|sender| sender.state == "streaming").count();
-    metrics.streaming_standbys.set(i64::try_from(streams).unwrap_or(i64::MAX));
+    let streams = status
+        .senders
+        .iter()
+        .filter(|sender| sender.state == "streaming")
+        .count();
+    metrics
+        .streaming_standbys
+        .set(i64::try_from(streams).unwrap_or(i64::MAX));
     metrics.sessions.set(status.sessions.into());
-    let lag = status.replayed.map_or(0, |replayed| status.position.lsn.0.saturating_sub(replayed.0));
+    let lag = status
+        .replayed
+        .map_or(0, |replayed| status.position.lsn.0.saturating_sub(replayed.0));
     metrics.replay_lag.set(signed(lag));
 }
 

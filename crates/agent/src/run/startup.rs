@@ -75,7 +75,9 @@ pub(super) async fn start(config: Config, dead_man: DeadMan) -> anyhow::Result<(
 
 fn own(config: &Config) -> anyhow::Result<Own> {
     let mut random = [0_u8; 8];
-    SystemRandom::new().fill(&mut random).map_err(|_| anyhow::anyhow!("get random numbers"))?;
+    SystemRandom::new()
+        .fill(&mut random)
+        .map_err(|_| anyhow::anyhow!("get random numbers"))?;
     Ok(Own {
         pod: config.pod.clone(),
         ordinal: config.ordinal,
@@ -129,10 +131,14 @@ async fn serve_peers(config: &Config, events: &UnboundedSender<Event>) -> anyhow
 fn watch_objects(clients: &Clients, events: &UnboundedSender<Event>) {
     let names = clients.names();
     let tell = events.clone();
-    tokio::spawn(watch_object(clients.clusters(), names.cluster().to_owned(), move |cluster| {
-        let _ = tell.send(Event::Cluster(Box::new(cluster)));
-        std::future::ready(())
-    }));
+    tokio::spawn(watch_object(
+        clients.clusters(),
+        names.cluster().to_owned(),
+        move |cluster| {
+            let _ = tell.send(Event::Cluster(Box::new(cluster)));
+            std::future::ready(())
+        },
+    ));
     let tell = events.clone();
     tokio::spawn(watch_object(clients.watched_leases(), names.lease(), move |lease| {
         let _ = tell.send(Event::Lease(lease));
