@@ -46,7 +46,7 @@ pub enum Event {
     /// A peer asks.
     Peer(Request),
     /// PostgreSQL has answered, or not.
-    Status(u32, Result<Box<Status>, SqlError>),
+    Status(u32, BootTime, Result<Box<Status>, SqlError>),
     /// Something has changed that shows by looking.
     Look,
     /// The container is asked to end.
@@ -150,7 +150,7 @@ impl Agent {
 
     /// What is known by looking, not by events.
     fn look(&mut self) {
-        self.world.look_for_strays();
+        self.world.look_for_strays(&self.executor.volume.pgdata());
         let now = boot_time();
         let due = self.look_at.is_none_or(|at| now >= at);
         let unread = self.world.observed.volume.is().is_none() && self.world.observed.tasks.volume.running.is_none();
@@ -212,8 +212,8 @@ impl Agent {
             Event::Exited(exit) => self.exited(&exit, now),
             Event::Done(done) => self.world.done(done, now),
             Event::Peer(request) => self.answer(request, now),
-            Event::Status(pid, status) => {
-                if self.world.answered(pid, status) {
+            Event::Status(pid, asked, status) => {
+                if self.world.answered(pid, asked, status) {
                     self.executor.record_good_settings(&mut self.world);
                 }
             }

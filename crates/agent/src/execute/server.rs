@@ -140,7 +140,12 @@ impl Executor {
             let mut sql = sql.lock().await;
             let sql = sql.get_or_insert_with(|| Sql::new(wanted.files.socket.clone(), wanted.port));
             match reload(&wanted.tools, &wanted.volume, &server, sql, &config).await? {
-                Reload::Applied { .. } => Ok(Effect::Configured(wanted.configured())),
+                Reload::Applied { .. } => {
+                    // What the agent knew before does not tell which of these settings wait for a restart.
+                    let asked = boot_time();
+                    let status = Box::new(sql.status().await.map_err(|error| Failure::said(error.to_string()))?);
+                    Ok(Effect::Configured { configured: wanted.configured(), status, asked })
+                }
                 Reload::Refused { error } => Err(wanted.refused(error)),
             }
         });

@@ -10,7 +10,7 @@ use machine::timing::{BootTime, Timing};
 
 use super::{Running, Scan, World};
 use crate::kubernetes::Written;
-use crate::postgres::Server;
+use crate::postgres::{Server, Status};
 
 /// A task has ended.
 pub struct Done {
@@ -34,7 +34,7 @@ pub enum Effect {
         configured: Configured,
     },
     /// PostgreSQL was configured anew.
-    Configured(Configured),
+    Configured { configured: Configured, status: Box<Status>, asked: BootTime },
     /// The Lease was written.
     Lease {
         /// The Lease.
@@ -134,9 +134,11 @@ impl World {
                 mode,
                 configured,
             } => self.started(server, mode, configured, now),
-            Effect::Configured(configured) => {
+            Effect::Configured { configured, status, asked } => {
                 if self.server.is_some() {
                     self.observed.postgres.configured = Some(configured);
+                    self.observed.postgres.answer = Some(self.answer(&status));
+                    self.configured_at = asked;
                 }
             }
             Effect::Lease {

@@ -38,6 +38,8 @@ pub struct World {
     pub tools: Option<Arc<Tools>>,
     /// The running server.
     pub server: Option<Running>,
+    /// When PostgreSQL was asked how it is, right after its settings had changed last.
+    pub configured_at: BootTime,
     /// The user's settings that PostgreSQL last ran well with.
     pub good_settings: BTreeMap<String, String>,
     /// What the control file demanded when it was read last.
@@ -91,6 +93,7 @@ impl World {
             lease: None,
             tools: None,
             server: None,
+            configured_at: BootTime(0),
             good_settings,
             limits: EnforcedSettings::default(),
             status: None,

@@ -7,8 +7,8 @@ use machine::timing::BootTime;
 use tokio::sync::watch;
 
 use super::World;
-use crate::postgres::{Sql, SqlError, Status};
-use crate::process::postgres_processes;
+use crate::deadman::boot_time;
+use crate::postgres::{Sql, SqlError, Status, processes_on};
 use crate::volume::EnforcedSettings;
 
 /// Distance between questions while PostgreSQL serves in its role.
@@ -29,11 +29,12 @@ pub struct Poll {
     pub steady: bool,
 }
 
-/// Asks PostgreSQL how it is, for ever, and tells `tell` its answers with the process id that they are of.
+/// Asks PostgreSQL how it is, for ever, and tells `tell` its answers with the process id that they are of and the time of the
+/// question.
 pub async fn poll(
     socket: std::path::PathBuf,
     mut wanted: watch::Receiver<Poll>,
-    tell: impl Fn(u32, Result<Box<Status>, SqlError>),
+    tell: impl Fn(u32, BootTime, Result<Box<Status>, SqlError>),
 ) {
     let mut connection: Option<(u16, Sql)> = None;
     loop {
@@ -47,7 +48,8 @@ pub async fn poll(
         };
         let fresh = connection.take().filter(|(of, _)| *of == port);
         let (_, sql) = connection.insert(fresh.unwrap_or_else(|| (port, Sql::new(socket.clone(), port))));
-        tell(pid, sql.status().await.map(Box::new));
+        let asked = boot_time();
+        tell(pid, asked, sql.status().await.map(Box::new));
         let pause = if steady { STEADY } else { EXPECTING };
         if let Ok(Err(_)) = tokio::time::timeout(pause, wanted.changed()).await {
             return;
@@ -57,8 +59,9 @@ pub async fn poll(
 
 impl World {
     /// Takes an answer of the server with process id `pid`; `true` if the settings that it runs with have just proved good.
-    pub fn answered(&mut self, pid: u32, answer: Result<Box<Status>, SqlError>) -> bool {
-        if self.server.as_ref().is_none_or(|running| running.server.pid() != pid) {
+    /// One that was asked for before the settings changed says nothing about them, and is dropped.
+    pub fn answered(&mut self, pid: u32, asked: BootTime, answer: Result<Box<Status>, SqlError>) -> bool {
+        if self.server.as_ref().is_none_or(|running| running.server.pid() != pid) || asked < self.configured_at {
             return false;
         }
         match answer {
@@ -91,7 +94,7 @@ impl World {
         }
     }
 
-    fn answer(&self, status: &Status) -> Answer {
+    pub(super) fn answer(&self, status: &Status) -> Answer {
         Answer {
             in_recovery: status.in_recovery,
             position: Some(status.position),
@@ -165,13 +168,13 @@ impl World {
 
     /// Counts PostgreSQL processes that have outlived their postmaster. What runs on the volume, or is being started,
     /// has PostgreSQL processes of its own.
-    pub fn look_for_strays(&mut self) {
+    pub fn look_for_strays(&mut self, pgdata: &std::path::Path) {
         let tasks = &self.observed.tasks;
         let explained = tasks.volume.running.is_some() || tasks.start.running.is_some() || self.server.is_some();
         let count = if explained {
             0
         } else {
-            postgres_processes().map_or(1, |processes| processes.len())
+            processes_on(pgdata).map_or(1, |processes| processes.len())
         };
         self.observed.postgres.strays = u32::try_from(count).unwrap_or(u32::MAX);
     }

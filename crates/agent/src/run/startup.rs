@@ -154,8 +154,8 @@ fn watch_objects(clients: &Clients, events: &UnboundedSender<Event>) {
 fn start_poll(config: &Config, events: &UnboundedSender<Event>) -> watch::Sender<Poll> {
     let (wanted, receiver) = watch::channel(Poll::default());
     let tell = events.clone();
-    tokio::spawn(poll(config.socket.clone(), receiver, move |pid, answer| {
-        let _ = tell.send(Event::Status(pid, answer));
+    tokio::spawn(poll(config.socket.clone(), receiver, move |pid, asked, answer| {
+        let _ = tell.send(Event::Status(pid, asked, answer));
     }));
     wanted
 }
