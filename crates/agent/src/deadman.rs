@@ -4,7 +4,6 @@
 //! no memory: it waits for a deadline of `CLOCK_BOOTTIME` and then sends SIGKILL to everything but PID 1 and itself. The
 //! kernel lets it, since everything in the container runs as the same user.
 
-use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, Write};
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::process::CommandExt;
@@ -12,6 +11,7 @@ use std::path::Path;
 use std::process::{ChildStdin, Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
+use std::time::Duration;
 
 use machine::timing::BootTime;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -23,7 +23,7 @@ use rustix::time::{
     timerfd_settime,
 };
 
-use crate::process::{ProcessInfo, descendants_among, processes};
+use crate::process::descendants;
 
 /// Now, on the clock that goes on while the machine sleeps.
 pub fn boot_time() -> BootTime {
@@ -45,8 +45,10 @@ pub fn become_dead_man_if_asked() {
         eprintln!("{SUBCOMMAND} is started by the agent itself");
         std::process::exit(2);
     };
-    if let Err(error) = watch(scope) {
-        eprintln!("dead-man: {error}");
+    if let Err(error) = watch(&scope) {
+        // It cannot keep its watch: better now than never.
+        scope.kill();
+        tell(&format!("killed everything: {error}"));
     }
     std::process::exit(1);
 }
@@ -130,35 +132,17 @@ const NAMESPACE: &str = "namespace";
 enum Scope {
     /// All of the PID namespace: the agent is PID 1.
     Namespace,
-    /// The agent's descendants: it is not PID 1 (tests).
-    Family {
-        agent: u32,
-        /// Those known when the last deadline came, with their start times: without the agent they have other parents.
-        known: BTreeMap<u32, u64>,
-    },
+    /// The descendants of the agent with this process id: it is not PID 1 (tests).
+    Family(u32),
 }
 
 impl Scope {
     fn parse(text: &str) -> Option<Self> {
-        let parent = std::os::unix::process::parent_id();
         if text == NAMESPACE {
             // On a machine's own PID namespace this would end everything.
-            return (parent == 1).then_some(Self::Namespace);
+            return (std::os::unix::process::parent_id() == 1).then_some(Self::Namespace);
         }
-        text.parse().ok().map(|agent| Self::Family {
-            agent,
-            known: BTreeMap::new(),
-        })
-    }
-
-    fn remember(&mut self) {
-        if let Self::Family { agent, known } = self {
-            let family = descendants_of(&BTreeSet::from([*agent]));
-            *known = family
-                .into_iter()
-                .map(|process| (process.pid, process.started))
-                .collect();
-        }
+        text.parse().ok().map(Self::Family)
     }
 
     fn kill(&self) {
@@ -167,46 +151,32 @@ impl Scope {
             Self::Namespace => {
                 let _ = kill_process_group(Pid::INIT, Signal::KILL);
             }
-            Self::Family { agent, known } => kill_family(*agent, known),
+            Self::Family(agent) => kill_family(*agent),
         }
     }
 }
 
-fn descendants_of(ancestors: &BTreeSet<u32>) -> Vec<ProcessInfo> {
+fn kill_family(agent: u32) {
     let own = std::process::id();
-    let mut family = descendants_among(processes().unwrap_or_default(), ancestors);
-    family.retain(|process| process.pid != own);
-    family
-}
-
-fn kill_family(agent: u32, known: &BTreeMap<u32, u64>) {
     loop {
-        let all = processes().unwrap_or_default();
-        let own = std::process::id();
-        let alive: Vec<u32> = all
-            .iter()
-            .filter(|p| known.get(&p.pid) == Some(&p.started))
-            .map(|p| p.pid)
+        let family = descendants(agent).unwrap_or_default();
+        let victims = family.iter().map(|process| process.pid).filter(|pid| *pid != own);
+        let victims: Vec<Pid> = victims
+            .filter_map(|pid| Pid::from_raw(i32::try_from(pid).ok()?))
             .collect();
-        let mut ancestors: BTreeSet<u32> = alive.iter().copied().collect();
-        ancestors.insert(agent);
-        let descendants = descendants_of(&ancestors).into_iter().map(|process| process.pid);
-        let victims: BTreeSet<u32> = alive.into_iter().chain(descendants).filter(|pid| *pid != own).collect();
         if victims.is_empty() {
             return;
         }
-        for pid in victims
-            .into_iter()
-            .filter_map(|pid| i32::try_from(pid).ok().and_then(Pid::from_raw))
-        {
-            let _ = kill_process(pid, Signal::KILL);
+        for victim in victims {
+            let _ = kill_process(victim, Signal::KILL);
         }
-        std::thread::sleep(std::time::Duration::from_millis(2));
+        // What is not our child tells us nothing of its end.
+        std::thread::sleep(Duration::from_millis(2));
     }
 }
 
 /// The dead-man's life.
-fn watch(mut scope: Scope) -> io::Result<()> {
+fn watch(scope: &Scope) -> io::Result<()> {
     // What a handler merely notes does not end us. (To ignore a signal needs unsafe code.)
     let noted = Arc::new(AtomicBool::new(false));
     for signal in [Signal::TERM, Signal::INT, Signal::HUP, Signal::QUIT] {
@@ -218,14 +188,10 @@ fn watch(mut scope: Scope) -> io::Result<()> {
     let mut deadline = 0;
     loop {
         // First what the agent said, then the clock: after a long sleep of the machine both are waiting.
-        match take_deadlines(&stdin, &mut deadline)? {
-            Said::Nothing => {}
-            Said::Something => scope.remember(),
-            Said::Goodbye => {
-                scope.kill();
-                tell("the agent is gone: killed everything");
-                std::process::exit(0);
-            }
+        if take_deadlines(&stdin, &mut deadline)? == Said::Goodbye {
+            scope.kill();
+            tell("the agent is gone: killed everything");
+            std::process::exit(0);
         }
         if deadline != 0 && boot_time().0 >= deadline {
             scope.kill();
@@ -241,15 +207,15 @@ fn watch(mut scope: Scope) -> io::Result<()> {
     }
 }
 
+/// Whether the agent is still there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Said {
-    Nothing,
-    Something,
+    GoOn,
     Goodbye,
 }
 
 /// Takes what waits in the pipe; the last deadline counts.
 fn take_deadlines(pipe: impl AsFd, deadline: &mut u64) -> io::Result<Said> {
-    let mut said = Said::Nothing;
     let mut buffer = [0_u8; 512];
     loop {
         match rustix::io::read(&pipe, &mut buffer) {
@@ -257,10 +223,9 @@ fn take_deadlines(pipe: impl AsFd, deadline: &mut u64) -> io::Result<Said> {
             Ok(count) => {
                 if let Some(last) = buffer[..count].as_chunks().0.last() {
                     *deadline = u64::from_ne_bytes(*last);
-                    said = Said::Something;
                 }
             }
-            Err(Errno::AGAIN) => return Ok(said),
+            Err(Errno::AGAIN) => return Ok(Said::GoOn),
             Err(Errno::INTR) => {}
             Err(error) => return Err(error.into()),
         }
@@ -309,12 +274,12 @@ mod tests {
         let (read, write) = rustix::pipe::pipe().expect("a pipe");
         set_nonblocking(&read).expect("non-blocking");
         let mut deadline = 7;
-        assert!(matches!(take_deadlines(&read, &mut deadline), Ok(Said::Nothing)));
+        assert!(matches!(take_deadlines(&read, &mut deadline), Ok(Said::GoOn)));
         assert_eq!(deadline, 7);
         for said in 1..=100_u64 {
             rustix::io::write(&write, &said.to_ne_bytes()).expect("room in the pipe");
         }
-        assert!(matches!(take_deadlines(&read, &mut deadline), Ok(Said::Something)));
+        assert!(matches!(take_deadlines(&read, &mut deadline), Ok(Said::GoOn)));
         assert_eq!(deadline, 100);
         drop(write);
         assert!(matches!(take_deadlines(&read, &mut deadline), Ok(Said::Goodbye)));

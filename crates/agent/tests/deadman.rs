@@ -11,8 +11,12 @@ use agent::process::{Supervisor, descendants, processes};
 use machine::timing::BootTime;
 use rustix::process::{Pid, Signal, kill_process};
 
-/// Makes this program the agent of a test instead.
+/// Makes this program the agent of a test instead, which does one of these.
 const ROLE: &str = "CDB_TEST_AGENT";
+/// It goes on until it is stopped.
+const GO_ON: &str = "go on";
+/// It drops its end of the dead-man when it is told to.
+const LET_GO: &str = "let go";
 /// The first deadline, in milliseconds after the start.
 const FIRST: u64 = 1_500;
 /// From the deadline to the death of the last process: half the shortest kill budget.
@@ -21,9 +25,7 @@ const BOUND: Duration = Duration::from_millis(500);
 /// Not a test by itself: the agent of the others, which starts children and arms the dead-man once.
 #[test]
 fn agent_of_the_other_tests() {
-    if std::env::var_os(ROLE).is_none() {
-        return;
-    }
+    let Ok(role) = std::env::var(ROLE) else { return };
     let dead_man = DeadMan::start_program(Path::new(env!("CARGO_BIN_EXE_agent"))).expect("a dead-man");
     let (supervisor, mut exits) = Supervisor::start().expect("a supervisor");
     // Like PostgreSQL: children of children, in sessions of their own, that ignore what can be ignored.
@@ -39,6 +41,14 @@ fn agent_of_the_other_tests() {
         let deadline = boot_time().plus(FIRST);
         dead_man.arm(deadline).expect("armed");
         println!("\nARMED {}", deadline.0);
+        if role == LET_GO {
+            std::io::stdin().lines().next();
+            println!("\nGONE {}", boot_time().0);
+            drop(dead_man);
+            exits.recv().await.expect("the children's end");
+            println!("\nEND {}", boot_time().0);
+            return;
+        }
         // After the deadline has passed, it goes on for the next one.
         exits.recv().await.expect("the children's end");
         dead_man.arm(boot_time().plus(60_000)).expect("armed again");
@@ -54,7 +64,7 @@ struct Agent {
 }
 
 impl Agent {
-    fn start(wrapper: &[&str]) -> Self {
+    fn start(wrapper: &[&str], role: &str) -> Self {
         let own = std::env::current_exe().expect("a program");
         let own = own.to_str().expect("a name");
         let words: Vec<&str> = wrapper
@@ -65,7 +75,8 @@ impl Agent {
         let mut command = Command::new(words[0]);
         command
             .args(&words[1..])
-            .env(ROLE, "1")
+            .env(ROLE, role)
+            .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .process_group(0);
         let mut child = command.spawn().expect("an agent");
@@ -152,7 +163,7 @@ fn within_bound(died: BootTime, deadline: BootTime) {
 
 #[test]
 fn a_stopped_agents_processes_die_at_the_deadline() {
-    let mut agent = Agent::start(&[]);
+    let mut agent = Agent::start(&[], GO_ON);
     let deadline = agent.says("ARMED ");
     let sleepers = wait_for_sleepers(&agent, 3);
     send(agent.child.id(), Signal::STOP);
@@ -172,21 +183,18 @@ fn a_stopped_agents_processes_die_at_the_deadline() {
 }
 
 #[test]
-fn a_dead_agents_processes_die_at_once() {
-    let mut agent = Agent::start(&[]);
-    agent.says("ARMED ");
-    // Known to the dead-man are those that were there when the deadline came: at least the shell.
-    let shell: Vec<u32> = descendants(agent.child.id())
-        .expect("/proc")
-        .into_iter()
-        .filter(|process| process.name == "sh")
-        .map(|process| process.pid)
-        .collect();
-    assert_eq!(shell.len(), 1);
-    let killed = boot_time();
-    agent.child.kill().expect("killed");
-    let late = dead(&shell).since(killed);
-    assert!(late < 1_000, "{late} ms after the agent");
+fn an_agent_that_lets_go_of_it_is_left_alone() {
+    let mut agent = Agent::start(&[], LET_GO);
+    let deadline = agent.says("ARMED ");
+    let sleepers = wait_for_sleepers(&agent, 3);
+    drop(agent.child.stdin.take());
+    let gone = agent.says("GONE ");
+    let died = dead(&sleepers);
+    assert!(
+        died.since(gone) < 1_000 && died < deadline,
+        "they die at once, not at the deadline"
+    );
+    agent.says("END ");
 }
 
 #[test]
@@ -206,7 +214,7 @@ fn in_a_namespace_of_its_own_everything_dies_but_the_agent() {
     } else {
         &as_root
     };
-    let mut agent = Agent::start(wrapper);
+    let mut agent = Agent::start(wrapper, GO_ON);
     let deadline = agent.says("ARMED ");
     let sleepers = wait_for_sleepers(&agent, 3);
     let family = descendants(agent.child.id()).expect("/proc");

@@ -4,7 +4,6 @@ mod proc_fs;
 mod supervisor;
 mod tool;
 
-pub(crate) use proc_fs::descendants_among;
 pub use proc_fs::{ProcessInfo, descendants, postgres_processes, processes};
 pub(crate) use supervisor::wait_for;
 pub use supervisor::{Exit, Running, Supervisor};

@@ -37,7 +37,7 @@ pub fn processes() -> io::Result<Vec<ProcessInfo>> {
 
 /// The living descendants of `ancestor`, itself left out.
 pub fn descendants(ancestor: u32) -> io::Result<Vec<ProcessInfo>> {
-    Ok(descendants_among(processes()?, &BTreeSet::from([ancestor])))
+    Ok(descendants_among(processes()?, ancestor))
 }
 
 /// The living processes called `postgres` that belong to this agent: of the whole PID namespace if it is PID 1, else of
@@ -57,9 +57,9 @@ pub(super) fn own_processes() -> io::Result<Vec<ProcessInfo>> {
     }
 }
 
-/// Those of `all` that descend from one of `ancestors`.
-pub(crate) fn descendants_among(all: Vec<ProcessInfo>, ancestors: &BTreeSet<u32>) -> Vec<ProcessInfo> {
-    let mut family = ancestors.clone();
+/// Those of `all` that descend from `ancestor`.
+fn descendants_among(all: Vec<ProcessInfo>, ancestor: u32) -> Vec<ProcessInfo> {
+    let mut family = BTreeSet::from([ancestor]);
     loop {
         let before = family.len();
         family.extend(
@@ -73,7 +73,7 @@ pub(crate) fn descendants_among(all: Vec<ProcessInfo>, ancestors: &BTreeSet<u32>
         }
     }
     all.into_iter()
-        .filter(|process| family.contains(&process.pid) && !ancestors.contains(&process.pid))
+        .filter(|process| family.contains(&process.pid) && process.pid != ancestor)
         .collect()
 }
 
@@ -152,7 +152,7 @@ mod tests {
             started: 0,
         };
         let all = vec![process(2, 9), process(3, 1), process(9, 3), process(10, 1)];
-        let family = descendants_among(all, &BTreeSet::from([3]));
+        let family = descendants_among(all, 3);
         assert_eq!(family.iter().map(|process| process.pid).collect::<Vec<_>>(), [2, 9]);
     }
 }
