@@ -7,6 +7,7 @@ mod measure;
 mod startup;
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use api::ClusteredDatabase;
@@ -78,7 +79,9 @@ struct Agent {
     armed: Option<BootTime>,
     /// The volume is being looked at outside a task.
     looking: bool,
-    /// When to look again.
+    /// PostgreSQL has ended since the volume was read.
+    look_again: bool,
+    /// Not to be looked at before.
     look_at: Option<BootTime>,
 }
 
@@ -153,8 +156,12 @@ impl Agent {
         self.world.look_for_strays(&self.executor.volume.pgdata());
         let now = boot_time();
         let due = self.look_at.is_none_or(|at| now >= at);
-        let unread = self.world.observed.volume.is().is_none() && self.world.observed.tasks.volume.running.is_none();
-        if due && unread {
+        let wanted = self.look_again || self.world.observed.volume.is().is_none();
+        // While everything is being killed, no tool can be started; a task reads the volume itself.
+        let possible = self.world.observed.postgres.strays == 0
+            && !self.executor.killing.load(Ordering::SeqCst)
+            && self.world.observed.tasks.volume.running.is_none();
+        if due && wanted && possible {
             self.read_volume();
         }
     }
@@ -203,7 +210,8 @@ impl Agent {
             },
             Event::Scanned(scan) => {
                 self.looking = false;
-                self.look_at = Some(now.plus(LOOK_AGAIN));
+                self.look_again &= scan.is_err();
+                self.look_at = scan.is_err().then(|| now.plus(LOOK_AGAIN));
                 // A task has read it since.
                 if self.world.observed.tasks.volume.running.is_none() {
                     self.world.scanned(scan.map(|scan| *scan));
@@ -228,7 +236,7 @@ impl Agent {
         }
         self.world.server_exited(exit.pid, now);
         // The control file tells how it ended, and where its WAL ends.
-        self.read_volume();
+        self.look_again = true;
     }
 
     fn answer(&mut self, request: Request, now: BootTime) {

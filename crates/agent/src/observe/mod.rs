@@ -132,9 +132,11 @@ impl World {
             .cloned()
     }
 
-    /// Takes what was read from the volume.
+    /// Takes what was read from the volume. If it cannot be read again, what was read before still is what was there then.
     pub fn scanned(&mut self, scan: Result<Scan, String>) {
         match scan {
+            // It began before the one that is known.
+            Ok(scan) if self.observed.volume.is().is_some_and(|known| known.read > scan.view.read) => {}
             Ok(scan) => {
                 self.observed.volume = Reading::Is(scan.view);
                 if let Some(limits) = scan.limits {
@@ -147,7 +149,6 @@ impl World {
             }
             Err(error) => {
                 tracing::error!("read the volume: {error}");
-                self.observed.volume = Reading::Unknown;
             }
         }
     }

@@ -20,7 +20,7 @@ pub use initdb::{InitdbRequest, initdb};
 pub use members::Standby;
 pub use password::{Verifier, VerifierError};
 pub use reload::{Reload, reload};
-pub use server::{Server, StartError, StopMode};
+pub use server::{Server, StartError, StopMode, processes_on};
 pub use sql::{Sql, SqlError};
 pub use status::{Receiver, Sender, Slot, Status};
 pub use tools::{Tools, ToolsError};

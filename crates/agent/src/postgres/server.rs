@@ -138,17 +138,26 @@ impl Server {
 
 /// A server process on `pgdata`, which is the working directory of all of them.
 fn runs_on(pgdata: &Path) -> io::Result<Option<u32>> {
-    let pgdata = fs::canonicalize(pgdata)?;
+    Ok(processes_on(pgdata)?.first().copied())
+}
+
+/// All server processes on `pgdata`; none if it does not exist. What could not be looked at counts.
+pub fn processes_on(pgdata: &Path) -> io::Result<Vec<u32>> {
+    let mut found = Vec::new();
+    let pgdata = match fs::canonicalize(pgdata) {
+        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(found),
+        pgdata => pgdata?,
+    };
     for process in postgres_processes()? {
         match fs::read_link(format!("/proc/{}/cwd", process.pid)) {
-            Ok(directory) if directory == pgdata => return Ok(Some(process.pid)),
+            Ok(directory) if directory == pgdata => found.push(process.pid),
             // Elsewhere, or gone meanwhile.
             Ok(_) => {}
             Err(error) if error.kind() == ErrorKind::NotFound => {}
             Err(error) => return Err(error),
         }
     }
-    Ok(None)
+    Ok(found)
 }
 
 /// Has PostgreSQL read the configuration without using it; its words if it refuses.

@@ -68,6 +68,7 @@ pub(super) async fn start(config: Config, dead_man: DeadMan) -> anyhow::Result<(
         log: log::Decisions::default(),
         armed: None,
         looking: false,
+        look_again: false,
         look_at: None,
     };
     Ok((agent, received))
