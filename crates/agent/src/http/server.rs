@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use http_body_util::Full;
 use hyper::body::{Bytes, Incoming};
+use hyper::header::{CONTENT_TYPE, HeaderValue};
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper::{Request, Response, StatusCode};
@@ -22,6 +23,9 @@ const CONNECTIONS: usize = 16;
 const IDLE: Duration = Duration::from_secs(10);
 /// After a failure to accept (no file descriptors left), the next try.
 const ACCEPT_AGAIN: Duration = Duration::from_millis(100);
+
+/// What `prometheus_client` writes. Scrapers refuse metrics of an unknown type.
+const OPEN_METRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
 /// Serves `/startupz`, `/livez`, `/readyz` and `/metrics` on `listener` for ever.
 pub async fn serve(listener: TcpListener, health: Arc<Health>, metrics: Arc<Metrics>) {
@@ -64,7 +68,13 @@ fn answer(path: &str, health: &Health, metrics: &Metrics) -> Response<Full<Bytes
         "/readyz" => health.ready(),
         "/metrics" => {
             return match metrics.text() {
-                Ok(text) => respond(StatusCode::OK, text),
+                Ok(text) => {
+                    let mut response = respond(StatusCode::OK, text);
+                    response
+                        .headers_mut()
+                        .insert(CONTENT_TYPE, HeaderValue::from_static(OPEN_METRICS));
+                    response
+                }
                 Err(error) => respond(StatusCode::INTERNAL_SERVER_ERROR, error.to_string()),
             };
         }
@@ -99,6 +109,11 @@ mod tests {
         assert_eq!(status("/startupz"), StatusCode::SERVICE_UNAVAILABLE);
         assert_eq!(status("/livez"), StatusCode::OK);
         assert_eq!(status("/metrics"), StatusCode::OK);
+        assert!(
+            answer("/metrics", &health, &metrics)
+                .headers()
+                .contains_key(CONTENT_TYPE)
+        );
         assert_eq!(status("/"), StatusCode::NOT_FOUND);
         health.set_ready(Ok(()));
         assert_eq!(status("/readyz"), StatusCode::OK);

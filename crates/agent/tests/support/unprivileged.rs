@@ -5,9 +5,10 @@ use std::fs;
 use std::future::Future;
 use std::os::unix::fs::{PermissionsExt, chown};
 use std::os::unix::process::CommandExt;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::Command;
-use std::sync::OnceLock;
+
+use rustix::process::{Pid, Signal, kill_process};
 
 /// Tells the inner process its scratch directory.
 const INNER: &str = "CDB_TEST_SCRATCH";
@@ -27,6 +28,7 @@ pub fn unprivileged<F: Future<Output = ()>>(name: &str, body: impl FnOnce(Place)
             binaries: binaries(),
             user: user().0,
         };
+        let _family = Family;
         return runtime.block_on(body(place));
     }
     let (major, _) = binaries();
@@ -36,7 +38,10 @@ pub fn unprivileged<F: Future<Output = ()>>(name: &str, body: impl FnOnce(Place)
     );
     let scratch = Scratch::new(name);
     let (_, uid, gid) = user();
-    let mut command = Command::new(program());
+    // Where every user may read it.
+    let program = scratch.0.join("test");
+    fs::copy(std::env::current_exe().expect("a program"), &program).expect("copied");
+    let mut command = Command::new(program);
     command
         .args(["--exact", name, "--nocapture", "--test-threads=1"])
         .env(INNER, &scratch.0)
@@ -93,17 +98,17 @@ fn user() -> (String, u32, u32) {
     user.expect("a user in /etc/passwd").clone()
 }
 
-/// This program, where every user may read it.
-fn program() -> &'static Path {
-    static PROGRAM: OnceLock<(Scratch, PathBuf)> = OnceLock::new();
-    let (_, program) = PROGRAM.get_or_init(|| {
-        let scratch = Scratch::new("program");
-        fs::set_permissions(&scratch.0, fs::Permissions::from_mode(0o755)).expect("a mode");
-        let program = scratch.0.join("test");
-        fs::copy(std::env::current_exe().expect("a program"), &program).expect("copied");
-        (scratch, program)
-    });
-    program
+/// Ends what a failed test leaves running.
+struct Family;
+
+impl Drop for Family {
+    fn drop(&mut self) {
+        for process in agent::process::descendants(std::process::id()).unwrap_or_default() {
+            if let Some(pid) = i32::try_from(process.pid).ok().and_then(Pid::from_raw) {
+                let _ = kill_process(pid, Signal::KILL);
+            }
+        }
+    }
 }
 
 /// A directory that goes away with the test.
