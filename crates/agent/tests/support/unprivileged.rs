@@ -3,7 +3,7 @@
 
 use std::fs;
 use std::future::Future;
-use std::os::unix::fs::{PermissionsExt, chown};
+use std::os::unix::fs::chown;
 use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
 use std::process::Command;
