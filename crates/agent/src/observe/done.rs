@@ -34,7 +34,14 @@ pub enum Effect {
         configured: Configured,
     },
     /// PostgreSQL was configured anew.
-    Configured { configured: Configured, status: Box<Status>, asked: BootTime },
+    Configured {
+        /// What is in the files now.
+        configured: Configured,
+        /// What PostgreSQL said of itself after that.
+        status: Box<Status>,
+        /// When it was asked.
+        asked: BootTime,
+    },
     /// The Lease was written.
     Lease {
         /// The Lease.
@@ -134,7 +141,11 @@ impl World {
                 mode,
                 configured,
             } => self.started(server, mode, configured, now),
-            Effect::Configured { configured, status, asked } => {
+            Effect::Configured {
+                configured,
+                status,
+                asked,
+            } => {
                 if self.server.is_some() {
                     self.observed.postgres.configured = Some(configured);
                     self.observed.postgres.answer = Some(self.answer(&status));

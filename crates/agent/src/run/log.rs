@@ -2,10 +2,12 @@
 
 use machine::instance::{Action, Purpose};
 
-/// Logs decisions that differ from the one before; what comes again and again only at level debug.
+/// Logs decisions that differ from the one before, and waits for something else than the last one; what comes again and
+/// again only at level debug.
 #[derive(Default)]
 pub(super) struct Decisions {
     last: Option<(&'static str, String)>,
+    last_wait: String,
 }
 
 impl Decisions {
@@ -22,6 +24,12 @@ impl Decisions {
             return;
         }
         self.last = Some((rule, because.to_owned()));
+        if *action == Action::Wait {
+            if self.last_wait == because {
+                return;
+            }
+            because.clone_into(&mut self.last_wait);
+        }
         tracing::info!(rule, action = name(action), because, "decided");
     }
 }
