@@ -11,6 +11,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use api::ClusteredDatabase;
+use api::names::TERMINATION_BOOTSTRAP;
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 use machine::instance::{Action, Decision, Peer, Reading, decide, report};
@@ -60,6 +61,9 @@ const LONGEST_SLEEP: Duration = Duration::from_millis(500);
 const MOST_ACTIONS: usize = 32;
 /// Distance between tries to find PostgreSQL's programs or to read the volume, in milliseconds.
 const LOOK_AGAIN: u64 = 2_000;
+
+/// Where the kubelet reads a container's termination message.
+const TERMINATION_LOG: &str = "/dev/termination-log";
 
 /// The agent's life; returns when the container is to end.
 pub async fn run(config: Config, dead_man: DeadMan) -> anyhow::Result<()> {
@@ -131,6 +135,7 @@ impl Agent {
             match action {
                 Action::Wait => break,
                 Action::Exit => return Ok((true, None)),
+                Action::GiveUp { message } => return Err(give_up(&message)),
                 action => self.executor.execute(&mut self.world, action),
             }
         }
@@ -276,4 +281,13 @@ impl Agent {
             changed
         });
     }
+}
+
+/// Leaves word for the operator in the container's termination message.
+fn give_up(message: &str) -> anyhow::Error {
+    let text = format!("{TERMINATION_BOOTSTRAP}{message}");
+    if let Err(error) = std::fs::write(TERMINATION_LOG, &text) {
+        tracing::warn!("write the termination message: {error}");
+    }
+    anyhow::anyhow!(text)
 }

@@ -63,7 +63,7 @@ impl Executor {
             world.begun(work);
         }
         match action {
-            Action::Wait | Action::Exit => {}
+            Action::Wait | Action::Exit | Action::GiveUp { .. } => {}
             Action::Stop(stop) => self.stop(world, stop),
             Action::CreateMember { claim_uid } => self.create_member(world, claim_uid),
             Action::StoreCertificate { pem, member: _ } => self.store_certificate(world, pem),

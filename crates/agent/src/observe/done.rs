@@ -112,8 +112,11 @@ impl World {
         task.ended = now;
         match result {
             Ok(effect) => {
-                task.failures = 0;
-                task.error = None;
+                // What a failed task left was cleared away: that is no success of it.
+                if work != Work::DiscardStaging {
+                    task.failures = 0;
+                    task.error = None;
+                }
                 self.effect(effect, now);
             }
             Err(Failure { message, news }) => {

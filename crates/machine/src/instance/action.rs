@@ -100,6 +100,11 @@ pub enum Action {
     },
     /// End the agent, and with it the container.
     Exit,
+    /// End the agent with a failure, and leave word of it for the operator.
+    GiveUp {
+        /// Why the first database could not be made.
+        message: String,
+    },
 }
 
 /// What becomes of the lease.
@@ -141,7 +146,7 @@ impl Action {
             Action::Admit { .. } => Some(Work::Admit),
             Action::DropSlots { .. } => Some(Work::DropSlots),
             Action::Report { .. } => Some(Work::Report),
-            Action::Wait | Action::Stop(_) | Action::Exit => None,
+            Action::Wait | Action::Stop(_) | Action::Exit | Action::GiveUp { .. } => None,
         }
     }
 }

@@ -5,6 +5,9 @@ use super::identity::volume_is_free;
 use super::{Action, Data, Draft, Verdict};
 use crate::protocol::Epoch;
 
+/// So many failures in a row end the agent.
+const MOST_FAILURES: u32 = 2;
+
 /// The operator has given this volume leave to make the first database.
 pub(super) fn is_granted(context: &Context) -> bool {
     let (Some(cluster), Some(member)) = (context.cluster(), context.member()) else {
@@ -28,6 +31,19 @@ fn is_unmade(context: &Context) -> bool {
         && record.epoch == Epoch(0)
         && record.release.is_none()
         && context.tenure() == Tenure::Vacant
+}
+
+/// The first database cannot be made: said through the container's end, since there is no primary to report to. Not at
+/// the first failure, which may have been a passing one.
+pub(super) fn give_up(context: &Context, _draft: &mut Draft) -> Option<Verdict> {
+    let task = &context.tasks().volume;
+    let message = task.error.clone()?;
+    let unmade = matches!(context.volume()?.data, Data::Empty | Data::Unfinished);
+    if !unmade || !is_granted(context) || !is_unmade(context) || task.running.is_some() || task.failures < MOST_FAILURES
+    {
+        return None;
+    }
+    Verdict::new(Action::GiveUp { message }, "the first database cannot be made")
 }
 
 /// Throws away what an `initdb` or clone of an earlier run left unfinished. PGDATA itself is never touched.
@@ -114,17 +130,40 @@ mod tests {
     }
 
     #[test]
+    fn an_initdb_that_fails_again_is_given_up_with_its_words() {
+        let mut observed = granted();
+        let error = Some("syntax error".to_owned());
+        observed.tasks.volume = Task {
+            failures: 2,
+            error,
+            ..Task::default()
+        };
+        assert_eq!(
+            decided(&observed).action,
+            Action::GiveUp {
+                message: "syntax error".to_owned()
+            }
+        );
+        cluster(&mut observed).grant = None;
+        assert_eq!(
+            decided(&observed).action,
+            Action::Wait,
+            "a clone that fails is no failed bootstrap"
+        );
+    }
+
+    #[test]
     fn a_failed_initdb_is_repeated_with_growing_distance() {
         let mut observed = granted();
         observed.tasks.volume = Task {
-            failures: 3,
+            failures: 1,
             ended: BootTime(900),
             ..Task::default()
         };
         let decision = decided(&observed);
         assert_eq!(
             (&decision.action, decision.wake),
-            (&Action::Wait, Some(BootTime(1_700)))
+            (&Action::Wait, Some(BootTime(1_100)))
         );
     }
 }

@@ -119,6 +119,10 @@ pub const RULES: &[Rule] = &[
         apply: lease_rules::take,
     },
     Rule {
+        name: "give up",
+        apply: bootstrap::give_up,
+    },
+    Rule {
         name: "discard staging",
         apply: bootstrap::discard_staging,
     },

@@ -248,6 +248,7 @@ fn check_action(observed: &Observed, decision: &Decision, now: BootTime) -> Resu
             );
         }
         Action::Exit => prop_assert!(is_stopped(observed)),
+        Action::GiveUp { .. } => prop_assert!(recorded.is_none() && database.is_none()),
         Action::Wait
         | Action::StoreCertificate { .. }
         | Action::Configure { .. }
