@@ -174,6 +174,7 @@ pub async fn run_operator_until_it_has_written(testbed: &Testbed, writes: u32, l
     })?;
     let image = std::env::var(OPERATOR_IMAGE_VARIABLE).with_context(|| format!("read {OPERATOR_IMAGE_VARIABLE}"))?;
     let mut operator = Command::new(binary)
+        .arg("--no-leader-election")
         .env("KUBECONFIG", testbed.kubeconfig_path())
         .env("OPERATOR_IMAGE", image)
         .env("POSTGRES_IMAGE_17", POSTGRES_IMAGE)

@@ -179,7 +179,6 @@ async fn an_operator_killed_after_every_write_reaches_the_same_end() -> Result<(
 
 /// Runs the operator again and again; each run ends itself right after one write to the API server.
 async fn crash_chain(namespace: &Namespace, testbed: &Testbed) -> Result<()> {
-    let leader = Api::<k8s_openapi::api::coordination::v1::Lease>::namespaced(namespace.client.clone(), NAMESPACE);
     let audit = Audit::from_now(&testbed.audit_log_path())?;
     namespace
         .create("db", json!({"replicas": 3, "storage": {"size": "1Gi"}}))
@@ -187,9 +186,6 @@ async fn crash_chain(namespace: &Namespace, testbed: &Testbed) -> Result<()> {
     let mut passwords: Option<(Option<String>, Option<String>)> = None;
     let mut crashes = 0;
     loop {
-        for lease in leader.list(&Default::default()).await? {
-            leader.delete(&lease.name_any(), &DeleteParams::default()).await?;
-        }
         let ended = e2e::install::run_operator_until_it_has_written(testbed, 1, Duration::from_secs(20)).await?;
         crashes += u32::from(ended);
         ensure!(

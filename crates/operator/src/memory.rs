@@ -13,6 +13,8 @@ use crate::desired::Desired;
 pub struct Memory {
     /// UID of the resource that all of this is about.
     pub uid: String,
+    /// The generation of its spec.
+    pub generation: i64,
     /// Actions that failed and have not succeeded since.
     pub faults: BTreeMap<Target, Fault>,
     /// Why the StatefulSet makes no pod, by the pod's name, as its events say.
@@ -70,13 +72,18 @@ impl Memory {
         self.faults.remove(target);
     }
 
-    /// Forgets everything if the resource is another one.
-    pub fn adopt(&mut self, uid: &str) {
+    /// Forgets everything if the resource is another one, and the failures if its spec has changed: what failed may now
+    /// succeed, and must not wait for its turn.
+    pub fn adopt(&mut self, uid: &str, generation: i64) {
         if self.uid != uid {
             *self = Memory {
                 uid: uid.to_owned(),
                 ..Memory::default()
             };
+        }
+        if self.generation != generation {
+            self.generation = generation;
+            self.faults.clear();
         }
     }
 }
@@ -96,8 +103,11 @@ mod tests {
         assert_eq!(memory.faults[&target].kind, FaultKind::Quota);
         memory.succeeded(&target);
         assert!(memory.faults.is_empty());
+        memory.failed(target.clone(), FaultKind::Transient, "a".to_owned(), now);
+        memory.adopt("", 1);
+        assert!(memory.faults.is_empty(), "a changed spec is tried at once");
         memory.failed(target, FaultKind::Transient, "a".to_owned(), now);
-        memory.adopt("another");
+        memory.adopt("another", 1);
         assert!(memory.faults.is_empty());
     }
 }

@@ -2,6 +2,8 @@
 
 use std::fmt::Debug;
 use std::future::Future;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use k8s_openapi::NamespaceResourceScope;
@@ -18,6 +20,8 @@ use crate::metrics::Metrics;
 /// How long one request may take. The API server ends its own after a minute; a database must not wait that long
 /// behind one that hangs.
 const TIMEOUT: Duration = Duration::from_secs(10);
+/// How many writes the operator makes before it ends itself; set by tests only.
+const CRASH_VARIABLE: &str = "CDB_CRASH_AFTER_WRITES";
 /// An object can have no such version (etcd starts behind it), so an apply with it makes, and never changes.
 const NO_VERSION: &str = "1";
 
@@ -26,6 +30,26 @@ const NO_VERSION: &str = "1";
 pub struct Requests {
     client: Client,
     metrics: Metrics,
+    crash: Crash,
+}
+
+/// Ends the operator, as if it were killed, right after so many writes: for the tests of what it leaves behind.
+#[derive(Clone, Default)]
+struct Crash(Option<Arc<AtomicU32>>);
+
+impl Crash {
+    /// As the environment says; normally never.
+    fn from_environment() -> Self {
+        let writes = std::env::var(CRASH_VARIABLE).ok().and_then(|text| text.parse().ok());
+        Self(writes.map(|writes: u32| Arc::new(AtomicU32::new(writes))))
+    }
+
+    fn after_a_write(&self) {
+        let left = self.0.as_ref().map(|left| left.fetch_sub(1, Ordering::SeqCst));
+        if left == Some(1) {
+            std::process::abort();
+        }
+    }
 }
 
 /// A request that failed.
@@ -85,7 +109,8 @@ impl<K> Writable for K where
 impl Requests {
     /// Requests through this client. Its retries must be off.
     pub fn new(client: Client, metrics: Metrics) -> Self {
-        Self { client, metrics }
+        let crash = Crash::from_environment();
+        Self { client, metrics, crash }
     }
 
     /// Reads one object.
@@ -99,12 +124,12 @@ impl Requests {
 
     /// Makes an object that is never applied later.
     pub async fn create<K: Writable>(&self, namespace: &str, object: &K) -> Result<K, Refused> {
-        self.metrics.write("create", &K::kind(&()));
         let params = PostParams {
             dry_run: false,
             field_manager: Some(MANAGER.to_owned()),
         };
-        self.limited(self.api(namespace).create(&params, object)).await
+        self.write::<K, _>("create", self.api(namespace).create(&params, object))
+            .await
     }
 
     /// Makes an object by server-side apply; a conflict if there is one of that name already.
@@ -120,25 +145,26 @@ impl Requests {
 
     /// Changes this very object by merge patch.
     pub async fn merge<K: Writable>(&self, namespace: &str, exact: &Exact, change: Value) -> Result<K, Refused> {
-        self.metrics.write("patch", &K::kind(&()));
         let patch = Patch::Merge(with_metadata(change, precondition(exact)));
         let params = PatchParams {
             field_manager: Some(MANAGER.to_owned()),
             ..PatchParams::default()
         };
-        self.limited(self.api(namespace).patch(exact.name(), &params, &patch))
+        self.write::<K, _>("patch", self.api(namespace).patch(exact.name(), &params, &patch))
             .await
     }
 
     /// Replaces the status, if the object is still at the version that `object` has.
     pub async fn replace_status<K: Writable>(&self, namespace: &str, name: &str, object: &K) -> Result<K, Refused> {
-        self.metrics.write("update-status", &K::kind(&()));
         let params = PostParams {
             dry_run: false,
             field_manager: Some(MANAGER.to_owned()),
         };
-        self.limited(self.api(namespace).replace_status(name, &params, object))
-            .await
+        self.write::<K, _>(
+            "update-status",
+            self.api(namespace).replace_status(name, &params, object),
+        )
+        .await
     }
 
     /// Deletes this very object; it is no error if it is gone already.
@@ -148,7 +174,6 @@ impl Requests {
         exact: &Exact,
         propagation: PropagationPolicy,
     ) -> Result<Deleted<K>, Refused> {
-        self.metrics.write("delete", &K::kind(&()));
         let params = DeleteParams {
             propagation_policy: Some(propagation),
             preconditions: Some(Preconditions {
@@ -158,7 +183,7 @@ impl Requests {
             ..DeleteParams::default()
         };
         let api: Api<K> = self.api(namespace);
-        match self.limited(api.delete(exact.name(), &params)).await {
+        match self.write::<K, _>("delete", api.delete(exact.name(), &params)).await {
             Ok(answer) => Ok(answer.either(|object| Deleted::Going(Box::new(object)), |_| Deleted::Gone)),
             Err(Refused::NotFound(_)) => Ok(Deleted::Gone),
             Err(error) => Err(error),
@@ -168,6 +193,18 @@ impl Requests {
     /// The client, for what is not in a namespace.
     pub fn client(&self) -> &Client {
         &self.client
+    }
+
+    /// Runs a request that writes: counted, with the time limit.
+    async fn write<K: Writable, T>(
+        &self,
+        verb: &'static str,
+        request: impl Future<Output = kube::Result<T>>,
+    ) -> Result<T, Refused> {
+        self.metrics.write(verb, &K::kind(&()));
+        let answer = self.limited(request).await;
+        self.crash.after_a_write();
+        answer
     }
 
     /// Runs a request with the time limit.
@@ -185,14 +222,11 @@ impl Requests {
         content: Value,
         metadata: Value,
     ) -> Result<K, Refused> {
-        self.metrics.write("apply", &K::kind(&()));
         let patch = Patch::Apply(with_metadata(content, metadata));
         // Force: what a builder names is ours, whoever wrote it last.
-        self.limited(
-            self.api(namespace)
-                .patch(name, &PatchParams::apply(MANAGER).force(), &patch),
-        )
-        .await
+        let params = PatchParams::apply(MANAGER).force();
+        self.write::<K, _>("apply", self.api(namespace).patch(name, &params, &patch))
+            .await
     }
 
     fn api<K: Writable>(&self, namespace: &str) -> Api<K> {

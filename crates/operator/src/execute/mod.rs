@@ -140,7 +140,7 @@ impl Executor {
         let Ok(subject) = Subject::new(&db, &self.config) else {
             return Next::Gone;
         };
-        memory.adopt(&subject.uid);
+        memory.adopt(&subject.uid, db.metadata.generation.unwrap_or(0));
         self.refresh_desired(&subject, memory);
         let Some(observed) = self.observe(key, &db, memory, now).await else {
             return Next::At(now + AFTER_FAILURE);
