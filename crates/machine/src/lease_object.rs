@@ -60,7 +60,9 @@ pub struct LeaseContent {
 /// Understands a Lease.
 pub fn read(lease: &Lease) -> Result<LeaseRecord, InvalidLease> {
     let spec = lease.spec.as_ref();
-    let named = spec.and_then(|spec| spec.holder_identity.clone()).filter(|holder| !holder.is_empty());
+    let named = spec
+        .and_then(|spec| spec.holder_identity.clone())
+        .filter(|holder| !holder.is_empty());
     let described: Option<HolderRecord> = annotation(lease, LEASE_HOLDER)?;
     let identity = described.as_ref().map(|holder| holder.incarnation.identity());
     if named != identity {
@@ -72,10 +74,16 @@ pub fn read(lease: &Lease) -> Result<LeaseRecord, InvalidLease> {
     let seconds = spec.and_then(|spec| spec.lease_duration_seconds).unwrap_or(0);
     let transitions = spec.and_then(|spec| spec.lease_transitions).unwrap_or(0);
     Ok(LeaseRecord {
-        version: lease.metadata.resource_version.clone().ok_or(InvalidLease::Incomplete("resourceVersion"))?,
+        version: lease
+            .metadata
+            .resource_version
+            .clone()
+            .ok_or(InvalidLease::Incomplete("resourceVersion"))?,
         uid: lease.metadata.uid.clone().ok_or(InvalidLease::Incomplete("uid"))?,
         holder: described,
-        renewal: spec.and_then(|spec| spec.renew_time.as_ref()).map(|time| time.0.to_string()),
+        renewal: spec
+            .and_then(|spec| spec.renew_time.as_ref())
+            .map(|time| time.0.to_string()),
         duration: u64::try_from(seconds).unwrap_or(0) * 1_000,
         epoch: Epoch(u64::try_from(transitions).unwrap_or(0)),
         system_id: text(lease, LEASE_SYSTEM_ID).map(str::to_owned),
@@ -95,8 +103,16 @@ pub fn write(base: &Lease, content: &LeaseContent, now: MicroTime) -> Lease {
     set(annotations, LEASE_HOLDER, content.holder.as_ref().map(json));
     set(annotations, LEASE_SYSTEM_ID, content.system_id.clone());
     set(annotations, LEASE_RELEASE, content.release.as_ref().map(json));
-    set(annotations, LEASE_MEMBERS, (!content.members.is_empty()).then(|| json(&content.members)));
-    set(annotations, LEASE_POSITIONS, (!content.positions.is_empty()).then(|| json(&content.positions)));
+    set(
+        annotations,
+        LEASE_MEMBERS,
+        (!content.members.is_empty()).then(|| json(&content.members)),
+    );
+    set(
+        annotations,
+        LEASE_POSITIONS,
+        (!content.positions.is_empty()).then(|| json(&content.positions)),
+    );
     let before = base.spec.as_ref();
     let same_epoch = before.and_then(|spec| spec.lease_transitions) == i32::try_from(content.epoch.0).ok();
     let acquired = before.and_then(|spec| spec.acquire_time.clone()).filter(|_| same_epoch);
@@ -119,7 +135,10 @@ fn annotation<T: DeserializeOwned>(lease: &Lease, name: &'static str) -> Result<
     text(lease, name)
         .map(serde_json::from_str)
         .transpose()
-        .map_err(|source| InvalidLease::Annotation { annotation: name, source })
+        .map_err(|source| InvalidLease::Annotation {
+            annotation: name,
+            source,
+        })
 }
 
 /// These types always serialise: their maps have text keys and nothing in them can fail.
@@ -174,7 +193,13 @@ mod tests {
             system_id: Some("74".to_owned()),
             release: Some(Release { member, position: None }),
             members: BTreeMap::new(),
-            positions: BTreeMap::from([("orders-0".to_owned(), Position { timeline: Timeline(1), lsn: Lsn(5) })]),
+            positions: BTreeMap::from([(
+                "orders-0".to_owned(),
+                Position {
+                    timeline: Timeline(1),
+                    lsn: Lsn(5),
+                },
+            )]),
         }
     }
 
@@ -185,7 +210,10 @@ mod tests {
         assert_eq!(record.holder, content.holder);
         assert_eq!(record.release, content.release);
         assert_eq!(record.positions, content.positions);
-        assert_eq!((record.epoch, record.duration, record.system_id), (Epoch(1), 10_000, content.system_id));
+        assert_eq!(
+            (record.epoch, record.duration, record.system_id),
+            (Epoch(1), 10_000, content.system_id)
+        );
         assert_eq!(record.renewal.as_deref(), Some("1970-01-01T00:00:00Z"));
     }
 
@@ -200,14 +228,22 @@ mod tests {
         let mut lease = write(&empty(), &content(), MicroTime(Timestamp::UNIX_EPOCH));
         lease.spec.as_mut().unwrap().holder_identity = Some("somebody".to_owned());
         assert!(matches!(read(&lease), Err(InvalidLease::TwoHolders { .. })));
-        lease.metadata.annotations.as_mut().unwrap().insert(LEASE_HOLDER.to_owned(), "{".to_owned());
+        lease
+            .metadata
+            .annotations
+            .as_mut()
+            .unwrap()
+            .insert(LEASE_HOLDER.to_owned(), "{".to_owned());
         assert!(matches!(read(&lease), Err(InvalidLease::Annotation { .. })));
     }
 
     #[test]
     fn a_release_takes_the_holder_away() {
         let held = write(&empty(), &content(), MicroTime(Timestamp::UNIX_EPOCH));
-        let released = LeaseContent { holder: None, ..content() };
+        let released = LeaseContent {
+            holder: None,
+            ..content()
+        };
         let record = read(&write(&held, &released, MicroTime(Timestamp::UNIX_EPOCH))).unwrap();
         assert_eq!((record.holder, record.release), (None, content().release));
     }

@@ -144,7 +144,11 @@ impl Executor {
                     // What the agent knew before does not tell which of these settings wait for a restart.
                     let asked = boot_time();
                     let status = Box::new(sql.status().await.map_err(|error| Failure::said(error.to_string()))?);
-                    Ok(Effect::Configured { configured: wanted.configured(), status, asked })
+                    Ok(Effect::Configured {
+                        configured: wanted.configured(),
+                        status,
+                        asked,
+                    })
                 }
                 Reload::Refused { error } => Err(wanted.refused(error)),
             }

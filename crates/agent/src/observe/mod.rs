@@ -136,7 +136,12 @@ impl World {
     pub fn scanned(&mut self, scan: Result<Scan, String>) {
         match scan {
             // It began before the one that is known.
-            Ok(scan) if self.observed.volume.is().is_some_and(|known| known.read > scan.view.read) => {}
+            Ok(scan)
+                if self
+                    .observed
+                    .volume
+                    .is()
+                    .is_some_and(|known| known.read > scan.view.read) => {}
             Ok(scan) => {
                 self.observed.volume = Reading::Is(scan.view);
                 if let Some(limits) = scan.limits {
