@@ -164,7 +164,7 @@ fn start_poll(config: &Config, events: &UnboundedSender<Event>) -> watch::Sender
 /// Reads the volume, after making sure that it can be used.
 pub(super) async fn read_volume(volume: Volume, tools: &Tools) -> Result<Box<Scan>, String> {
     let preparing = volume.clone();
-    let prepared = tokio::task::spawn_blocking(move || preparing.prepare()).await;
+    let prepared = tokio::task::spawn_blocking(move || preparing.prepare().and_then(|()| preparing.reserve())).await;
     prepared.map_err(words)?.map_err(words)?;
     scan(&volume, tools).await.map(Box::new).map_err(words)
 }

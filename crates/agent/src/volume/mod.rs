@@ -7,6 +7,7 @@ mod control;
 mod files;
 mod identity;
 mod origin;
+mod reservation;
 
 use std::fs;
 use std::io::ErrorKind;
@@ -26,6 +27,7 @@ pub struct Volume {
     data: PathBuf,
     /// `pg_wal` on the WAL volume, if there is one.
     wal: Option<PathBuf>,
+    reservation: reservation::Reservation,
 }
 
 /// Why the volume could not be read or written. Never to be taken for "absent".
@@ -42,6 +44,9 @@ pub enum VolumeError {
         #[source]
         source: std::io::Error,
     },
+    /// Processes of another pod still use the volume.
+    #[error("another pod still uses the volume: it is waited for")]
+    InUse,
     /// A stored file does not hold what it should.
     #[error("{path} is damaged: {reason}")]
     Damaged {
@@ -84,6 +89,7 @@ impl Volume {
         Self {
             data: data.into(),
             wal: wal.map(|mount| mount.join("pg_wal")),
+            reservation: reservation::Reservation::default(),
         }
     }
 
@@ -99,6 +105,12 @@ impl Volume {
         let agent = self.agent_directory();
         make_directory(&agent).map_err(failed("make", &agent))?;
         sync_parent(&agent).map_err(failed("sync", &self.data))
+    }
+
+    /// Makes this process, and those that it starts from now on, the only ones to use the volume; an error while those
+    /// of another pod live. After [`Volume::prepare`].
+    pub fn reserve(&self) -> Result<(), VolumeError> {
+        self.reservation.take(&self.agent_directory().join("lock"))
     }
 
     /// PGDATA.

@@ -1,0 +1,62 @@
+//! One pod at a time on a volume. A pod that was deleted with force may go on for a while beside its successor, on the
+//! same node and volume; the lease keeps a second primary away, but nothing else would keep a second standby away.
+
+use std::fs::{File, OpenOptions};
+use std::io::Error;
+use std::path::Path;
+use std::sync::{Arc, OnceLock};
+
+use rustix::fs::{FlockOperation, flock};
+use rustix::io::{Errno, FdFlags, fcntl_setfd};
+
+use super::VolumeError;
+use super::files::failed;
+
+/// The lock on the volume, once it is had. It is never given back: it ends with the last process of this container.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Reservation(Arc<OnceLock<File>>);
+
+impl Reservation {
+    /// Takes the lock, if nobody else has it.
+    pub(super) fn take(&self, path: &Path) -> Result<(), VolumeError> {
+        if self.0.get().is_some() {
+            return Ok(());
+        }
+        let opened = OpenOptions::new().create(true).append(true).open(path);
+        let file = opened.map_err(failed("open", path))?;
+        match flock(&file, FlockOperation::NonBlockingLockExclusive) {
+            Ok(()) => {}
+            Err(Errno::WOULDBLOCK) => return Err(VolumeError::InUse),
+            Err(error) => return Err(failed("lock", path)(Error::from(error))),
+        }
+        // PostgreSQL inherits it: the volume is in use as long as any process of it lives, with or without an agent.
+        fcntl_setfd(&file, FdFlags::empty()).map_err(|error| failed("keep", path)(Error::from(error)))?;
+        let _ = self.0.set(file);
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_second_user_is_refused_until_the_first_and_its_children_are_gone() {
+        let path = std::env::temp_dir().join(format!("cdb-reservation-{}", std::process::id()));
+        let first = Reservation::default();
+        first.take(&path).unwrap();
+        first.take(&path).unwrap();
+        let second = Reservation::default();
+        assert!(matches!(second.take(&path), Err(VolumeError::InUse)));
+        let mut child = std::process::Command::new("sleep").arg("60").spawn().unwrap();
+        drop(first);
+        assert!(
+            matches!(second.take(&path), Err(VolumeError::InUse)),
+            "a child holds it on"
+        );
+        child.kill().unwrap();
+        child.wait().unwrap();
+        second.take(&path).unwrap();
+        std::fs::remove_file(&path).unwrap();
+    }
+}
