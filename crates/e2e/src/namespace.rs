@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 use api::{ClusteredDatabase, Phase};
+use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::{Event, Namespace as KubeNamespace, PersistentVolumeClaim, Pod};
 use kube::api::{Api, DeleteParams, ListParams, ObjectMeta, Patch, PatchParams, PostParams};
 use kube::{Client, ResourceExt};
@@ -165,6 +166,35 @@ impl Namespace {
         })
         .await?;
         Ok(time)
+    }
+
+    /// Whether the lease of a database is held by the pod that has this name now. One that was deleted with force may
+    /// serve on for a moment.
+    ///
+    /// # Errors
+    /// When pod or Lease cannot be read.
+    pub async fn is_held_by(&self, database: &str, pod: &str) -> Result<bool> {
+        let uid = self.api::<Pod>().get(pod).await?.uid().context("a pod has a UID")?;
+        let lease = self.api::<Lease>().get(database).await.context("read the Lease")?;
+        let holder = lease.spec.and_then(|spec| spec.holder_identity);
+        Ok(holder.is_some_and(|holder| holder.contains(&uid)))
+    }
+
+    /// Waits until the lease of a database is held by the pod that has this name now.
+    ///
+    /// # Errors
+    /// After `limit`.
+    pub async fn wait_held_by_new_pod(&self, database: &str, pod: &str, limit: Duration) -> Result<()> {
+        until(&format!("the new pod {pod} to hold the lease"), limit, || async {
+            let held = self.is_held_by(database, pod).await?;
+            Ok(if held {
+                Seen::Yes(())
+            } else {
+                Seen::NotYet("another holder".to_owned())
+            })
+        })
+        .await?;
+        Ok(())
     }
 
     /// Names and UIDs of the pods of a database.

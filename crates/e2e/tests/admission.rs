@@ -77,9 +77,16 @@ async fn refusal(namespace: &Namespace, resource: Value, old: Option<Value>) -> 
         .create(&PostParams::default(), &serde_json::from_value(old)?)
         .await
         .context("make the old one")?;
-    object.metadata.resource_version = existing.resource_version();
     let name = existing.name_any();
-    let answer = api.replace(&name, &dry, &object).await;
+    let mut answer;
+    loop {
+        object.metadata.resource_version = api.get(&name).await?.resource_version();
+        answer = api.replace(&name, &dry, &object).await;
+        // The operator may write the status in between.
+        if !matches!(&answer, Err(kube::Error::Api(status)) if status.code == 409) {
+            break;
+        }
+    }
     api.delete(&name, &DeleteParams::default()).await?;
     namespace.wait_gone(&name, Duration::from_secs(30)).await?;
     Ok(match answer {

@@ -281,12 +281,13 @@ async fn a_killed_primary_comes_back_with_every_row() -> Result<()> {
             })
         })
         .await?;
+        namespace.wait_held_by_new_pod("db", &primary, BOUND).await?;
         let ((), outage) = until("a write", BOUND, || async {
             sql.sql("INSERT INTO t VALUES (0)").await.map(|_| Seen::Yes(()))
         })
         .await?;
         println!(
-            "{kind} deletion: writes again {:.1} s after the new pod was made",
+            "{kind} deletion: writes again {:.1} s after the new pod took the lease",
             outage.as_secs_f64()
         );
         namespace.wait_ready("db", BOUND).await?;

@@ -83,7 +83,11 @@ impl Executor {
                     .await
             }
             ChildKind::HeadlessService | ChildKind::RwService | ChildKind::RoService | ChildKind::RService => {
-                self.put::<Service>(key, &caches.services, name, exact, body).await
+                let body = match exact {
+                    Some(exact) => return self.change_service(key, exact, body).await,
+                    None => body,
+                };
+                self.put::<Service>(key, &caches.services, name, None, body).await
             }
             ChildKind::PodDisruptionBudget => {
                 self.put::<PodDisruptionBudget>(key, &caches.budgets, name, exact, body)
@@ -133,6 +137,18 @@ impl Executor {
         };
         let live = serde_json::to_value(&object).unwrap_or_default();
         cache.put(object);
+        Ok(live)
+    }
+
+    /// By merge patch, which replaces lists: server-side apply knows ports by their number, so that one that was edited
+    /// would stay beside ours (and be refused for its name).
+    async fn change_service(&self, key: &Key, exact: &Exact, body: Value) -> Result<Value, Failure> {
+        let before = self.caches.services.get(key, exact.name()).flatten();
+        let selector = before.and_then(|service| service.spec.as_ref()?.selector.clone());
+        let body = without_other_keys(body, selector.unwrap_or_default().into_keys());
+        let service: Service = self.requests.merge(&key.namespace, exact, body).await?;
+        let live = serde_json::to_value(&service).unwrap_or_default();
+        self.caches.services.put(service);
         Ok(live)
     }
 
@@ -243,6 +259,19 @@ fn replicas(situation: &Situation) -> Option<u32> {
         .map(|set| set.replicas)
 }
 
+/// A merge patch that also takes away the keys of the selector that are not wanted.
+fn without_other_keys(mut body: Value, live: impl Iterator<Item = String>) -> Value {
+    if body["spec"]["selector"].is_null() {
+        body["spec"]["selector"] = json!({});
+    }
+    for key in live {
+        if body["spec"]["selector"][&key].is_null() {
+            body["spec"]["selector"][&key] = Value::Null;
+        }
+    }
+    body
+}
+
 /// What of an object that is made once is still ours.
 fn metadata(desired: &Desired) -> Value {
     let metadata = &desired.content["metadata"];
@@ -254,5 +283,19 @@ fn impossible(error: impl std::error::Error) -> Failure {
     Failure {
         kind: FaultKind::Transient,
         message: error.to_string(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_selector_that_somebody_added_is_taken_away() {
+        let live = || ["app".to_owned(), "role".to_owned()].into_iter();
+        let body = without_other_keys(json!({"spec": {"selector": {"app": "db"}}}), live());
+        assert_eq!(body["spec"]["selector"], json!({"app": "db", "role": null}));
+        let body = without_other_keys(json!({"spec": {}}), live());
+        assert_eq!(body["spec"]["selector"], json!({"app": null, "role": null}));
     }
 }
