@@ -17,7 +17,7 @@ use testbed::{POSTGRES_IMAGE, Testbed};
 use tokio::process::Command;
 
 use crate::wait::{Seen, until};
-use crate::{OPERATOR_BINARY_VARIABLE, OPERATOR_IMAGE_VARIABLE, manifest};
+use crate::{Namespace, OPERATOR_BINARY_VARIABLE, OPERATOR_IMAGE_VARIABLE, manifest};
 
 /// Where the manifests put the operator.
 pub const NAMESPACE: &str = "clustereddatabase-system";
@@ -163,12 +163,17 @@ async fn wait_available(client: &Client) -> Result<()> {
     Ok(())
 }
 
-/// Runs the operator's binary on this machine, told to end itself (as if killed) right after `writes` writes. Returns
+/// Runs the operator's binary on this machine for one namespace, told to end itself (as if killed) right after `writes` writes. Returns
 /// whether it did so within `limit`; if it had nothing to write, it is ended.
 ///
 /// # Errors
 /// When the binary is missing or cannot be started.
-pub async fn run_operator_until_it_has_written(testbed: &Testbed, writes: u32, limit: Duration) -> Result<bool> {
+pub async fn run_operator_until_it_has_written(
+    testbed: &Testbed,
+    namespace: &Namespace,
+    writes: u32,
+    limit: Duration,
+) -> Result<bool> {
     let binary = std::env::var(OPERATOR_BINARY_VARIABLE).with_context(|| {
         format!("{OPERATOR_BINARY_VARIABLE} is not set: run the end-to-end tests by `cargo xtask test`")
     })?;
@@ -178,7 +183,7 @@ pub async fn run_operator_until_it_has_written(testbed: &Testbed, writes: u32, l
         .env("KUBECONFIG", testbed.kubeconfig_path())
         .env("OPERATOR_IMAGE", image)
         .env("POSTGRES_IMAGE_17", POSTGRES_IMAGE)
-        .env("POD_NAMESPACE", NAMESPACE)
+        .env("WATCH_NAMESPACE", &namespace.name)
         .env("CDB_CRASH_AFTER_WRITES", writes.to_string())
         .stdout(Stdio::null())
         .stderr(Stdio::null())

@@ -228,7 +228,11 @@ fn lay_over(live: &mut Value, wanted: &Value) {
     match (live, wanted) {
         (Value::Object(live), Value::Object(wanted)) if !wanted.is_empty() => {
             for (key, value) in wanted {
-                lay_over(live.entry(key).or_insert(Value::Null), value);
+                if value.is_null() {
+                    live.remove(key);
+                } else {
+                    lay_over(live.entry(key).or_insert(Value::Null), value);
+                }
             }
         }
         (live, wanted) => *live = wanted.clone(),
