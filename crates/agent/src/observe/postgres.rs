@@ -166,11 +166,10 @@ impl World {
         self.silent = 0;
     }
 
-    /// Counts PostgreSQL processes that have outlived their postmaster. What runs on the volume, or is being started,
-    /// has PostgreSQL processes of its own.
+    /// Counts PostgreSQL processes that have outlived their postmaster. A server that runs or is being started has
+    /// processes of its own; those of an initdb or a clone work in the staging directory, not in `pgdata`.
     pub fn look_for_strays(&mut self, pgdata: &std::path::Path) {
-        let tasks = &self.observed.tasks;
-        let explained = tasks.volume.running.is_some() || tasks.start.running.is_some() || self.server.is_some();
+        let explained = self.observed.tasks.start.running.is_some() || self.server.is_some();
         let count = if explained {
             0
         } else {

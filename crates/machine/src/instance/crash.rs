@@ -37,8 +37,7 @@ pub(super) fn count(observed: &Observed, mut memo: Memo) -> Memo {
 /// Kills PostgreSQL processes that have outlived their postmaster: they may still write, and hold the shared memory.
 pub(super) fn kill_strays(context: &Context, draft: &mut Draft) -> Option<Verdict> {
     let orphaned = context.running().is_none() && context.starting().is_none() && context.observed.postgres.strays > 0;
-    // initdb and a clone run PostgreSQL of their own.
-    if !orphaned || context.tasks().volume.running.is_some() {
+    if !orphaned {
         return None;
     }
     if let Some(stopping) = draft.memo.stopping.filter(|stopping| stopping.stop == Stop::Kill) {
@@ -119,6 +118,15 @@ mod tests {
         observed.postgres.strays = 0;
         let started = decide(&observed, &killed.memo, BootTime(1_510));
         assert!(matches!(started.action, Action::StartPrimary { .. }), "{started:?}");
+    }
+
+    #[test]
+    fn strays_are_killed_whatever_works_on_the_volume() {
+        let mut observed = crashed(1_500, 90_000);
+        observed.postgres.strays = 1;
+        observed.tasks.volume.running = Some(Work::StoreCertificate);
+        let decision = decide(&observed, &Memo::default(), BootTime(1_500));
+        assert_eq!(decision.action, Action::Stop(Stop::Kill));
     }
 
     #[test]

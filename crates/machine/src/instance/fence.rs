@@ -48,7 +48,10 @@ pub(super) fn fence(context: &Context, draft: &mut Draft) -> Option<Verdict> {
 
 /// When the dead-man must act: as long as something may write here, or is about to.
 pub(super) fn dead_man(context: &Context, action: &Action) -> Option<BootTime> {
-    let about_to_write = context.writable() || matches!(action, Action::StartPrimary { .. });
+    // Backends that have outlived their postmaster write on.
+    let about_to_write = context.writable()
+        || context.observed.postgres.strays > 0
+        || matches!(action, Action::StartPrimary { .. });
     let deadline = || {
         context
             .fence_at()
@@ -133,6 +136,18 @@ mod tests {
         let decision = decide(&primary(), &Memo::default(), BootTime(1_100));
         assert_eq!(decision.dead_man, Some(BootTime(FENCE + 1_125)));
         assert_eq!(decide(&standby(), &Memo::default(), BootTime(1_100)).dead_man, None);
+    }
+
+    #[test]
+    fn the_dead_man_stays_armed_while_orphaned_backends_live() {
+        let mut observed = primary();
+        observed.postgres = PostgresView { strays: 1, ..stopped() };
+        let decision = decide(&observed, &settled(), BootTime(1_100));
+        assert_eq!(decision.rule, "kill strays");
+        assert_eq!(decision.dead_man, Some(BootTime(FENCE + 1_125)));
+        observed.postgres.strays = 0;
+        observed.terminating = true;
+        assert_eq!(decide(&observed, &settled(), BootTime(1_100)).dead_man, None);
     }
 
     #[test]
