@@ -417,6 +417,13 @@ fn is_observed(scene: &Scene, exact: &Exact) -> bool {
 
 fn assert_action(scene: &Scene, action: &Action) {
     let children = &scene.observed.children;
+    if matches!(children[ChildKind::StatefulSet].get(), Some(ChildState::Foreign { .. })) {
+        let touched = matches!(
+            action,
+            Action::DeleteStatefulSet(_) | Action::OrphanStatefulSet(_) | Action::ReplacePod(_)
+        );
+        assert!(!touched, "a foreign StatefulSet and its pods are left alone");
+    }
     match action {
         Action::Wait(waiting) => assert!(!waiting.what.is_empty() && !waiting.who_can_end_it.is_empty()),
         Action::AddFinalizer(_) => assert!(!scene.finalizer && !scene.deleting),

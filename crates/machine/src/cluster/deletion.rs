@@ -8,7 +8,7 @@ use super::action::{Action, DeletionStep, Exact, StatusChange};
 use super::decision::Step;
 use super::facts::{Facts, list};
 use super::members::{exact, exact_claim};
-use super::observed::{ChildKind, Known};
+use super::observed::{ChildKind, ChildState, Known};
 use super::rule::{Proposal, Rule};
 
 macro_rules! rule {
@@ -99,6 +99,13 @@ fn record(step: DeletionStep, because: &'static str) -> Option<Proposal> {
     )
 }
 
+/// A StatefulSet of our name that is somebody else's: neither it nor its pods are ours to stop or to delete.
+fn is_set_foreign(facts: &Facts<'_>) -> bool {
+    matches!(facts.child(ChildKind::StatefulSet), Some(ChildState::Foreign { .. }))
+}
+
+const NOT_OURS: &str = "the StatefulSet of this name is not ours";
+
 /// Nothing was made that would have to stop.
 fn nothing_runs(facts: &Facts<'_>) -> bool {
     facts.missing(ChildKind::StatefulSet) && facts.observed.pods.get().is_some_and(Vec::is_empty)
@@ -107,6 +114,9 @@ fn nothing_runs(facts: &Facts<'_>) -> bool {
 fn stop(facts: &Facts<'_>) -> Option<Proposal> {
     if !facts.wanted.deleting || done(facts, DeletionStep::Stopped) || nothing_runs(facts) {
         return None;
+    }
+    if is_set_foreign(facts) {
+        return record(DeletionStep::Stopped, NOT_OURS);
     }
     if !facts.status.intent.stop {
         let action = Action::WriteStatus(vec![StatusChange::RequestStop]);
@@ -144,6 +154,12 @@ fn remove_pods(facts: &Facts<'_>) -> Option<Proposal> {
     if !facts.wanted.deleting || done(facts, DeletionStep::PodsGone) {
         return None;
     }
+    let Some(child) = facts.child(ChildKind::StatefulSet) else {
+        return Proposal::wait(facts, Step::Removing, "the StatefulSet to be read", "the API server");
+    };
+    if matches!(child, ChildState::Foreign { .. }) {
+        return record(DeletionStep::PodsGone, NOT_OURS);
+    }
     if let Some(set) = &facts.observed.stateful_set {
         let exact = Exact::new(facts.wanted.name, &set.uid, &set.resource_version);
         return Proposal::act(
@@ -155,9 +171,6 @@ fn remove_pods(facts: &Facts<'_>) -> Option<Proposal> {
     let Known::Known(pods) = &facts.observed.pods else {
         return Proposal::wait(facts, Step::Removing, "the pods to be read", "the API server");
     };
-    if facts.child(ChildKind::StatefulSet).is_none() {
-        return Proposal::wait(facts, Step::Removing, "the StatefulSet to be read", "the API server");
-    }
     if let Some(pod) = pods.iter().find(|pod| !pod.terminating) {
         let because = format!("{} is to run no more, and no StatefulSet has it", pod.name);
         return Proposal::act(Step::Removing, Action::ReplacePod(exact(pod)), because);
@@ -216,7 +229,7 @@ mod tests {
     use api::Phase;
 
     use super::super::testing::Scene;
-    use super::super::{ChildState, StatusChange};
+    use super::super::StatusChange;
     use super::*;
 
     fn deleting() -> Scene {
@@ -325,6 +338,20 @@ mod tests {
         assert!(matches!(scene.decide().action, Action::Wait(_)));
         scene.now = scene.stored.memo.phase_since.unwrap() + PODS_PATIENCE;
         assert!(matches!(scene.decide().action, Action::WriteStatus(_)));
+    }
+
+    #[test]
+    fn a_stateful_set_of_somebody_else_and_its_pods_are_left_alone() {
+        let mut scene = deleting();
+        let why = "owned by Deployment other".to_owned();
+        scene.set_child(ChildKind::StatefulSet, ChildState::Foreign { why });
+        scene.store();
+        scene.store();
+        assert!(!scene.stored.intent.stop);
+        assert_eq!(scene.stored.memo.deletion_done, ["Stopped", "PodsGone"]);
+        assert!(matches!(scene.decide().action, Action::RemoveFinalizer(_)));
+        scene.spec.volume_policy.on_delete = VolumeFate::Delete;
+        assert!(matches!(scene.decide().action, Action::DeleteClaim(_)), "ours by UID");
     }
 
     #[test]
