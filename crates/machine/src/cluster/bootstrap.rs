@@ -50,7 +50,8 @@ pub(super) fn grant<'a>(facts: &Facts<'a>) -> Option<(&'a Pod, &'a Claim)> {
     granted.filter(|_| facts.observed.claims.get().is_some())
 }
 
-/// A grant stands while its claim exists, or the pod that may be using it, or while that is unknown.
+/// A grant stands while its claim exists, or the pod that may be using it, or while that is unknown. A pod that is on
+/// record with another claim does not use the granted one.
 fn stands(facts: &Facts<'_>, grant: &BootstrapGrant) -> bool {
     let (Some(claims), Some(pods)) = (facts.observed.claims.get(), facts.observed.pods.get()) else {
         return true;
@@ -59,6 +60,7 @@ fn stands(facts: &Facts<'_>, grant: &BootstrapGrant) -> bool {
         .status
         .members
         .get(&grant.pod)
+        .filter(|member| member.claim_uid.as_deref() == Some(grant.claim_uid.as_str()))
         .and_then(|member| member.pod_uid.as_deref());
     claims.iter().any(|claim| claim.uid == grant.claim_uid) || pods.iter().any(|pod| Some(pod.uid.as_str()) == user)
 }
@@ -134,6 +136,19 @@ mod tests {
         assert_eq!(granted(&scene.decide()), None);
         scene.observed.claims = Known::Known(vec![claim]);
         assert_eq!(granted(&scene.decide()), None);
+    }
+
+    #[test]
+    fn a_grant_ends_when_its_pod_is_on_record_with_another_claim() {
+        let mut scene = before();
+        scene.store();
+        scene.pod_mut(0).uid = "another-pod".to_owned();
+        scene.claims_mut()[0].uid = "another-claim".to_owned();
+        let member = scene.stored.members.get_mut("demo-0").unwrap();
+        member.pod_uid = Some("another-pod".to_owned());
+        assert_eq!(granted(&scene.decide()), None, "its claim is not on record yet");
+        scene.stored.members.get_mut("demo-0").unwrap().claim_uid = Some("another-claim".to_owned());
+        assert_eq!(granted(&scene.decide()), Some("demo-0"));
     }
 
     #[test]
