@@ -62,6 +62,11 @@ impl<'a> Context<'a> {
     pub fn timing(&self) -> Timing {
         self.cluster().map_or(Timing::DEFAULT, |cluster| cluster.timing)
     }
+    /// The kill budget, in milliseconds: the shorter one while the times change.
+    pub fn kill(&self) -> u64 {
+        let promised = self.observed.lease.confirmed.map(|confirmed| confirmed.timing.kill);
+        promised.map_or(self.timing().kill, |kill| kill.min(self.timing().kill))
+    }
     pub fn incarnation(&self) -> Option<Incarnation> {
         let own = &self.observed.own;
         Some(Incarnation {

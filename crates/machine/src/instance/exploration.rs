@@ -92,7 +92,7 @@ fn start() -> State {
         confirmed: Some((1, 0)),
         request: None,
         // It was set before PostgreSQL was started.
-        dead_man: Some(TIMING.fence + fence::dead_man_delay(TIMING)),
+        dead_man: Some(TIMING.fence + fence::dead_man_delay(TIMING.kill)),
         stalled: false,
         cut: false,
     };

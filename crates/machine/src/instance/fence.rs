@@ -1,8 +1,8 @@
 //! The clock fence: a holder whose lease ran out, or went elsewhere, has stopped PostgreSQL before anybody may take it.
 
 use super::context::{Context, Tenure};
-use super::{Action, Draft, Stop, Stopping, Verdict};
-use crate::timing::{BootTime, Timing};
+use super::{Action, Draft, Mode, Stop, Stopping, Verdict};
+use crate::timing::BootTime;
 
 /// Part of the kill budget after which SIGQUIT is followed by SIGKILL. Backends answer SIGQUIT in milliseconds unless
 /// they hang in the kernel, where nothing helps but SIGKILL.
@@ -24,6 +24,25 @@ pub(super) fn fence(context: &Context, draft: &mut Draft) -> Option<Verdict> {
         Tenure::OwnBefore(_) => "the Lease names another run on this volume: PostgreSQL is stopped at once",
         Tenure::Vacant => "the Lease names no holder: PostgreSQL is stopped at once",
     };
+    stop_now(context, draft, because)
+}
+
+/// Stops a standby that was promoted by hand: nothing may be written but by the holder of the lease.
+pub(super) fn stop_promoted(context: &Context, draft: &mut Draft) -> Option<Verdict> {
+    let promoted = context.running() == Some(Mode::Standby)
+        && context.observed.postgres.answer.is_some_and(|answer| !answer.in_recovery);
+    if !promoted || context.held().is_some() {
+        return None;
+    }
+    stop_now(
+        context,
+        draft,
+        "the standby was promoted by hand, without the lease: PostgreSQL is stopped at once",
+    )
+}
+
+/// SIGQUIT, then SIGKILL again and again.
+fn stop_now(context: &Context, draft: &mut Draft, because: &'static str) -> Option<Verdict> {
     let now = context.now;
     let quit = draft.memo.stopping.filter(|stopping| stopping.stop >= Stop::Immediate);
     let stop = match quit {
@@ -31,7 +50,7 @@ pub(super) fn fence(context: &Context, draft: &mut Draft) -> Option<Verdict> {
         Some(stopping) => {
             let patience = match stopping.stop {
                 Stop::Kill => KILL_AGAIN,
-                Stop::Fast | Stop::Immediate => context.timing().kill * QUIT_PERCENT / 100,
+                Stop::Fast | Stop::Immediate => context.kill() * QUIT_PERCENT / 100,
             };
             let next = stopping.since.plus(patience);
             if now < next {
@@ -56,14 +75,14 @@ pub(super) fn dead_man(context: &Context, action: &Action) -> Option<BootTime> {
         context
             .fence_at()
             .unwrap_or(context.now)
-            .plus(dead_man_delay(context.timing()))
+            .plus(dead_man_delay(context.kill()))
     };
     about_to_write.then(deadline)
 }
 
 /// From the fence deadline to the moment when the dead-man acts, in milliseconds.
-pub fn dead_man_delay(timing: Timing) -> u64 {
-    timing.kill * DEAD_MAN_PERCENT / 100
+pub(super) fn dead_man_delay(kill: u64) -> u64 {
+    kill * DEAD_MAN_PERCENT / 100
 }
 
 #[cfg(test)]
@@ -148,6 +167,36 @@ mod tests {
         observed.postgres.strays = 0;
         observed.terminating = true;
         assert_eq!(decide(&observed, &settled(), BootTime(1_100)).dead_man, None);
+    }
+
+    #[test]
+    fn the_shorter_kill_budget_counts_while_the_times_change() {
+        let promised_short: fn(&mut Observed) = |o| o.lease.confirmed.as_mut().unwrap().timing.kill = 400;
+        let wanted_short: fn(&mut Observed) = |o| cluster(o).timing.kill = 400;
+        for change in [promised_short, wanted_short] {
+            let mut observed = primary();
+            change(&mut observed);
+            let at = BootTime(FENCE);
+            let first = decide(&observed, &Memo::default(), at);
+            assert_eq!(first.dead_man, Some(at.plus(300)));
+            let second = decide(&observed, &first.memo, at.plus(200));
+            assert_eq!(second.action, Action::Stop(Stop::Kill));
+        }
+    }
+
+    #[test]
+    fn a_standby_that_was_promoted_by_hand_is_stopped() {
+        let mut observed = standby();
+        observed.postgres.answer.as_mut().unwrap().in_recovery = false;
+        let now = BootTime(1_200);
+        let first = decide(&observed, &settled(), now);
+        assert_eq!((first.rule, &first.action), ("stop promoted", &Action::Stop(Stop::Immediate)));
+        let second = decide(&observed, &first.memo, now.plus(750));
+        assert_eq!(second.action, Action::Stop(Stop::Kill));
+        assert!(report::readiness(&observed, now).is_err());
+        let mut holder = primary();
+        holder.postgres.process = Process::Running { mode: Mode::Standby };
+        assert_ne!(decide(&holder, &settled(), now).rule, "stop promoted");
     }
 
     #[test]

@@ -95,6 +95,10 @@ pub const RULES: &[Rule] = &[
         apply: fence::fence,
     },
     Rule {
+        name: "stop promoted",
+        apply: fence::stop_promoted,
+    },
+    Rule {
         name: "kill strays",
         apply: crash::kill_strays,
     },

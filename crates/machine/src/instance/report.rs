@@ -86,6 +86,9 @@ pub fn readiness(observed: &Observed, now: BootTime) -> Result<(), String> {
         (Some(_), None) => Err("PostgreSQL accepts no connections".to_owned()),
         (Some(Mode::Primary), Some(_)) if context.held().is_none() => Err("the lease is not held".to_owned()),
         (Some(Mode::Primary), Some(answer)) if answer.in_recovery => Err("PostgreSQL recovers".to_owned()),
+        (Some(Mode::Standby), Some(answer)) if !answer.in_recovery => {
+            Err("the standby was promoted by hand, without the lease".to_owned())
+        }
         (Some(Mode::Standby), Some(_)) if !observed.postgres.streamed => {
             Err("the standby has not streamed from the primary yet".to_owned())
         }
