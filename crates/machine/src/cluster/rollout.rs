@@ -4,6 +4,7 @@
 //! that serves is only taken down while all others serve: so a change that does not work stops after one member.
 
 use api::status::RestartPermit;
+use chrono::TimeDelta;
 
 use super::action::{Action, StatusChange};
 use super::decision::Step;
@@ -16,7 +17,7 @@ use super::rule::{Proposal, Rule};
 pub const REPLACE_IDLE: Rule = Rule {
     name: "replace-idle",
     family: "rollout",
-    what: "A pod of an older template that is not ready is replaced at once, unless the wanted image is known not to run.",
+    what: "A pod of an older template that is not ready is replaced at once, unless the wanted image is known not to run. Once there is a database, one that may run waits until no other pod is going away, and the Lease holder's is given a minute to be ready again.",
     propose: replace_idle,
     passable: false,
 };
@@ -61,12 +62,36 @@ fn replace(pod: &Pod, because: String) -> Option<Proposal> {
     Proposal::act(Step::Rollout, Action::ReplacePod(exact(pod)), because)
 }
 
+/// Readiness flaps for seconds, and taking the holder down means a failover; one that is not back after this long may
+/// need what the new template brings (more memory, a working image).
+const HOLDER_PATIENCE: TimeDelta = TimeDelta::minutes(1);
+
 fn replace_idle(facts: &Facts<'_>) -> Option<Proposal> {
-    let pod = outdated(facts).find(|pod| !pod.ready)?;
+    let holder = facts.holder_pod().filter(|_| facts.bootstrapped());
+    let is_holder = |pod: &Pod| holder.is_some_and(|holder| holder.uid == pod.uid);
+    let never_ran = |pod: &Pod| pod.node.is_none() || pod.image_error.is_some();
+    let idle = || outdated(facts).filter(|pod| !pod.ready);
+    let pod = idle()
+        .find(|pod| never_ran(pod))
+        .or_else(|| idle().find(|pod| !is_holder(pod)))
+        .or_else(|| idle().next())?;
     // Replacing it by one that cannot run helps nobody; a spec that is changed again makes the failing one outdated.
     let cannot_run = |pod: &Pod| facts.current_revision(pod) && !pod.terminating && pod.image_error.is_some();
     if facts.pods().iter().any(cannot_run) {
         return None;
+    }
+    if facts.bootstrapped() && !never_ran(pod) {
+        if facts.pods().iter().any(|pod| pod.terminating) {
+            return None;
+        }
+        if is_holder(pod) {
+            let what = format!("{} to be ready again, before it is replaced", pod.name);
+            let deadline = facts.waiting_since(&what) + HOLDER_PATIENCE;
+            if facts.now < deadline {
+                let who = format!("the agent in pod {}", pod.name);
+                return Some(Proposal::wait(facts, Step::Rollout, what, who)?.until(deadline));
+            }
+        }
     }
     replace(pod, format!("{} is of an older template and not ready", pod.name))
 }
@@ -269,6 +294,37 @@ mod tests {
         assert_eq!(replaced(&scene), Some("demo-2".to_owned()));
         scene.pod_mut(2).revision = Some("r2".to_owned());
         assert_eq!(replaced(&scene), Some("demo-1".to_owned()));
+    }
+
+    #[test]
+    fn the_holder_is_not_taken_down_for_a_flap_of_its_readiness() {
+        let mut scene = outdated(2);
+        scene.pod_mut(2).ready = false;
+        scene.store();
+        assert_eq!((replaced(&scene), scene.decide().rule), (None, "replace-idle"));
+        let wake = scene.now + HOLDER_PATIENCE;
+        assert_eq!(scene.decide().wake, wake);
+        let mut unready = scene.clone();
+        unready.pod_mut(0).ready = false;
+        assert_eq!(replaced(&unready), Some("demo-0".to_owned()), "others go first");
+        let mut unscheduled = scene.clone();
+        unscheduled.pod_mut(2).node = None;
+        assert_eq!(replaced(&unscheduled), Some("demo-2".to_owned()));
+        let mut back = scene.clone();
+        back.pod_mut(2).ready = true;
+        assert_eq!(replaced(&back), Some("demo-1".to_owned()));
+        scene.now = wake;
+        assert_eq!(replaced(&scene), Some("demo-2".to_owned()), "it may need the new template");
+    }
+
+    #[test]
+    fn no_two_members_are_down_for_a_rollout_at_once() {
+        let mut scene = outdated(0);
+        scene.pod_mut(2).terminating = true;
+        scene.pod_mut(1).ready = false;
+        assert_eq!(replaced(&scene), None);
+        scene.pod_mut(1).node = None;
+        assert_eq!(replaced(&scene), Some("demo-1".to_owned()), "it takes nothing down");
     }
 
     #[test]
