@@ -215,6 +215,17 @@ pub struct MemberReport {
     pub fault: Option<String>,
 }
 
+/// What the holder writes as [`MemberReport::fault`] of a member that it has not heard of for 5 s. Part of the protocol:
+/// the rest of such a report is what the member said last, and nobody may count on it.
+pub const FAULT_SILENT: &str = "has not reported to the primary for 5 seconds";
+
+impl MemberReport {
+    /// The holder has not heard of this member for a while.
+    pub fn is_silent(&self) -> bool {
+        self.fault.as_deref() == Some(FAULT_SILENT)
+    }
+}
+
 /// Hash of a set of server settings (`spec.postgres.parameters`): what [`MemberReport::settings`] and
 /// `status.intent.restart.settings` hold. FNV-1a over the names and values, each ended by a zero byte.
 pub fn settings_hash(parameters: &BTreeMap<String, String>) -> String {

@@ -118,19 +118,23 @@ impl<'a> Facts<'a> {
         self.status.system_identifier.is_some() || self.lease.is_some_and(|lease| lease.system_id.is_some())
     }
 
-    /// This pod serves in its role.
+    /// This pod serves in its role. A member that has fallen silent may do anything; other faults are told by members
+    /// that may well serve (crashes before, a task that failed).
     pub fn serves(&self, pod: &Pod) -> bool {
         pod.ready
             && !pod.terminating
-            && self.report(pod).is_some_and(|report| match report.state {
-                MemberState::Primary | MemberState::Streaming => true,
-                MemberState::Waiting
-                | MemberState::Initializing
-                | MemberState::Cloning
-                | MemberState::Starting
-                | MemberState::CatchingUp
-                | MemberState::Stopped => false,
-            })
+            && self
+                .report(pod)
+                .filter(|report| !report.is_silent())
+                .is_some_and(|report| match report.state {
+                    MemberState::Primary | MemberState::Streaming => true,
+                    MemberState::Waiting
+                    | MemberState::Initializing
+                    | MemberState::Cloning
+                    | MemberState::Starting
+                    | MemberState::CatchingUp
+                    | MemberState::Stopped => false,
+                })
     }
 
     /// This pod was made from the wanted template.

@@ -286,6 +286,16 @@ mod tests {
     }
 
     #[test]
+    fn a_silent_member_does_not_serve_and_halts_the_rollout() {
+        let mut scene = outdated(0);
+        scene.pod_mut(2).revision = Some("r2".to_owned());
+        scene.report_mut(2).fault = Some(crate::protocol::FAULT_SILENT.to_owned());
+        assert_eq!(replaced(&scene), None);
+        scene.report_mut(2).fault = Some("PostgreSQL ended by itself 3 times in a row".to_owned());
+        assert_eq!(replaced(&scene), Some("demo-1".to_owned()), "it serves again");
+    }
+
+    #[test]
     fn an_outdated_member_that_does_not_serve_goes_first_even_if_all_fail() {
         let mut scene = outdated(0);
         for ordinal in 0..3 {
@@ -314,7 +324,11 @@ mod tests {
         back.pod_mut(2).ready = true;
         assert_eq!(replaced(&back), Some("demo-1".to_owned()));
         scene.now = wake;
-        assert_eq!(replaced(&scene), Some("demo-2".to_owned()), "it may need the new template");
+        assert_eq!(
+            replaced(&scene),
+            Some("demo-2".to_owned()),
+            "it may need the new template"
+        );
     }
 
     #[test]

@@ -4,15 +4,13 @@ use std::collections::BTreeMap;
 
 use super::context::Context;
 use super::{Draft, report};
-use crate::protocol::{MemberReport, Position};
+use crate::protocol::{FAULT_SILENT, MemberReport, Position};
 use crate::timing::BootTime;
 
 /// After how long without a report a member counts as silent, in milliseconds: five reports of one a second.
 pub(super) const SILENT: u64 = 5_000;
 /// After how long a silent member that is no longer wanted is forgotten, in milliseconds.
 const FORGOTTEN: u64 = 10_000;
-/// What is said of a silent member.
-const FAULT_SILENT: &str = "has not reported to the primary for 5 seconds";
 
 /// Reports and positions of all members, as the Lease shall have them.
 pub(super) fn view(
