@@ -84,6 +84,8 @@ impl Memory {
         if self.generation != generation {
             self.generation = generation;
             self.faults.clear();
+            self.unmade_pods.clear();
+            self.events_read = None;
         }
     }
 }
@@ -104,8 +106,13 @@ mod tests {
         memory.succeeded(&target);
         assert!(memory.faults.is_empty());
         memory.failed(target.clone(), FaultKind::Transient, "a".to_owned(), now);
+        memory
+            .unmade_pods
+            .insert("db-0".to_owned(), memory.faults[&target].clone());
+        memory.events_read = Some(now);
         memory.adopt("", 1);
         assert!(memory.faults.is_empty(), "a changed spec is tried at once");
+        assert!(memory.unmade_pods.is_empty() && memory.events_read.is_none());
         memory.failed(target, FaultKind::Transient, "a".to_owned(), now);
         memory.adopt("another", 1);
         assert!(memory.faults.is_empty());

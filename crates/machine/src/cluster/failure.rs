@@ -8,7 +8,7 @@ use super::action::{Action, ApplyHow};
 use super::decision::{Failure, Step};
 use super::drift;
 use super::facts::Facts;
-use super::observed::{ChildKind, Fault, FaultKind, Pod, StorageClass, Target};
+use super::observed::{ChildKind, ChildState, Fault, FaultKind, Pod, StorageClass, Target};
 use super::rule::{Proposal, Rule};
 use crate::backoff;
 
@@ -116,12 +116,14 @@ fn storage_class(facts: &Facts<'_>) -> Option<Failure> {
     failed(FailureReason::StorageClassNotFound, message)
 }
 
-/// Objects that the API server refuses for a reason that only people can change.
+/// Objects that the API server refuses for a reason that only people can change. One that is as it should be after all
+/// is refused no more, whoever made it so.
 fn refused(facts: &Facts<'_>) -> Option<Failure> {
     facts
         .observed
         .faults
         .iter()
+        .filter(|fault| !matches!(fault.target, Target::Child(kind) if is_current(facts, kind)))
         .find_map(|fault| match (&fault.target, fault.kind) {
             (target, FaultKind::Quota) => {
                 let message = format!("a quota refuses {}: {}", describe(facts, target), fault.message);
@@ -137,6 +139,10 @@ fn refused(facts: &Facts<'_>) -> Option<Failure> {
             }
             (_, FaultKind::Invalid | FaultKind::Forbidden | FaultKind::Conflict | FaultKind::Transient) => None,
         })
+}
+
+fn is_current(facts: &Facts<'_>, kind: ChildKind) -> bool {
+    matches!(facts.child(kind), Some(ChildState::Current { .. }))
 }
 
 /// A pod of the wanted template whose image has not run for [`IMAGE_PATIENCE`]. One of an older template is not waited
@@ -242,8 +248,8 @@ fn describe(facts: &Facts<'_>, target: &Target) -> String {
 mod tests {
     use api::Phase;
 
+    use super::super::ImageError;
     use super::super::testing::Scene;
-    use super::super::{ChildState, ImageError};
     use super::*;
 
     fn fault(scene: &Scene, kind: FaultKind, attempts: u32) -> Fault {
@@ -310,6 +316,17 @@ mod tests {
         assert_eq!((again.action.name(), again.phase), ("Apply", Phase::Failed));
         scene.set_child(ChildKind::RwService, ChildState::Current { uid: "u".to_owned() });
         assert_eq!(scene.decide().phase, Phase::Ready);
+    }
+
+    #[test]
+    fn a_refusal_ends_when_somebody_else_puts_the_object_right() {
+        for kind in [FaultKind::Quota, FaultKind::Invalid] {
+            let mut scene = missing_service();
+            scene.observed.faults = vec![fault(&scene, kind, 1)];
+            assert!(scene.decide().failure.is_some());
+            scene.set_child(ChildKind::RwService, ChildState::Current { uid: "u".to_owned() });
+            assert_eq!(scene.decide().failure, None);
+        }
     }
 
     #[test]
