@@ -125,19 +125,23 @@ fn exists(facts: &Facts<'_>, kind: ChildKind) -> bool {
 }
 
 /// `replicas` of an object that has such a number. A StatefulSet is never made smaller here, and one that is made again
-/// covers every pod that is alive: how it gets smaller is for the rules of scaling.
+/// covers every pod that is alive, and who holds or last held the Lease: how it gets smaller is for the rules of scaling.
+/// Whose claims new pods would pick up must be known before it gets larger.
 fn replicas(facts: &Facts<'_>, kind: ChildKind) -> Option<u32> {
     let wanted = facts.wanted.replicas();
     match kind {
         ChildKind::PodDisruptionBudget => Some(wanted),
         ChildKind::StatefulSet => {
             let alive = facts.pods().iter().map(|pod| pod.ordinal + 1).max().unwrap_or(0);
-            let now = facts.observed.stateful_set.as_ref().map_or(alive, |set| set.replicas);
-            Some(if foreign_claim(facts, wanted).is_some() {
-                now
-            } else {
-                now.max(wanted)
-            })
+            let set = facts.observed.stateful_set.as_ref();
+            let now = set.map_or_else(|| alive.max(leading(facts)), |set| set.replicas);
+            Some(
+                if facts.observed.claims.get().is_none() || foreign_claim(facts, wanted).is_some() {
+                    now
+                } else {
+                    now.max(wanted)
+                },
+            )
         }
         ChildKind::ServiceAccount
         | ChildKind::Role
@@ -152,6 +156,14 @@ fn replicas(facts: &Facts<'_>, kind: ChildKind) -> Option<u32> {
         | ChildKind::EndpointSlice
         | ChildKind::Lease => None,
     }
+}
+
+/// How many instances it takes to have the Lease's holder, and who released it last, among them: their data is the newest.
+fn leading(facts: &Facts<'_>) -> u32 {
+    let holder = facts.holder().and_then(|holder| facts.ordinal(&holder.incarnation.pod));
+    let release = facts.lease.and_then(|lease| lease.release.as_ref());
+    let last = release.and_then(|release| super::members::ordinal_of(&release.member));
+    holder.max(last).map_or(0, |ordinal| ordinal.saturating_add(1))
 }
 
 /// An object that is gone and cannot be made again with the same content: making it with other content would lock
@@ -310,6 +322,7 @@ mod tests {
     use super::super::Known;
     use super::super::testing::Scene;
     use super::*;
+    use crate::protocol::Release;
 
     fn drifted(kind: ChildKind, immutable: bool) -> ChildState {
         ChildState::Drifted {
@@ -386,6 +399,40 @@ mod tests {
                 ..
             })
         ));
+    }
+
+    fn size(scene: &Scene) -> Option<u32> {
+        match scene.decide().action {
+            Action::Apply(apply) if apply.kind == ChildKind::StatefulSet => apply.replicas,
+            _ => None,
+        }
+    }
+
+    #[test]
+    fn a_stateful_set_that_is_made_again_covers_the_holder_and_the_last_one() {
+        let mut scene = Scene::ready(3);
+        scene.elect(2);
+        scene.edit(|spec| spec.replicas = 1);
+        scene.set_child(ChildKind::StatefulSet, ChildState::Missing);
+        scene.observed.stateful_set = None;
+        scene.pods_mut().clear();
+        assert_eq!(size(&scene), Some(3), "the holder");
+        let member = scene.report_mut(1).member.clone();
+        let lease = scene.lease_mut().unwrap();
+        (lease.holder, lease.release) = (None, Some(Release { member, position: None }));
+        assert_eq!(size(&scene), Some(2), "the last one");
+        scene.lease_mut().unwrap().release = None;
+        assert_eq!(size(&scene), Some(1));
+    }
+
+    #[test]
+    fn a_stateful_set_gets_no_larger_while_claims_are_unknown() {
+        let mut scene = Scene::ready(2);
+        scene.edit(|spec| spec.replicas = 3);
+        scene.set_child(ChildKind::StatefulSet, drifted(ChildKind::StatefulSet, false));
+        assert_eq!(size(&scene), Some(3));
+        scene.observed.claims = Known::Unknown;
+        assert_eq!(size(&scene), Some(2));
     }
 
     #[test]
