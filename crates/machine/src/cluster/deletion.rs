@@ -228,8 +228,8 @@ fn finish(facts: &Facts<'_>) -> Option<Proposal> {
 mod tests {
     use api::Phase;
 
-    use super::super::testing::Scene;
     use super::super::StatusChange;
+    use super::super::testing::Scene;
     use super::*;
 
     fn deleting() -> Scene {
