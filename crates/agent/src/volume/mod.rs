@@ -196,14 +196,20 @@ impl Volume {
         if exists(&self.pgdata())? {
             return Ok(DataState::Ready(self.control_data(tools).await?));
         }
+        self.state_without_data()
+    }
+
+    /// What there is without a PGDATA or a marker. WAL alone is not ours to throw away: its data may come back.
+    fn state_without_data(&self) -> Result<DataState, VolumeError> {
         if exists(&self.staging())? {
             return Ok(DataState::Unfinished {
                 what: "initdb or clone".to_owned(),
             });
         }
         match self.wal.as_deref() {
-            Some(wal) if !is_empty(wal)? => Ok(DataState::Unfinished {
-                what: "WAL without data".to_owned(),
+            Some(wal) if !is_empty(wal)? => Err(VolumeError::Damaged {
+                path: wal.to_owned(),
+                reason: "it holds WAL without data: put the data back, or empty it".to_owned(),
             }),
             _ => Ok(DataState::Empty),
         }
@@ -228,7 +234,11 @@ impl Volume {
                 "something that was done to it did not finish; it may hold the only copy of the data".to_owned();
             return Err(VolumeError::Damaged { path: pgdata, reason });
         }
-        if !placed && let Some(wal) = &self.wal {
+        let begun = marked || exists(&self.staging())?;
+        if begun
+            && !placed
+            && let Some(wal) = &self.wal
+        {
             remove_tree(wal)?;
         }
         remove_tree(&self.staging())?;
@@ -343,6 +353,24 @@ pub(crate) mod tests {
         fs::write(volume.marker(), "rewind").expect("written");
         assert!(volume.discard_unfinished().await.is_err());
         assert!(volume.pgdata().exists());
+    }
+
+    #[tokio::test]
+    async fn wal_without_data_is_an_error_and_is_kept() {
+        let scratch = Scratch::new();
+        let volume = scratch.volume();
+        assert_eq!(volume.state_without_data().expect("a new volume"), DataState::Empty);
+        let wal = volume.wal_directory().expect("a WAL volume");
+        fs::create_dir(wal).expect("made");
+        assert_eq!(volume.state_without_data().expect("no WAL"), DataState::Empty);
+        fs::write(wal.join("000000010000000000000001"), "").expect("written");
+        let error = volume.state_without_data().expect_err("WAL without data");
+        assert!(error.to_string().contains("WAL without data"), "{error}");
+        volume.discard_unfinished().await.expect("nothing to discard");
+        assert!(wal.join("000000010000000000000001").exists());
+        make_directory(&volume.staging()).expect("made");
+        let state = volume.state_without_data().expect("an unfinished clone");
+        assert!(matches!(state, DataState::Unfinished { .. }), "{state:?}");
     }
 
     #[test]
