@@ -9,8 +9,11 @@ use std::time::Duration;
 use tokio::sync::watch;
 
 use super::{Config, Files, PostgresError, Tools};
-use crate::process::{ProcessError, Signal, Supervisor, postgres_processes, wait_for};
+use crate::process::{Output, ProcessError, Signal, Supervisor, postgres_processes, wait_for};
 use crate::volume::{Volume, make_directory, read_if_there, sync_parent, write_atomically};
+
+/// The exit code of `postgres` after a FATAL error, such as settings that it refuses.
+const REFUSED: i32 = 1;
 
 /// A running PostgreSQL server. Its end is reported on the supervisor's channel under [`Server::NAME`], too.
 #[derive(Debug)]
@@ -174,10 +177,20 @@ pub(super) async fn check(tools: &Tools, volume: &Volume, config: &Config) -> Re
         .args(["-C", "port"]);
     let checked = tools.supervisor().run(command, CHECK_TIMEOUT).await;
     fs::remove_file(&candidate).map_err(file("remove the checked configuration"))?;
+    Ok(refusal(checked)?)
+}
+
+/// PostgreSQL's words if it has judged the configuration and refuses it: it exits with [`REFUSED`]. Killed (by the
+/// kernel for want of memory, say) or unable to read it, it says nothing about the settings.
+fn refusal(checked: Result<Output, ProcessError>) -> Result<Option<String>, ProcessError> {
     match checked {
         Ok(_) => Ok(None),
-        Err(ProcessError::Failed { message, .. }) => Ok(Some(words(&message))),
-        Err(error) => Err(error.into()),
+        Err(ProcessError::Failed { status, message, .. })
+            if status.code() == Some(REFUSED) && !message.trim().is_empty() =>
+        {
+            Ok(Some(words(&message)))
+        }
+        Err(error) => Err(error),
     }
 }
 
@@ -266,7 +279,32 @@ pub(super) fn file(action: &str) -> impl FnOnce(io::Error) -> PostgresError {
 
 #[cfg(test)]
 mod tests {
-    use super::words;
+    use std::os::unix::process::ExitStatusExt;
+
+    use super::*;
+
+    #[test]
+    fn only_postgresqls_judgement_refuses_settings() {
+        let failed = |status, message: &str| {
+            let failed = ProcessError::Failed {
+                program: "postgres".to_owned(),
+                status: ExitStatus::from_raw(status),
+                message: message.to_owned(),
+            };
+            refusal(Err(failed))
+        };
+        let exited = |code| code << 8;
+        assert_eq!(failed(exited(1), "bad").expect("a judgement").as_deref(), Some("bad"));
+        assert!(failed(exited(1), " ").is_err());
+        assert!(failed(exited(2), "bad").is_err());
+        let killed = 9;
+        assert!(failed(killed, "bad").is_err());
+        let slow = ProcessError::TooSlow {
+            program: "postgres".to_owned(),
+            seconds: 1,
+        };
+        assert!(refusal(Err(slow)).is_err());
+    }
 
     #[test]
     fn words_are_postgresqls_alone() {
