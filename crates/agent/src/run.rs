@@ -83,7 +83,7 @@ struct Agent {
     armed: Option<BootTime>,
     /// The volume is being looked at outside a task.
     looking: bool,
-    /// PostgreSQL has ended since the volume was read.
+    /// PostgreSQL has ended since the reading of the volume began, or that reading failed.
     look_again: bool,
     /// Not to be looked at before.
     look_at: Option<BootTime>,
@@ -177,6 +177,8 @@ impl Agent {
         if std::mem::replace(&mut self.looking, true) {
             return;
         }
+        // From now on, what asks for a look asks for another one.
+        self.look_again = false;
         let (events, volume) = (self.executor.events.clone(), self.executor.volume.clone());
         let (supervisor, major) = (self.executor.supervisor.clone(), spec.postgres.major_version);
         let known = self.world.tools.clone();
@@ -215,7 +217,7 @@ impl Agent {
             },
             Event::Scanned(scan) => {
                 self.looking = false;
-                self.look_again &= scan.is_err();
+                self.look_again |= scan.is_err();
                 self.look_at = scan.is_err().then(|| now.plus(LOOK_AGAIN));
                 // A task has read it since.
                 if self.world.observed.tasks.volume.running.is_none() {
