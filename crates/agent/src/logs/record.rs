@@ -6,6 +6,11 @@ use super::redact::redact;
 /// message begins a line with: PostgreSQL puts a tab before every further line of a message.
 pub const LINE_PREFIX: &str = "\u{1e}%p\u{1f}%b\u{1f}%u\u{1f}%d\u{1f}%e\u{1f}";
 
+/// Bytes of a record beyond which further lines are left out: a statement may have gigabytes.
+const LIMIT: usize = 64 * 1024;
+/// The last detail of a record of which lines were left out.
+const CUT: &str = "CUT: further lines are left out";
+
 const BEGIN: char = '\u{1e}';
 const SEPARATOR: char = '\u{1f}';
 
@@ -40,12 +45,19 @@ pub(super) struct Record {
 #[derive(Debug, Default)]
 pub(super) struct Assembler {
     pending: Option<Record>,
+    /// Bytes in it.
+    size: usize,
+    /// Further lines of it were left out.
+    cut: bool,
 }
 
 impl Assembler {
     /// Takes a line (without its end); returns the record that it completes.
     pub(super) fn push(&mut self, line: &str) -> Option<Record> {
         if let (Some(rest), Some(pending)) = (line.strip_prefix('\t'), &mut self.pending) {
+            if !has_room(&mut self.size, &mut self.cut, rest) {
+                return None;
+            }
             let last = pending.details.last_mut().unwrap_or(&mut pending.message);
             last.push('\n');
             last.push_str(rest);
@@ -56,21 +68,42 @@ impl Assembler {
             && let Some(pending) = &mut self.pending
             && pending.pid == record.pid
         {
+            if !has_room(&mut self.size, &mut self.cut, &record.message) {
+                return None;
+            }
             pending.details.push(format!("{}: {}", record.severity, record.message));
             return None;
         }
-        self.pending.replace(record).map(finish)
+        let complete = self.flush();
+        self.size = record.message.len();
+        self.pending = Some(record);
+        complete
     }
 
     /// Returns what is there, since nothing more comes for now.
     pub(super) fn flush(&mut self) -> Option<Record> {
-        self.pending.take().map(finish)
+        let cut = std::mem::take(&mut self.cut);
+        let mut record = self.pending.take()?;
+        if cut {
+            record.details.push(CUT.to_owned());
+        }
+        Some(finish(record))
     }
 
     /// Something is there.
     pub(super) fn is_pending(&self) -> bool {
         self.pending.is_some()
     }
+}
+
+/// Counts `more`; `false` if it is to be left out, as is all that follows what was left out.
+fn has_room(size: &mut usize, cut: &mut bool, more: &str) -> bool {
+    let wanted = size.saturating_add(more.len() + 1);
+    *cut |= wanted > LIMIT;
+    if !*cut {
+        *size = wanted;
+    }
+    !*cut
 }
 
 fn finish(mut record: Record) -> Record {
@@ -227,6 +260,28 @@ mod tests {
         assembler.push(&format!("{}ERROR:  bad", prefix(1)));
         assert_eq!(assembler.push(&format!("\t{}FATAL:  forged", prefix(9))), None);
         assert_eq!(assembler.flush().expect("one record").severity, "ERROR");
+    }
+
+    #[test]
+    fn a_record_without_end_is_cut() {
+        let mut assembler = Assembler::default();
+        assembler.push(&format!("{}ERROR:  bad", prefix(1)));
+        assembler.push(&format!("{}STATEMENT:  SELECT", prefix(1)));
+        let line = format!("\t{}", "x".repeat(1_000));
+        for _ in 0..1_000 {
+            assert_eq!(assembler.push(&line), None);
+        }
+        assert_eq!(assembler.push("\ty"), None);
+        assert_eq!(assembler.push(&format!("{}HINT:  none", prefix(1))), None);
+        let record = assembler
+            .push(&format!("{}ERROR:  next", prefix(1)))
+            .expect("the first record");
+        assert_eq!(record.details.len(), 2);
+        assert!((LIMIT - 2_000..=LIMIT).contains(&record.details[0].len()));
+        assert!(record.details[0].ends_with('x'));
+        assert_eq!(record.details[1], CUT);
+        let next = assembler.flush().expect("the next record");
+        assert!(next.details.is_empty());
     }
 
     #[test]
