@@ -128,6 +128,9 @@ impl DeadMan {
 
 const NAMESPACE: &str = "namespace";
 
+/// Distance between kills after the deadline, in milliseconds.
+const KILL_AGAIN: u64 = 100;
+
 /// What is killed.
 enum Scope {
     /// All of the PID namespace: the agent is PID 1.
@@ -185,20 +188,27 @@ fn watch(scope: &Scope) -> io::Result<()> {
     let stdin = io::stdin();
     set_nonblocking(&stdin)?;
     let timer = timerfd_create(TimerfdClockId::Boottime, TimerfdFlags::CLOEXEC | TimerfdFlags::NONBLOCK)?;
-    let mut deadline = 0;
+    let (mut deadline, mut kill_at) = (0, 0);
     loop {
         // First what the agent said, then the clock: after a long sleep of the machine both are waiting.
+        let before = deadline;
         if take_deadlines(&stdin, &mut deadline)? == Said::Goodbye {
             scope.kill();
             tell("the agent is gone: killed everything");
             std::process::exit(0);
         }
-        if deadline != 0 && boot_time().0 >= deadline {
-            scope.kill();
-            tell("the deadline passed without a renewal: killed everything");
-            deadline = 0;
+        if deadline != before {
+            kill_at = deadline;
         }
-        set_timer(&timer, deadline)?;
+        if kill_at != 0 && boot_time().0 >= kill_at {
+            scope.kill();
+            if kill_at == deadline {
+                tell("the deadline passed without a renewal: killed everything");
+            }
+            // Until the agent says something else: what it had begun may start a process after the first one.
+            kill_at = boot_time().plus(KILL_AGAIN).0;
+        }
+        set_timer(&timer, kill_at)?;
         let mut waiting = [PollFd::new(&stdin, PollFlags::IN), PollFd::new(&timer, PollFlags::IN)];
         match poll(&mut waiting, None) {
             Ok(_) | Err(Errno::INTR) => {}
