@@ -78,7 +78,10 @@ pub async fn run(arguments: Arguments) -> Result<()> {
         metrics.set_leader(true);
         tracing::info!(identity = arguments.identity, "leads");
         workers.start();
-        election.lost().await
+        tokio::select! {
+            lost = election.lost() => lost,
+            ended = a_worker_ended(&mut workers.tasks) => ended,
+        }
     };
     tokio::select! {
         lost = ended => lost.context("stop acting")?,
@@ -162,6 +165,15 @@ impl Workers {
     }
 }
 
+/// Returns an error when a worker has ended before it was told to: it panicked, and the database that it looked at would
+/// never have its turn again. A new process finds everything out again.
+async fn a_worker_ended(tasks: &mut JoinSet<()>) -> Result<()> {
+    match tasks.join_next().await {
+        Some(Err(error)) => Err(error).context("look at databases"),
+        Some(Ok(())) | None => anyhow::bail!("a worker ended"),
+    }
+}
+
 /// The election, on a thread of its own: work must not hold up a renewal.
 struct Election {
     leading: watch::Receiver<bool>,
@@ -229,5 +241,19 @@ impl Election {
             .await
             .context("wait for the election")?;
         joined.map_err(|_| anyhow::anyhow!("the election panicked"))?
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_worker_that_panics_ends_the_operator() {
+        let mut tasks = JoinSet::new();
+        tasks.spawn(std::future::pending());
+        tasks.spawn(async { panic!("a bug") });
+        let error = a_worker_ended(&mut tasks).await.unwrap_err();
+        assert!(format!("{error:#}").contains("panicked"), "{error:#}");
     }
 }
