@@ -24,7 +24,9 @@ impl Executor {
         });
     }
 
-    pub(super) fn drop_slots(&self, world: &World, keep: BTreeSet<MemberId>) {
+    pub(super) fn drop_slots(&self, world: &mut World, keep: BTreeSet<MemberId>) {
+        // Even if not all can be dropped: a member that comes back must be admitted anew.
+        world.observed.admitted.retain(|member| keep.contains(member));
         let (sql, socket, port) = self.connection(world);
         self.spawn(Work::DropSlots, Some(SMALL), async move {
             let mut sql = sql.lock().await;

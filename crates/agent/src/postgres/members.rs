@@ -34,19 +34,27 @@ impl Sql {
         })
     }
 
-    /// Drops slots and roles of members other than `wanted`; those in use stay. Returns whose were dropped.
+    /// Drops slots and roles of members other than `wanted`, and returns whose were dropped. Those in use stay: that is an
+    /// error, once the others are dropped.
     pub async fn drop_members_except(&mut self, wanted: &BTreeSet<MemberId>) -> Result<Vec<MemberId>, SqlError> {
-        self.run(async |client| {
-            let former = former_members(client, wanted).await?;
-            let mut dropped = Vec::new();
-            for member in former {
-                if drop_member(client, &member).await? {
-                    dropped.push(member);
+        let (dropped, used) = self
+            .run(async |client| {
+                let (mut dropped, mut used) = (Vec::new(), Vec::new());
+                for member in former_members(client, wanted).await? {
+                    let done = drop_member(client, &member).await?;
+                    if done { &mut dropped } else { &mut used }.push(member);
                 }
-            }
-            Ok(dropped)
-        })
-        .await
+                Ok((dropped, used))
+            })
+            .await?;
+        if used.is_empty() {
+            return Ok(dropped);
+        }
+        let used: Vec<&str> = used.iter().map(MemberId::as_str).collect();
+        Err(SqlError::Refused(format!(
+            "replication slots of former members are still in use: {}",
+            used.join(", ")
+        )))
     }
 
     /// Sets the password of `role` unless its stored verifier is already one of `password`; `true` if it was changed.

@@ -30,7 +30,11 @@ pub(super) fn fence(context: &Context, draft: &mut Draft) -> Option<Verdict> {
 /// Stops a standby that was promoted by hand: nothing may be written but by the holder of the lease.
 pub(super) fn stop_promoted(context: &Context, draft: &mut Draft) -> Option<Verdict> {
     let promoted = context.running() == Some(Mode::Standby)
-        && context.observed.postgres.answer.is_some_and(|answer| !answer.in_recovery);
+        && context
+            .observed
+            .postgres
+            .answer
+            .is_some_and(|answer| !answer.in_recovery);
     if !promoted || context.held().is_some() {
         return None;
     }
@@ -68,9 +72,8 @@ fn stop_now(context: &Context, draft: &mut Draft, because: &'static str) -> Opti
 /// When the dead-man must act: as long as something may write here, or is about to.
 pub(super) fn dead_man(context: &Context, action: &Action) -> Option<BootTime> {
     // Backends that have outlived their postmaster write on.
-    let about_to_write = context.writable()
-        || context.observed.postgres.strays > 0
-        || matches!(action, Action::StartPrimary { .. });
+    let about_to_write =
+        context.writable() || context.observed.postgres.strays > 0 || matches!(action, Action::StartPrimary { .. });
     let deadline = || {
         context
             .fence_at()
@@ -190,7 +193,10 @@ mod tests {
         observed.postgres.answer.as_mut().unwrap().in_recovery = false;
         let now = BootTime(1_200);
         let first = decide(&observed, &settled(), now);
-        assert_eq!((first.rule, &first.action), ("stop promoted", &Action::Stop(Stop::Immediate)));
+        assert_eq!(
+            (first.rule, &first.action),
+            ("stop promoted", &Action::Stop(Stop::Immediate))
+        );
         let second = decide(&observed, &first.memo, now.plus(750));
         assert_eq!(second.action, Action::Stop(Stop::Kill));
         assert!(report::readiness(&observed, now).is_err());

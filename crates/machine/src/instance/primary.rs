@@ -62,16 +62,17 @@ pub(super) fn route(context: &Context, draft: &mut Draft) -> Option<Verdict> {
     )
 }
 
-/// Makes the replication role and slot of a member that reports.
+/// Makes the replication role and slot of a member that reports, unless it is forgotten: its slot would keep WAL for ever.
 pub(super) fn admit(context: &Context, draft: &mut Draft) -> Option<Verdict> {
     context.held()?;
     if !context.serving() {
         return None;
     }
+    let listed = members::reports(context, draft);
     let peers = &context.observed.peers;
     let new = peers
         .iter()
-        .find(|(_, peer)| !context.observed.admitted.contains(&peer.report.member));
+        .find(|(pod, peer)| listed.contains_key(*pod) && !context.observed.admitted.contains(&peer.report.member));
     let (pod, peer) = new?;
     let free = context.tasks().admit.free_at(RETRY)?;
     if context.now < free {
@@ -87,7 +88,8 @@ pub(super) fn admit(context: &Context, draft: &mut Draft) -> Option<Verdict> {
     )
 }
 
-/// Drops the slots of members that are no more: they would keep WAL for ever. Once per set of members.
+/// Drops the slots of members that are no more: they would keep WAL for ever. Once per set of members, and again until
+/// none of them is in use.
 pub(super) fn drop_slots(context: &Context, draft: &mut Draft) -> Option<Verdict> {
     context.held()?;
     if !context.serving() {
@@ -95,10 +97,10 @@ pub(super) fn drop_slots(context: &Context, draft: &mut Draft) -> Option<Verdict
     }
     let reports = members::reports(context, draft);
     let keep: BTreeSet<MemberId> = reports.into_values().map(|report| report.member).collect();
-    if draft.memo.kept.as_ref() == Some(&keep) {
+    let task = &context.tasks().admit;
+    if draft.memo.kept.as_ref() == Some(&keep) && task.failures == 0 {
         return None;
     }
-    let task = &context.tasks().admit;
     let free = task.free_at(RETRY)?;
     if context.now < free {
         draft.wake(free);
@@ -191,6 +193,36 @@ mod tests {
             Action::DropSlots { keep } => assert!(keep.contains(&peers["orders-1"].report.member)),
             other => panic!("{other:?}"),
         }
+    }
+
+    #[test]
+    fn a_member_that_is_forgotten_is_not_admitted_again() {
+        let mut observed = primary();
+        observed.admitted.clear();
+        cluster(&mut observed).replicas = 1;
+        observed.lease.confirmed.as_mut().unwrap().sent = BootTime(11_000);
+        observed.tasks.lease.running = Some(Work::WriteLease);
+        let before = decide(&observed, &settled(), BootTime(10_999));
+        assert_eq!(before.rule, "admit");
+        let after = decide(&observed, &settled(), BootTime(11_000));
+        assert_eq!(after.rule, "drop slots");
+        assert_ne!(decide(&observed, &after.memo, BootTime(11_000)).rule, "admit");
+    }
+
+    #[test]
+    fn a_slot_that_could_not_be_dropped_is_tried_again() {
+        let mut observed = primary();
+        assert_ne!(decide(&observed, &settled(), BootTime(1_200)).rule, "drop slots");
+        observed.tasks.admit = Task {
+            failures: 2,
+            ended: BootTime(1_000),
+            error: Some("it is in use".to_owned()),
+            running: None,
+        };
+        let early = decide(&observed, &settled(), BootTime(1_399));
+        assert_eq!((early.action, early.wake), (Action::Wait, Some(BootTime(1_400))));
+        let due = decide(&observed, &settled(), BootTime(1_400));
+        assert_eq!(due.rule, "drop slots");
     }
 
     #[test]
