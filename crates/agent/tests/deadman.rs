@@ -49,8 +49,13 @@ fn agent_of_the_other_tests() {
             println!("\nEND {}", boot_time().0);
             return;
         }
-        // After the deadline has passed, it goes on for the next one.
+        // After the deadline has passed, what is started later dies too, until there is a new deadline.
         exits.recv().await.expect("the children's end");
+        let mut late = Command::new("sleep");
+        late.arg("1000");
+        supervisor.spawn("late", late).expect("a late child");
+        let ended = tokio::time::timeout(Duration::from_secs(5), exits.recv()).await;
+        assert!(ended.expect("a late child's end").is_some());
         dead_man.arm(boot_time().plus(60_000)).expect("armed again");
         println!("\nEND {}", boot_time().0);
         tokio::time::sleep(Duration::from_secs(60)).await;
