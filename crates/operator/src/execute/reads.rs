@@ -150,7 +150,12 @@ impl Executor {
                 self.caches.databases.put(live);
                 return Ok(Outcome::Outdated);
             }
-            None => return Ok(Outcome::NotYet),
+            None => {
+                // Without it in the cache, the next step ends the look; its successor, if any, has another UID.
+                let uid = decided.uid.as_deref().unwrap_or_default();
+                self.caches.databases.forget(key, &key.name, uid);
+                return Ok(Outcome::Outdated);
+            }
         }
         let lease: Option<Lease> = self
             .requests
@@ -241,7 +246,70 @@ fn kind_of(message: &str) -> FaultKind {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
+    use clap::Parser;
+    use kube::client::Body;
+    use kube::runtime::watcher;
+    use machine::cluster::testing::Scene;
+
     use super::*;
+    use crate::caches::Caches;
+    use crate::config::{Arguments, Config};
+    use crate::metrics::Metrics;
+    use crate::requests::Requests;
+
+    /// An API server that has nothing.
+    fn empty() -> kube::Client {
+        let service = tower::service_fn(|_: http::Request<Body>| async {
+            let status = json!({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure",
+                "message": "not found", "reason": "NotFound", "code": 404});
+            let answer = http::Response::builder().status(404);
+            Ok::<_, std::convert::Infallible>(answer.body(Body::from(status.to_string().into_bytes())).unwrap())
+        });
+        kube::Client::new(service, "default")
+    }
+
+    #[tokio::test]
+    async fn a_resource_that_is_gone_is_forgotten_and_nothing_is_done_for_it() {
+        let db: ClusteredDatabase = serde_json::from_value(json!({
+            "apiVersion": "clustereddatabase.io/v1", "kind": "ClusteredDatabase",
+            "metadata": {"name": "a", "namespace": "ns", "uid": "u", "resourceVersion": "7"},
+            "spec": {"storage": {"size": "1Gi"}},
+        }))
+        .unwrap();
+        let caches = Arc::new(Caches::default());
+        for event in [
+            watcher::Event::Init,
+            watcher::Event::InitApply(db.clone()),
+            watcher::Event::InitDone,
+        ] {
+            caches.databases.observe(event);
+        }
+        let (arguments, metrics) = (Arguments::parse_from(["operator"]), Metrics::default());
+        let executor = Executor::new(
+            Requests::new(empty(), metrics.clone()),
+            Arc::clone(&caches),
+            Config::new(&arguments, std::iter::empty()),
+            metrics,
+            "test".to_owned(),
+        );
+        let key = Key {
+            namespace: "ns".to_owned(),
+            name: "a".to_owned(),
+        };
+        let scene = Scene::ready(3);
+        let situation = Situation {
+            db: Arc::new(db),
+            observed: scene.observed.clone(),
+            decision: scene.decide(),
+            now: scene.now,
+        };
+        assert!(matches!(caches.databases.get(&key, "a"), Some(Some(_))));
+        assert_eq!(executor.confirm(&key, &situation).await, Ok(Outcome::Outdated));
+        assert!(matches!(caches.databases.get(&key, "a"), Some(None)));
+        assert_eq!(executor.look(&key).await, None, "the look ends");
+    }
 
     fn event(message: &str, at: &str) -> Event {
         serde_json::from_value(json!({
