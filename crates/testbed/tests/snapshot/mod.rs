@@ -56,7 +56,7 @@ impl Snapshot {
                     .into_iter()
                     .flatten()
                     .flatten()
-                    .map(|e| format!("file {}", e.path().display())),
+                    .map(|e| described(&e.path())),
             );
         }
         collect_groups(Path::new("/sys/fs/cgroup"), &mut lines);
@@ -98,6 +98,14 @@ impl Snapshot {
             }
         }
         Ok(found)
+    }
+}
+
+/// A file; a link with its target, which tells whose it is.
+fn described(path: &Path) -> String {
+    match fs::read_link(path) {
+        Ok(target) => format!("file {} -> {}", path.display(), target.display()),
+        Err(_) => format!("file {}", path.display()),
     }
 }
 
