@@ -118,13 +118,6 @@ async fn write(namespace: &Namespace, images: &Images, summary: &mut Vec<String>
     let sql = SqlClient::start(namespace, DATABASE, &images.postgres).await?;
     sql.sql("CREATE TABLE visits (id serial PRIMARY KEY, at timestamptz DEFAULT now()); INSERT INTO visits SELECT FROM generate_series(1, 1000)").await?;
     let rows = sql.sql("SELECT count(*) FROM visits").await?;
-    let standbys = sql
-        .sql("SELECT count(*) FROM pg_stat_get_wal_senders() WHERE state = 'streaming'")
-        .await;
-    println!(
-        "    {rows} rows written; streaming standbys as the application sees them: {}",
-        standbys.unwrap_or_default()
-    );
     let (read, time) = until("the rows on a standby", BOUND, || async {
         let read = sql
             .sql_at(&format!("{DATABASE}-ro"), "SELECT count(*) FROM visits")
