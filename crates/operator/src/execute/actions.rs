@@ -36,9 +36,7 @@ impl Executor {
                 system_id,
             } => match self.confirm(key, situation).await? {
                 Outcome::Done => self.recreate_lease(subject, member, *epoch, system_id).await,
-                // There is no Lease; that is why it is made.
-                Outcome::NotYet => self.recreate_lease(subject, member, *epoch, system_id).await,
-                Outcome::Outdated => Ok(Outcome::Outdated),
+                changed => Ok(changed),
             },
             Action::LabelPod { pod, role } => {
                 let change = json!({"metadata": {"labels": {LABEL_ROLE: role}}});
@@ -136,9 +134,7 @@ impl Executor {
         propagation: PropagationPolicy,
     ) -> Result<Outcome, Failure> {
         let confirmed = self.confirm(key, situation).await?;
-        // Without a Lease, nothing is known of a primary; the decision knew that, or it is outdated.
-        let no_lease = situation.observed.lease.get().is_some_and(Option::is_none);
-        if confirmed == Outcome::Outdated || confirmed == Outcome::NotYet && !no_lease {
+        if confirmed != Outcome::Done {
             return Ok(confirmed);
         }
         match self.requests.delete::<K>(&key.namespace, exact, propagation).await? {
