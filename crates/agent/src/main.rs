@@ -62,15 +62,20 @@ fn start() -> anyhow::Result<()> {
         anyhow::bail!("install the cryptography provider");
     }
     let config = Config::from_environment()?;
-    // Two: one that is kept busy does not keep the event loop waiting.
-    let runtime = tokio::runtime::Builder::new_multi_thread()
+    // Two: one that is kept busy does not keep the others waiting.
+    let workers = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(2)
+        .thread_name("worker")
         .enable_all()
         .build()?;
-    let result = runtime.block_on(run(config, dead_man));
+    // The event loop and the writes to Kubernetes have this thread, its timers and its connections for themselves: a
+    // worker that hangs in the kernel holds up no renewal of the lease.
+    let vital = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let result = vital.block_on(run(config, dead_man, workers.handle().clone()));
     if let Err(error) = &result {
         tracing::error!("{error:#}");
     }
+    agent::logs::flush();
     // As PID 1: the kernel ends whatever is left. Not waiting for tasks that hang.
     std::process::exit(i32::from(result.is_err()));
 }

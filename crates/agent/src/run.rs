@@ -1,21 +1,27 @@
 //! Start-up and the event loop: an event comes, the world is brought up to date, the machine decides, one action after
 //! the other is carried out until it waits.
 
+mod asked;
 mod config;
 mod log;
 mod measure;
+mod secrets;
 mod startup;
 
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use anyhow::Context;
 use api::ClusteredDatabase;
 use api::names::TERMINATION_BOOTSTRAP;
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::discovery::v1::EndpointSlice;
-use machine::instance::{Action, Decision, Peer, Reading, decide, report};
+use machine::instance::{Action, Decision, Mode, Peer, Process, Reading, decide, failsafe, fence, report};
+use machine::protocol::{FailsafeReply, PromiseReply};
 use machine::timing::BootTime;
+use tokio::runtime::Handle;
 use tokio::sync::{mpsc, watch};
 
 pub use config::Config;
@@ -23,8 +29,8 @@ pub use config::Config;
 use crate::deadman::{DeadMan, boot_time};
 use crate::execute::Executor;
 use crate::http::{Health, Metrics};
-use crate::kubernetes::read_route;
-use crate::observe::{Done, Poll, Scan, World};
+use crate::kubernetes::{Clients, read_route};
+use crate::observe::{Done, Poll, Scan, Secret, World};
 use crate::peer::Request;
 use crate::postgres::{Server, SqlError, Status, Tools};
 use crate::process::Exit;
@@ -47,8 +53,30 @@ pub enum Event {
     Done(Done),
     /// A peer asks.
     Peer(Request),
+    /// A member has answered to a request for a promise.
+    Promise {
+        /// Its pod.
+        pod: String,
+        /// Its answer.
+        reply: PromiseReply,
+    },
+    /// A member has promised not to take the lease.
+    Failsafe {
+        /// Its pod.
+        pod: String,
+        /// Its answer.
+        reply: FailsafeReply,
+        /// When the request was about to be sent.
+        sent: BootTime,
+    },
     /// PostgreSQL has answered, or not.
     Status(u32, BootTime, Result<Box<Status>, SqlError>),
+    /// A write of the canary that was begun at that time was flushed.
+    Wrote(u32, BootTime),
+    /// A Secret's files have changed.
+    Secret(Secret),
+    /// The application's role has the password of the Secret; `true` if it was changed.
+    Password(Result<bool, String>),
     /// Something has changed that shows by looking.
     Look,
     /// The container is asked to end.
@@ -65,9 +93,16 @@ const LOOK_AGAIN: u64 = 2_000;
 /// Where the kubelet reads a container's termination message.
 const TERMINATION_LOG: &str = "/dev/termination-log";
 
-/// The agent's life; returns when the container is to end.
-pub async fn run(config: Config, dead_man: DeadMan) -> anyhow::Result<()> {
-    let (agent, events) = startup::start(config, dead_man).await?;
+/// The agent's life; returns when the container is to end. To be run on a thread of its own, where nothing blocks: on it
+/// depends that the lease is renewed in time. All other work is done by `workers`.
+pub async fn run(config: Config, dead_man: DeadMan, workers: Handle) -> anyhow::Result<()> {
+    let clients = Clients::in_cluster(&config.namespace, config.names.clone()).context("find the API server")?;
+    run_with(config, clients, dead_man, workers).await
+}
+
+/// As [`run`], with the API server that `clients` know.
+pub async fn run_with(config: Config, clients: Clients, dead_man: DeadMan, workers: Handle) -> anyhow::Result<()> {
+    let (agent, events) = startup::start(config, clients, dead_man, workers).await?;
     agent.live(events).await
 }
 
@@ -79,6 +114,10 @@ struct Agent {
     metrics: Arc<Metrics>,
     poll: watch::Sender<Poll>,
     log: log::Decisions,
+    asked: asked::Asked,
+    password: secrets::Password,
+    /// PGDATA, by a path without links.
+    pgdata: PathBuf,
     /// The deadline that the dead-man was last told.
     armed: Option<BootTime>,
     /// The volume is being looked at outside a task.
@@ -96,6 +135,8 @@ impl Agent {
             if ends {
                 return Ok(());
             }
+            let held = self.asked.answer(&self.world, boot_time());
+            let wake = [wake, held].into_iter().flatten().min();
             let pause = wake.map_or(LONGEST_SLEEP, |wake| {
                 Duration::from_millis(wake.since(boot_time())).min(LONGEST_SLEEP)
             });
@@ -129,14 +170,25 @@ impl Agent {
             } = decide(&self.world.observed, &self.world.memo, now);
             self.world.memo = memo;
             self.arm(dead_man)?;
-            self.log.decision(rule, &action, &because);
+            self.executor.deadline.set(fence::held_until(&self.world.observed, now));
             measure::count(&self.metrics, rule, &action);
             wake = at;
-            match action {
-                Action::Wait => break,
-                Action::Exit => return Ok((true, None)),
-                Action::GiveUp { message } => return Err(give_up(&message)),
-                action => self.executor.execute(&mut self.world, action),
+            // Logged after the deed, which does not wait for it.
+            let what = log::name(&action);
+            let (ends, waits) = (action == Action::Exit, action == Action::Wait);
+            let failed = match action {
+                Action::GiveUp { message } => Some(give_up(&message)),
+                action => {
+                    self.executor.execute(&mut self.world, action);
+                    None
+                }
+            };
+            self.log.decision(rule, what, &because);
+            match failed {
+                Some(error) => return Err(error),
+                None if ends => return Ok((true, None)),
+                None if waits => break,
+                None => {}
             }
         }
         self.publish();
@@ -158,7 +210,7 @@ impl Agent {
 
     /// What is known by looking, not by events.
     fn look(&mut self) {
-        self.world.look_for_strays(&self.executor.volume.pgdata());
+        self.world.look_for_strays(&self.pgdata);
         let now = boot_time();
         let due = self.look_at.is_none_or(|at| now >= at);
         let wanted = self.look_again || self.world.observed.volume.is().is_none();
@@ -182,7 +234,7 @@ impl Agent {
         let (events, volume) = (self.executor.events.clone(), self.executor.volume.clone());
         let (supervisor, major) = (self.executor.supervisor.clone(), spec.postgres.major_version);
         let known = self.world.tools.clone();
-        tokio::spawn(async move {
+        self.executor.workers.spawn(async move {
             let tools = match known {
                 Some(tools) => Ok(tools),
                 None => Tools::find(&supervisor, major)
@@ -232,6 +284,12 @@ impl Agent {
                     self.executor.record_good_settings(&mut self.world);
                 }
             }
+            Event::Promise { pod, reply } => self.world.promise_answered(pod, reply, now),
+            Event::Failsafe { pod, reply, sent } => self.world.failsafe_answered(pod, reply, sent),
+            Event::Wrote(pid, begun) => self.world.wrote(pid, begun),
+            Event::Secret(Secret::Certificate) => self.executor.reload_certificate(&self.world),
+            Event::Secret(Secret::Password) => self.password.changed(),
+            Event::Password(done) => self.password.done(done, now),
             Event::Look => {}
             Event::Terminate => self.world.observed.terminating = true,
         }
@@ -249,15 +307,25 @@ impl Agent {
     fn answer(&mut self, request: Request, now: BootTime) {
         match request {
             Request::Report { request, reply } => {
-                let answer = report::answer(&self.world.observed, now, &request);
+                let answer = report::answer(&self.world.observed, &self.world.memo, now, &request);
                 if answer.is_ok() {
                     let peer = Peer {
                         report: request.report,
                         position: request.position,
+                        promised: request.promised,
                         heard: now,
                     };
                     self.world.observed.peers.insert(request.pod, peer);
                 }
+                let _ = reply.send(answer);
+            }
+            Request::Promise { request, reply } => self.asked.take(&mut self.world, request, reply, now),
+            Request::Failsafe { request, reply } => {
+                let answer = failsafe::answer(&self.world.observed, now, &request);
+                let answer = answer.map(|(answer, given)| {
+                    self.world.observed.failsafe_given = Some(given);
+                    answer
+                });
                 let _ = reply.send(answer);
             }
             Request::Status { reply } => {
@@ -267,15 +335,19 @@ impl Agent {
     }
 
     /// Tells probes and the poller how things are.
-    fn publish(&self) {
+    fn publish(&mut self) {
         let now = boot_time();
+        if self.password.is_due(&self.world, now) {
+            self.executor.set_password(&self.world);
+        }
         self.health.set_started();
         self.health.set_ready(report::readiness(&self.world.observed, now));
         measure::measure(&self.metrics, &self.world, now);
         let wanted = Poll {
             server: self.world.server.as_ref().map(|running| running.server.pid()),
             port: self.world.spec.as_ref().map_or(0, |spec| spec.postgres.port),
-            steady: self.world.is_steady(),
+            steady: self.world.is_steady(now),
+            writes: writes(&self.world),
         };
         self.poll.send_if_modified(|poll| {
             let changed = *poll != wanted;
@@ -283,6 +355,13 @@ impl Agent {
             changed
         });
     }
+}
+
+/// PostgreSQL accepts writes.
+fn writes(world: &World) -> bool {
+    let postgres = &world.observed.postgres;
+    let primary = postgres.process == Process::Running { mode: Mode::Primary };
+    primary && postgres.answer.is_some_and(|answer| !answer.in_recovery)
 }
 
 /// Leaves word for the operator in the container's termination message.

@@ -6,11 +6,16 @@ mod certificates;
 use std::fs;
 use std::net::SocketAddr;
 use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
-use agent::peer::{Client, PeerError, Request, Tls, serve};
+use agent::peer::{Client, PeerError, Request, Resolver, Tls, serve};
+use api::names::Names;
 use certificates::{Authority, NAME};
-use machine::protocol::{Epoch, MemberId, ReportReply, ReportRequest};
+use machine::protocol::{
+    Epoch, FailsafeReply, FailsafeRequest, MemberId, PromiseReply, PromiseRequest, ReportReply, ReportRequest,
+};
 use tokio::net::TcpListener;
 use tokio::sync::mpsc;
 
@@ -39,7 +44,7 @@ async fn server(tls: Tls) -> (SocketAddr, mpsc::Receiver<Request>) {
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
     let address = listener.local_addr().expect("an address");
     let (requests, received) = mpsc::channel(8);
-    tokio::spawn(serve(listener, tls, requests));
+    tokio::spawn(serve(listener, tls, Names::new("orders"), requests));
     (address, received)
 }
 
@@ -53,20 +58,43 @@ fn report(pod: &str) -> ReportRequest {
     serde_json::from_value(text).expect("a report")
 }
 
-/// Answers every request: reports by their pod's name, status by nothing.
+/// Answers every request: reports by their pod's ordinal (8 is refused, 9 ignored), status by nothing.
 fn answer(mut requests: mpsc::Receiver<Request>) {
     tokio::spawn(async move {
-        let mut kept = Vec::new();
+        let (mut kept, mut ignored) = (Vec::new(), Vec::new());
         while let Some(request) = requests.recv().await {
             match request {
-                Request::Report { request, reply } if request.pod == "refused" => {
+                Request::Report { request, reply } if request.pod == "orders-8" => {
                     let _ = reply.send(Err("an older epoch".to_owned()));
                 }
-                Request::Report { request, reply } if request.pod == "ignored" => kept.push(reply),
+                Request::Report { request, reply } if request.pod == "orders-9" => kept.push(reply),
                 Request::Report { request, reply } => {
                     let _ = reply.send(Ok(ReportReply {
                         epoch: Epoch(request.epoch.0 + 1),
                         admitted: true,
+                        gives_way: false,
+                    }));
+                }
+                Request::Promise { request, reply } if request.pod == "orders-8" => {
+                    let _ = reply.send(Err("another Lease".to_owned()));
+                }
+                Request::Promise { request, reply } if request.pod == "orders-9" => {
+                    let mut answer = promise(request.epoch);
+                    // As no agent of ours would send it.
+                    answer.member = serde_json::from_value("cdb_1; DROP".into()).expect("any text");
+                    let _ = reply.send(Ok(answer));
+                }
+                Request::Promise { request, reply } if request.pod == "orders-7" => ignored.push((request, reply)),
+                Request::Promise { request, reply } => {
+                    let _ = reply.send(Ok(promise(request.epoch)));
+                }
+                Request::Failsafe { request, reply } if request.pod == "orders-8" => {
+                    let _ = reply.send(Err("not streaming".to_owned()));
+                }
+                Request::Failsafe { request, reply } => {
+                    let _ = reply.send(Ok(FailsafeReply {
+                        member: MemberId::new(1, "1a2b3c4d", 7),
+                        epoch: request.epoch,
                     }));
                 }
                 Request::Status { reply } => {
@@ -90,25 +118,30 @@ async fn agents_talk_to_each_other() {
         reply,
         ReportReply {
             epoch: Epoch(4),
-            admitted: true
+            admitted: true,
+            gives_way: false,
         }
     );
-    let error = client.report(address, &report("refused")).await.expect_err("refused");
+    let error = client.report(address, &report("orders-8")).await.expect_err("refused");
     assert!(
         matches!(&error, PeerError::Refused { reason, .. } if reason == "an older epoch"),
         "{error}"
     );
     let error = client.status(address).await.expect_err("not known yet");
-    assert!(matches!(error, PeerError::Refused { .. }), "{error}");
+    assert!(matches!(error, PeerError::Unable { .. }), "{error}");
+    assert!(!error.is_answer(), "its loop may hang");
     let begun = Instant::now();
-    let error = client.report(address, &report("ignored")).await.expect_err("no answer");
+    let error = client
+        .report(address, &report("orders-9"))
+        .await
+        .expect_err("no answer");
     assert!(
-        matches!(error, PeerError::Silent { .. } | PeerError::Refused { .. }),
+        matches!(error, PeerError::Silent { .. } | PeerError::Unable { .. }),
         "{error}"
     );
     assert!(begun.elapsed() < Duration::from_secs(3));
     let error = client
-        .report(address, &report(&"x".repeat(100_000)))
+        .report(address, &report(&format!("orders-{}", "1".repeat(100_000))))
         .await
         .expect_err("too long");
     assert!(
@@ -122,6 +155,135 @@ async fn agents_talk_to_each_other() {
         .expect("an address");
     let error = client.status(closed).await.expect_err("nobody listens");
     assert!(matches!(error, PeerError::NotListening { .. }), "{error}");
+}
+
+#[tokio::test]
+async fn a_holder_is_promised_its_lease_or_refused() {
+    let scratch = Scratch::new("failsafe");
+    let authority = Authority::new();
+    let tls = scratch.tls("own", |directory| authority.write(directory, "orders-agent", &[NAME]));
+    let (address, requests) = server(tls.clone()).await;
+    answer(requests);
+    let client = Client::new(tls);
+    let request = |pod: &str| FailsafeRequest {
+        epoch: Epoch(5),
+        pod: pod.to_owned(),
+        lease: "lease".to_owned(),
+    };
+    let reply = client.failsafe("orders-1", address, &request("orders-0")).await;
+    assert_eq!(reply.expect("a promise").epoch, Epoch(5));
+    for pod in ["orders-8", "others-0"] {
+        let error = client
+            .failsafe("orders-1", address, &request(pod))
+            .await
+            .expect_err(pod);
+        assert!(matches!(error, PeerError::Refused { .. }), "{error}");
+    }
+}
+
+fn promise(epoch: Epoch) -> PromiseReply {
+    PromiseReply {
+        member: MemberId::new(1, "1a2b3c4d", 7),
+        promised: epoch,
+        suspects: true,
+        position: None,
+    }
+}
+
+fn request(pod: &str) -> PromiseRequest {
+    PromiseRequest {
+        epoch: Epoch(5),
+        pod: pod.to_owned(),
+        lease: "lease".to_owned(),
+    }
+}
+
+#[tokio::test]
+async fn promises_come_soon_or_not_at_all() {
+    let scratch = Scratch::new("promise");
+    let authority = Authority::new();
+    let tls = scratch.tls("own", |directory| authority.write(directory, "orders-agent", &[NAME]));
+    let (address, requests) = server(tls.clone()).await;
+    answer(requests);
+    let client = Client::new(tls);
+    let ask = async |pod: &str| client.promise("orders-1", address, &request(pod)).await;
+    assert_eq!(ask("orders-2").await.expect("a promise"), promise(Epoch(5)));
+    let error = ask("orders-8").await.expect_err("refused");
+    assert!(
+        error.is_answer() && matches!(error, PeerError::Refused { .. }),
+        "{error}"
+    );
+    let error = ask("orders-9").await.expect_err("no member's");
+    assert!(matches!(error, PeerError::Garbled { .. }), "{error}");
+    let error = ask("others-2").await.expect_err("no pod of the database");
+    assert!(matches!(error, PeerError::Refused { .. }), "{error}");
+    let begun = Instant::now();
+    let error = ask("orders-7").await.expect_err("no answer");
+    assert!(matches!(error, PeerError::Silent { .. }), "{error}");
+    assert!(begun.elapsed() < Duration::from_millis(900), "{:?}", begun.elapsed());
+}
+
+/// A name server that knows one pod, and where it is asked from.
+fn name_server(address: [u8; 4]) -> (Resolver, Arc<AtomicU32>) {
+    let asked = Arc::new(AtomicU32::new(0));
+    let counter = Arc::clone(&asked);
+    let socket = std::net::UdpSocket::bind("127.0.0.1:0").expect("a port");
+    let port = socket.local_addr().expect("an address").port();
+    std::thread::spawn(move || {
+        let mut buffer = [0_u8; 512];
+        while let Ok((length, from)) = socket.recv_from(&mut buffer) {
+            counter.fetch_add(1, Ordering::SeqCst);
+            let mut answer = buffer[..length].to_vec();
+            let is_a = answer[length - 3] == 1;
+            answer[2..4].copy_from_slice(&[0x81, if is_a { 0x80 } else { 0x83 }]);
+            if is_a {
+                answer[7] = 1;
+                answer.extend([0xC0, 12, 0, 1, 0, 1, 0, 0, 0, 5, 0, 4]);
+                answer.extend(address);
+            }
+            let _ = socket.send_to(&answer, from);
+        }
+    });
+    let settings = std::env::temp_dir().join(format!("cdb-peer-resolv-{}-{port}", std::process::id()));
+    fs::write(&settings, "nameserver 127.0.0.1\n").expect("written");
+    let resolver = Resolver::new("orders-pods", "default", settings).at_port(port);
+    (resolver, asked)
+}
+
+#[tokio::test]
+async fn a_pod_that_has_moved_is_found_by_its_name() {
+    let scratch = Scratch::new("moved");
+    let authority = Authority::new();
+    let tls = scratch.tls("own", |directory| authority.write(directory, "orders-agent", &[NAME]));
+    let (address, requests) = server(tls.clone()).await;
+    answer(requests);
+    let (resolver, asked) = name_server([127, 0, 0, 1]);
+    let client = Client::new(tls).with_resolver(resolver);
+    let reply = client.promise("orders-1", address, &request("orders-2")).await;
+    assert_eq!(reply.expect("a promise"), promise(Epoch(5)));
+    assert_eq!(
+        asked.load(Ordering::SeqCst),
+        0,
+        "its address answers: nobody is asked for its name"
+    );
+    // Nobody listens at the address on record: the name is tried at once.
+    let moved = SocketAddr::from(([127, 0, 0, 2], address.port()));
+    let reply = client.promise("orders-1", moved, &request("orders-2")).await;
+    assert_eq!(reply.expect("a promise"), promise(Epoch(5)));
+    assert!(asked.load(Ordering::SeqCst) > 0);
+    // Somebody accepts there and says nothing: after a moment, the name is tried as well.
+    let silent = TcpListener::bind(SocketAddr::from(([127, 0, 0, 3], address.port())))
+        .await
+        .expect("a port");
+    let hung = silent.local_addr().expect("an address");
+    let unknown = client.clone().with_resolver(name_server([127, 0, 0, 9]).0);
+    let error = unknown
+        .promise("orders-1", hung, &request("orders-2"))
+        .await
+        .expect_err("nobody");
+    assert!(matches!(error, PeerError::Silent { .. }), "{error}");
+    let reply = client.promise("orders-1", hung, &request("orders-2")).await;
+    assert_eq!(reply.expect("a promise"), promise(Epoch(5)));
 }
 
 #[tokio::test]

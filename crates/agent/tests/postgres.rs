@@ -14,7 +14,7 @@ use std::time::Duration;
 use agent::postgres::{PostgresError, Reload, Role, Server, StartError, StopMode, reload};
 use agent::process::{ProcessError, postgres_processes, processes};
 use agent::volume::{ClusterState, DataState};
-use instance::{Instance, PASSWORD, Scene};
+use instance::{Instance, PASSWORD, Scene, open_primary};
 use unprivileged::{Place, unprivileged};
 
 const DATABASE: &str = "Orders \"1\"";
@@ -173,7 +173,7 @@ async fn alter_system_counts_for_nothing(instance: &mut Instance) {
 
 async fn refused_at_start(instance: &mut Instance) {
     set(instance, &[("no_such_setting", "1")]);
-    match instance.try_start(&Role::Primary).await {
+    match instance.try_start(&open_primary()).await {
         Err(PostgresError::Start(StartError::Settings(words))) => assert!(words.contains("no_such_setting"), "{words}"),
         other => panic!("{other:?}"),
     }
@@ -190,7 +190,7 @@ fn set(instance: &mut Instance, parameters: &[(&str, &str)]) {
 }
 
 async fn take_up(instance: &mut Instance) -> Reload {
-    let config = instance.config(&Role::Primary);
+    let config = instance.config(&open_primary());
     let Instance {
         tools,
         volume,
@@ -258,6 +258,10 @@ fn only_those_who_may_come_in() {
             .await
             .expect("a member may replicate");
         stays_out(&scene, &first, &member(&second, &second), "", refused).await;
+        let rewinding = format!("{} dbname=postgres", member(&second, &second));
+        comes_in(&scene, &first, &rewinding, "")
+            .await
+            .expect("a member may rewind");
         let another = format!("{} replication=1", member(&second, &third));
         stays_out(&scene, &first, &another, "", "certificate authentication failed").await;
         let unknown = format!("{} replication=1", member(&third, &third));
@@ -398,7 +402,7 @@ fn a_killed_server_starts_again_over_its_remains() {
             .batch_execute("INSERT INTO entry VALUES (4)")
             .await
             .expect("a commit");
-        let error = instance.try_start(&Role::Primary).await.expect_err("it runs already");
+        let error = instance.try_start(&open_primary()).await.expect_err("it runs already");
         assert!(
             matches!(error, PostgresError::Start(StartError::AlreadyRuns { .. })),
             "{error}"

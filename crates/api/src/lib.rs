@@ -4,6 +4,7 @@
 //! No Kubernetes client and no clock live here.
 
 pub mod crd;
+pub mod durability;
 pub mod names;
 pub mod phase;
 pub mod quantity;
@@ -13,6 +14,7 @@ pub mod spec;
 pub mod status;
 
 pub use crd::{crd, crd_yaml};
+pub use durability::WantedDurability;
 pub use phase::Phase;
 pub use reference::reference;
 pub use rules::{Violation, validate, validate_update};

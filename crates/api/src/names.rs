@@ -37,6 +37,13 @@ pub const LEASE_SYSTEM_ID: &str = "clustereddatabase.io/system-identifier";
 /// Lease annotation: the final position that a holder left on release (JSON).
 pub const LEASE_RELEASE: &str = "clustereddatabase.io/release";
 
+/// Lease annotation: the synchronous rule in force, `{"required": k, "names": [members]}`; absent while commits wait for nobody.
+pub const LEASE_RULE: &str = "clustereddatabase.io/synchronous-rule";
+/// Lease annotation: the timeline reserved for the holder.
+pub const LEASE_TIMELINE: &str = "clustereddatabase.io/timeline";
+/// Lease annotation: where the ancestors of the primary's timeline ended (JSON).
+pub const LEASE_HISTORY: &str = "clustereddatabase.io/history";
+
 /// EndpointSlice annotation of `-rw`: the epoch of the holder that wrote it; an older holder never overwrites it.
 pub const ROUTE_EPOCH: &str = "clustereddatabase.io/epoch";
 

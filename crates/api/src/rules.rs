@@ -2,6 +2,7 @@
 //! operator, beside each other and with one message; a table of bad resources proves that the two say the same.
 
 mod bootstrap;
+mod durability;
 mod failover;
 mod metadata;
 mod parameters;
@@ -98,6 +99,7 @@ pub(crate) static RULES: LazyLock<Vec<Rule>> = LazyLock::new(|| {
         parameters::rules(),
         storage::rules(),
         failover::rules(),
+        durability::rules(),
         bootstrap::rules(),
         metadata::rules(),
     ];
@@ -106,7 +108,7 @@ pub(crate) static RULES: LazyLock<Vec<Rule>> = LazyLock::new(|| {
 
 /// Bounds that the schema itself sets, so that an API server can bound the cost of the rules: (field, keyword, bound).
 /// Each is looser than the rule of the same field, whose message is better.
-pub(crate) const LIMITS: [(&str, &str, u64); 26] = [
+pub(crate) const LIMITS: [(&str, &str, u64); 27] = [
     ("spec.postgres.image", "maxLength", 1_024),
     ("spec.postgres.parameters", "maxProperties", 512),
     ("spec.postgres.parameters.*", "maxLength", 4_096),
@@ -114,6 +116,7 @@ pub(crate) const LIMITS: [(&str, &str, u64); 26] = [
     ("spec.storage.storageClassName", "maxLength", 512),
     ("spec.storage.wal.size", "maxLength", 128),
     ("spec.storage.wal.storageClassName", "maxLength", 512),
+    ("spec.primary.prefer", "maxLength", 512),
     ("spec.bootstrap.initdb.database", "maxLength", 512),
     ("spec.bootstrap.initdb.owner", "maxLength", 512),
     ("spec.bootstrap.initdb.passwordSecret", "maxLength", 512),

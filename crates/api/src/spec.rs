@@ -8,6 +8,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::ClusteredDatabaseStatus;
+use crate::status::DurabilityMode;
 
 /// A highly available PostgreSQL database.
 #[derive(CustomResource, Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -52,6 +53,12 @@ pub struct ClusteredDatabaseSpec {
     /// How soon a silent primary is given up.
     #[serde(default)]
     pub failover: FailoverSpec,
+    /// When a commit is acknowledged.
+    #[serde(default)]
+    pub durability: DurabilitySpec,
+    /// Which instance is to be the primary.
+    #[serde(default)]
+    pub primary: PrimarySpec,
     /// How the first data comes to be. Cannot be changed later.
     #[serde(default)]
     pub bootstrap: BootstrapSpec,
@@ -125,6 +132,42 @@ pub struct FailoverSpec {
     /// Times of one's own, instead of the profile's.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub timing: Option<FailoverTiming>,
+    /// Whether an old primary that is cut off may still answer reads while a new one already writes.
+    #[serde(default)]
+    pub reads: FailoverReads,
+}
+
+/// What an old primary that is cut off may still do.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub enum FailoverReads {
+    /// Answer reads with old data, for at most the fence time: a new primary is elected without waiting for it.
+    #[default]
+    Stale,
+    /// Nothing: the election waits until the old primary's lease has run out.
+    Strict,
+}
+
+/// When a commit is acknowledged, for sessions with `synchronous_commit` of `on` or stronger.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct DurabilitySpec {
+    /// What a commit waits for; `Required` from three instances on and `Async` below, if absent. With one instance there
+    /// is only `Async`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub mode: Option<DurabilityMode>,
+    /// How many standbys must have flushed a commit: 1 to `replicas` - 1; half of `replicas`, rounded down, if absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub standbys: Option<u32>,
+}
+
+/// Which instance is to be the primary.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct PrimarySpec {
+    /// Name of the instance (pod) that is to be the primary; any if absent. It becomes primary by a switchover once it
+    /// streams and has caught up.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub prefer: Option<String>,
 }
 
 /// A ready-made set of failover times.

@@ -87,7 +87,8 @@ pub struct WaitingStatus {
     pub since: DateTime<Utc>,
     /// Who or what can end the wait.
     pub who_can_end_it: String,
-    /// When the operator does something else.
+    /// When the operator does something else; or, where only others can end the wait, when the condition `Progressing`
+    /// turns `False` with reason `DeadlineExceeded`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub deadline: Option<DateTime<Utc>>,
 }
@@ -140,6 +141,10 @@ pub enum DurabilityMode {
     /// When it is on the primary's disk.
     #[default]
     Async,
+    /// When it is on the disks of the primary and of as many standbys as are wanted, or of those that there are.
+    Preferred,
+    /// When it is on the disks of the primary and of as many standbys as are wanted; without them, commits wait.
+    Required,
 }
 
 /// One instance, as far as the operator knows it.
@@ -207,6 +212,9 @@ pub struct Intent {
     /// Which instance may restart PostgreSQL in place now, to take up changed parameters.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub restart: Option<RestartPermit>,
+    /// Who is to be the primary: the holder hands the lease over to this pod once it streams and has caught up.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub primary: Option<String>,
     /// All instances stop cleanly (standbys last) and stay stopped: the database is being deleted.
     #[serde(default)]
     pub stop: bool,
@@ -250,10 +258,22 @@ pub struct Memo {
     /// Steps of the deletion that are done.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub deletion_done: Vec<String>,
-    /// Tries of the step in hand, for backoff.
-    #[serde(default)]
-    pub attempts: u32,
-    /// When the step in hand was last tried.
+    /// The switchover that was asked for last, until the primary is where it should be.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub attempted_at: Option<DateTime<Utc>>,
+    pub switchover: Option<SwitchoverMemo>,
+}
+
+/// A switchover that was asked for (`intent.primary`).
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct SwitchoverMemo {
+    /// The pod that was to take over.
+    pub target: String,
+    /// When it was asked for.
+    pub since: DateTime<Utc>,
+    /// How many times it was asked for without success, this time included.
+    pub attempts: u32,
+    /// When it was given up; absent while it is under way.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ended: Option<DateTime<Utc>>,
 }

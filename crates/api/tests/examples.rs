@@ -50,6 +50,6 @@ fn examples_are_good() {
     }
     assert_eq!(
         names.iter().map(String::as_str).collect::<Vec<_>>(),
-        ["fast-failover", "minimal", "production", "user-password"]
+        ["durability", "fast-failover", "minimal", "production", "user-password"]
     );
 }

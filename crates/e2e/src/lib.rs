@@ -1,56 +1,29 @@
 //! What the end-to-end tests, the demo and the measurements share: a namespace on a real Kubernetes, the operator
 //! installed as a user would, and a client pod that speaks SQL through the Services.
 
+#[cfg(feature = "harness")]
 pub mod audit;
+pub mod availability;
+#[cfg(feature = "harness")]
 pub mod client;
+#[cfg(feature = "harness")]
+mod connect;
+#[cfg(feature = "harness")]
 pub mod install;
+#[cfg(feature = "harness")]
 pub mod manifest;
+#[cfg(feature = "harness")]
 pub mod namespace;
+#[cfg(feature = "harness")]
 pub mod processes;
+#[cfg(feature = "harness")]
 pub mod wait;
 
+#[cfg(feature = "harness")]
 pub use client::SqlClient;
+#[cfg(feature = "harness")]
+pub use connect::{KUBECONFIG_VARIABLE, OPERATOR_BINARY_VARIABLE, OPERATOR_IMAGE_VARIABLE, connect, connect_for_test};
+#[cfg(feature = "harness")]
 pub use install::Images;
+#[cfg(feature = "harness")]
 pub use namespace::Namespace;
-
-use anyhow::{Context, Result};
-use kube::config::{KubeConfigOptions, Kubeconfig};
-use kube::{Client, Config};
-
-/// Names a kubeconfig for the end-to-end tests; `cargo xtask test` sets it.
-pub const KUBECONFIG_VARIABLE: &str = "CDB_E2E_KUBECONFIG";
-/// Names the operator's binary, for tests that run it outside the cluster.
-pub const OPERATOR_BINARY_VARIABLE: &str = "CDB_E2E_OPERATOR_BINARY";
-/// Names the operator image that the cluster under test has.
-pub const OPERATOR_IMAGE_VARIABLE: &str = "CDB_E2E_OPERATOR_IMAGE";
-
-/// A client for the cluster of a kubeconfig file (the usual places if `None`) and context (the current one if `None`).
-///
-/// # Errors
-/// When there is no such file or context, or it cannot be used.
-pub async fn connect(kubeconfig: Option<&std::path::Path>, context: Option<&str>) -> Result<Client> {
-    // Both are idempotent: the provider may have been installed by another test of the same process.
-    let _ = rustls::crypto::ring::default_provider().install_default();
-    let file = match kubeconfig {
-        Some(path) => Kubeconfig::read_from(path).with_context(|| format!("read {}", path.display()))?,
-        None => Kubeconfig::read().context("read the kubeconfig")?,
-    };
-    let options = KubeConfigOptions {
-        context: context.map(str::to_owned),
-        ..KubeConfigOptions::default()
-    };
-    let config = Config::from_custom_kubeconfig(file, &options)
-        .await
-        .context("use the kubeconfig")?;
-    Client::try_from(config).context("make a Kubernetes client")
-}
-
-/// The cluster under test, as `cargo xtask test` names it.
-///
-/// # Errors
-/// When the variable is not set: run the tests by `cargo xtask test`.
-pub async fn connect_for_test() -> Result<Client> {
-    let path = std::env::var(KUBECONFIG_VARIABLE)
-        .with_context(|| format!("{KUBECONFIG_VARIABLE} is not set: run the end-to-end tests by `cargo xtask test`"))?;
-    connect(Some(std::path::Path::new(&path)), None).await
-}

@@ -175,9 +175,17 @@ impl Namespace {
     /// When pod or Lease cannot be read.
     pub async fn is_held_by(&self, database: &str, pod: &str) -> Result<bool> {
         let uid = self.api::<Pod>().get(pod).await?.uid().context("a pod has a UID")?;
-        let lease = self.api::<Lease>().get(database).await.context("read the Lease")?;
-        let holder = lease.spec.and_then(|spec| spec.holder_identity);
+        let holder = self.holder(database).await?;
         Ok(holder.is_some_and(|holder| holder.contains(&uid)))
+    }
+
+    /// Who holds the lease of a database (`pod/podUID/run/member`), if anybody does.
+    ///
+    /// # Errors
+    /// When the Lease cannot be read.
+    pub async fn holder(&self, database: &str) -> Result<Option<String>> {
+        let lease = self.api::<Lease>().get(database).await.context("read the Lease")?;
+        Ok(lease.spec.and_then(|spec| spec.holder_identity))
     }
 
     /// Waits until the lease of a database is held by the pod that has this name now.

@@ -21,9 +21,15 @@ impl Container {
     /// # Errors
     /// When it does not run on this machine.
     pub async fn of(testbed: &Testbed, namespace: &Namespace, pod: &str) -> Result<Self> {
-        let agent = testbed
-            .container_pid(&namespace.name, pod, api::names::CONTAINER)
-            .await?;
+        Self::named(testbed, namespace, pod, api::names::CONTAINER).await
+    }
+
+    /// Finds another container of `pod`, by its name.
+    ///
+    /// # Errors
+    /// When it does not run on this machine.
+    pub async fn named(testbed: &Testbed, namespace: &Namespace, pod: &str, container: &str) -> Result<Self> {
+        let agent = testbed.container_pid(&namespace.name, pod, container).await?;
         let pid_namespace = fs::read_link(format!("/proc/{agent}/ns/pid")).context("read the agent's PID namespace")?;
         Ok(Self { agent, pid_namespace })
     }

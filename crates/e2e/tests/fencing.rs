@@ -98,13 +98,13 @@ async fn recovered(primary: &Primary, rows: &str) -> Result<()> {
 }
 
 #[tokio::test]
-async fn a_primary_cut_from_the_api_server_fences_itself_and_returns() -> Result<()> {
-    let primary = primary("e2e-fence-api").await?;
+async fn a_primary_cut_off_fences_itself_and_returns() -> Result<()> {
+    let primary = primary("e2e-fence-cut").await?;
     let start = Instant::now();
-    primary.testbed.cut_api(&primary.node).await?;
+    primary.testbed.cut(&primary.node).await?;
     let fenced = stopped(&primary.container, start).await;
-    primary.testbed.heal_api(&primary.node).await?;
-    check_bound("cut from the API server", fenced?)?;
+    primary.testbed.heal(&primary.node).await?;
+    check_bound("cut off", fenced?)?;
     recovered(&primary, "2").await?;
     primary.namespace.remove().await
 }

@@ -1,5 +1,7 @@
 //! End-to-end: the life of a database, by the words of its users.
 
+mod common;
+
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
@@ -253,10 +255,10 @@ async fn repairs_what_is_deleted_or_edited_by_hand() -> Result<()> {
 }
 
 #[tokio::test]
-async fn a_killed_primary_comes_back_with_every_row() -> Result<()> {
+async fn an_only_instance_that_is_killed_comes_back_with_every_row() -> Result<()> {
     let namespace = fresh("e2e-kill").await?;
     namespace
-        .create("db", json!({"replicas": 3, "storage": {"size": "1Gi"}}))
+        .create("db", json!({"replicas": 1, "storage": {"size": "1Gi"}}))
         .await?;
     let (database, _) = namespace.wait_ready("db", BOUND).await?;
     let primary = database
@@ -338,17 +340,34 @@ async fn deletion_keeps_or_removes_volumes_as_told() -> Result<()> {
             json!({"replicas": 2, "storage": {"size": "1Gi"}, "volumePolicy": {"onDelete": "Delete"}}),
         )
         .await?;
-    namespace.wait_ready("new", BOUND).await?;
+    let (database, _) = namespace.wait_ready("new", BOUND).await?;
+    let uid = database.uid().context("a UID")?;
+    let there = common::left_of(&namespace, "new", &uid).await?;
+    ensure!(there.len() >= 20, "too little belongs to a database: {there:?}");
     databases.delete("new", &DeleteParams::default()).await?;
     namespace.wait_gone("new", BOUND).await?;
     until("everything to be gone", BOUND, || async {
-        let left = (namespace.pod_uids("new").await?, namespace.claim_uids("new").await?);
-        Ok(if left.0.is_empty() && left.1.is_empty() {
+        let left = common::left_of(&namespace, "new", &uid).await?;
+        Ok(if left.is_empty() {
             Seen::Yes(())
         } else {
-            Seen::NotYet(format!("{left:?}"))
+            Seen::NotYet(left.join(", "))
         })
     })
     .await?;
     namespace.remove().await
+}
+
+#[tokio::test]
+async fn a_namespace_goes_with_a_ready_database_in_it() -> Result<()> {
+    let namespace = fresh("e2e-namespace").await?;
+    namespace
+        .create("db", json!({"replicas": 3, "storage": {"size": "1Gi"}}))
+        .await?;
+    namespace.wait_ready("db", BOUND).await?;
+    let start = std::time::Instant::now();
+    // Bounded: an error when it is still there after two minutes.
+    namespace.remove().await?;
+    println!("the namespace was gone after {:.1} s", start.elapsed().as_secs_f64());
+    Ok(())
 }

@@ -1,5 +1,7 @@
 //! End-to-end: the operator itself: what it writes, and what it does when it is killed in the middle.
 
+mod common;
+
 use std::collections::BTreeMap;
 use std::time::Duration;
 
@@ -7,6 +9,7 @@ use anyhow::{Context, Result, ensure};
 use e2e::audit::{Audit, Write};
 use e2e::install::OPERATOR_ACCOUNT;
 use e2e::namespace::{members, summary};
+use e2e::wait::{Seen, until};
 use e2e::{Namespace, connect_for_test, manifest};
 use k8s_openapi::api::apps::v1::StatefulSet;
 use k8s_openapi::api::core::v1::{ConfigMap, Pod, Secret, Service};
@@ -167,12 +170,98 @@ async fn standard_provisioner(namespace: &Namespace) -> Result<String> {
 async fn an_operator_killed_after_every_write_reaches_the_same_end() -> Result<()> {
     let namespace = Namespace::fresh(connect_for_test().await?, "e2e-crash-operator").await?;
     let testbed = testbed()?;
+    let reference = reference(&namespace.client).await?;
     let replicas = e2e::install::scale(&namespace.client, 0).await?;
     let outcome = crash_chain(&namespace, &testbed).await;
+    let children = children(&namespace).await;
     e2e::install::scale(&namespace.client, replicas).await?;
     outcome?;
+    let children = children?;
+    let names: std::collections::BTreeSet<_> = reference.keys().chain(children.keys()).collect();
+    let differing = names
+        .into_iter()
+        .filter(|name| reference.get(*name) != children.get(*name));
+    let differing: Vec<_> = differing
+        .map(|name| format!("{name}: {:?}, and not {:?}", children.get(name), reference.get(name)))
+        .collect();
+    ensure!(
+        differing.is_empty(),
+        "not as in an undisturbed database:\n{}",
+        differing.join("\n")
+    );
     namespace.wait_ready("db", BOUND).await?;
     namespace.remove().await
+}
+
+/// The objects of the database `db`.
+async fn children(namespace: &Namespace) -> Result<BTreeMap<String, serde_json::Value>> {
+    let uid = namespace.get("db").await?.uid().context("a UID")?;
+    common::children(namespace, "db", &uid).await
+}
+
+/// The objects of a database that was made without disturbance.
+async fn reference(client: &kube::Client) -> Result<BTreeMap<String, serde_json::Value>> {
+    let namespace = Namespace::fresh(client.clone(), "e2e-crash-reference").await?;
+    namespace
+        .create("db", json!({"replicas": 3, "storage": {"size": "1Gi"}}))
+        .await?;
+    namespace.wait_ready("db", BOUND).await?;
+    let children = children(&namespace).await?;
+    println!("an undisturbed database has {:?}", children.keys().collect::<Vec<_>>());
+    ensure!(children.len() >= 17, "14 objects and 3 claims, not {}", children.len());
+    namespace.remove().await?;
+    Ok(children)
+}
+
+#[tokio::test]
+async fn an_operator_for_one_namespace_needs_no_right_beyond_it() -> Result<()> {
+    let namespace = Namespace::fresh(connect_for_test().await?, "e2e-namespaced").await?;
+    let replicas = e2e::install::scale(&namespace.client, 0).await?;
+    let outcome = namespaced(&namespace).await;
+    e2e::install::scale(&namespace.client, replicas).await?;
+    outcome?;
+    namespace.remove().await
+}
+
+/// Installs the operator into the namespace as `manifests/namespaced` says, and lets it make, change and delete a database.
+async fn namespaced(namespace: &Namespace) -> Result<()> {
+    let path = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../manifests/namespaced/install.yaml");
+    let image = std::env::var(e2e::OPERATOR_IMAGE_VARIABLE).context("read the operator image's name")?;
+    let yaml = std::fs::read_to_string(path)
+        .context("read the manifests")?
+        .replace("namespace: databases", &format!("namespace: {}", namespace.name))
+        .replace("clustereddatabase/operator:latest", &image)
+        .replace("clustereddatabase/postgres:17", testbed::POSTGRES_IMAGE);
+    manifest::apply(&namespace.client, &namespace.name, &manifest::parse(&yaml)?).await?;
+    namespace
+        .create(
+            "db",
+            json!({"replicas": 2, "storage": {"size": "1Gi"}, "volumePolicy": {"onDelete": "Delete"}}),
+        )
+        .await?;
+    let (database, took) = namespace.wait_ready("db", BOUND).await?;
+    println!(
+        "Ready under an operator for one namespace after {:.1} s",
+        took.as_secs_f64()
+    );
+    namespace
+        .change("db", json!({"postgres": {"parameters": {"work_mem": "7MB"}}}))
+        .await?;
+    namespace.wait_ready("db", BOUND).await?;
+    let uid = database.uid().context("a UID")?;
+    let databases = namespace.api::<api::ClusteredDatabase>();
+    databases.delete("db", &DeleteParams::default()).await?;
+    namespace.wait_gone("db", BOUND).await?;
+    until("everything to be gone", BOUND, || async {
+        let left = common::left_of(namespace, "db", &uid).await?;
+        Ok(if left.is_empty() {
+            Seen::Yes(())
+        } else {
+            Seen::NotYet(left.join(", "))
+        })
+    })
+    .await?;
+    Ok(())
 }
 
 /// Runs the operator again and again; each run ends itself right after one write to the API server.

@@ -2,13 +2,17 @@
 
 use std::collections::BTreeMap;
 
-use api::names::{LEASE_HOLDER, LEASE_MEMBERS, LEASE_POSITIONS, LEASE_RELEASE, LEASE_SYSTEM_ID};
+use api::names::{
+    LEASE_HISTORY, LEASE_HOLDER, LEASE_MEMBERS, LEASE_POSITIONS, LEASE_RELEASE, LEASE_RULE, LEASE_SYSTEM_ID,
+    LEASE_TIMELINE,
+};
 use k8s_openapi::api::coordination::v1::{Lease, LeaseSpec};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-use crate::protocol::{Epoch, HolderRecord, LeaseRecord, MemberReport, Position, Release};
+use crate::protocol::{Epoch, Fork, HolderRecord, LeaseRecord, MemberReport, Position, Release, Timeline};
+use crate::quorum::SyncRule;
 
 /// Why a Lease cannot be understood. Treated like a Lease that could not be read: nobody acts on it.
 #[derive(Debug, thiserror::Error)]
@@ -51,6 +55,12 @@ pub struct LeaseContent {
     pub system_id: Option<String>,
     /// See [`LeaseRecord::release`].
     pub release: Option<Release>,
+    /// See [`LeaseRecord::rule`].
+    pub rule: SyncRule,
+    /// See [`LeaseRecord::timeline`].
+    pub timeline: Option<Timeline>,
+    /// See [`LeaseRecord::history`].
+    pub history: Vec<Fork>,
     /// See [`LeaseRecord::members`].
     pub members: BTreeMap<String, MemberReport>,
     /// See [`LeaseRecord::positions`].
@@ -88,6 +98,9 @@ pub fn read(lease: &Lease) -> Result<LeaseRecord, InvalidLease> {
         epoch: Epoch(u64::try_from(transitions).unwrap_or(0)),
         system_id: text(lease, LEASE_SYSTEM_ID).map(str::to_owned),
         release: annotation(lease, LEASE_RELEASE)?,
+        rule: annotation(lease, LEASE_RULE)?.unwrap_or_default(),
+        timeline: annotation(lease, LEASE_TIMELINE)?,
+        history: annotation(lease, LEASE_HISTORY)?.unwrap_or_default(),
         members: annotation(lease, LEASE_MEMBERS)?.unwrap_or_default(),
         positions: annotation(lease, LEASE_POSITIONS)?.unwrap_or_default(),
     })
@@ -103,6 +116,21 @@ pub fn write(base: &Lease, content: &LeaseContent, now: MicroTime) -> Lease {
     set(annotations, LEASE_HOLDER, content.holder.as_ref().map(json));
     set(annotations, LEASE_SYSTEM_ID, content.system_id.clone());
     set(annotations, LEASE_RELEASE, content.release.as_ref().map(json));
+    set(
+        annotations,
+        LEASE_RULE,
+        content.rule.is_synchronous().then(|| json(&content.rule)),
+    );
+    set(
+        annotations,
+        LEASE_TIMELINE,
+        content.timeline.map(|timeline| json(&timeline)),
+    );
+    set(
+        annotations,
+        LEASE_HISTORY,
+        (!content.history.is_empty()).then(|| json(&content.history)),
+    );
     set(
         annotations,
         LEASE_MEMBERS,
@@ -191,7 +219,17 @@ mod tests {
             duration: 10_000,
             epoch: Epoch(1),
             system_id: Some("74".to_owned()),
-            release: Some(Release { member, position: None }),
+            release: Some(Release {
+                member,
+                position: None,
+                successor: None,
+            }),
+            rule: SyncRule::any(1, [MemberId::new(1, "bb", 2)]),
+            timeline: Some(Timeline(3)),
+            history: vec![Fork {
+                timeline: Timeline(1),
+                end: crate::protocol::Lsn(7),
+            }],
             members: BTreeMap::new(),
             positions: BTreeMap::from([(
                 "orders-0".to_owned(),

@@ -8,4 +8,5 @@ pub mod instance;
 pub mod lease;
 pub mod lease_object;
 pub mod protocol;
+pub mod quorum;
 pub mod timing;

@@ -8,6 +8,8 @@ use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
+use crate::quorum::SyncRule;
+
 /// Counts changes of the holder; the Lease's `leaseTransitions`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Epoch(pub u64);
@@ -141,6 +143,16 @@ pub struct HolderRecord {
     pub serving: bool,
 }
 
+/// Where a timeline ended and the next one of the primary's history began.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Fork {
+    /// The timeline that ended.
+    pub timeline: Timeline,
+    /// Its last position that belongs to the primary's history.
+    pub end: Lsn,
+}
+
 /// What a holder left behind when it released the lease ([`api::names::LEASE_RELEASE`]).
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
@@ -150,6 +162,9 @@ pub struct Release {
     /// End of its WAL after a clean stop; absent after a stop that was not clean.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub position: Option<Position>,
+    /// Pod of the member that is to hold the lease next; the others hold back for a while.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub successor: Option<String>,
 }
 
 /// The Lease as one value.
@@ -171,6 +186,13 @@ pub struct LeaseRecord {
     pub system_id: Option<String>,
     /// What the last holder left.
     pub release: Option<Release>,
+    /// The synchronous rule in force: elections count by it (protocol.md rules 9, 10).
+    pub rule: SyncRule,
+    /// The timeline reserved for the holder of this epoch, the highest ever reserved; `None` until the first promotion:
+    /// the first holder writes the timeline of its `initdb`.
+    pub timeline: Option<Timeline>,
+    /// Ancestors of the timeline that the last serving holder wrote, oldest first (protocol.md rule 17).
+    pub history: Vec<Fork>,
     /// What the primary knows of the members, by pod name.
     pub members: BTreeMap<String, MemberReport>,
     /// Ends of WAL of the members, by pod name.
@@ -277,6 +299,9 @@ pub struct ReportRequest {
     /// End of its WAL.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub position: Option<Position>,
+    /// The epoch that it has promised (protocol.md rule 7: one above the primary's has to be taken up).
+    #[serde(default)]
+    pub promised: Epoch,
 }
 
 /// The primary's answer to a [`ReportRequest`].
@@ -287,6 +312,61 @@ pub struct ReportReply {
     pub epoch: Epoch,
     /// Its replication role and slot exist: the member may clone and stream.
     pub admitted: bool,
+    /// The primary cannot write any more (its disk hangs, PostgreSQL does not come up): the others are to elect another.
+    #[serde(default)]
+    pub gives_way: bool,
+}
+
+/// A candidate's request for a promise (`POST /v1/promise`): receive nothing any more from an epoch below `epoch`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct PromiseRequest {
+    /// The epoch that the candidate would take.
+    pub epoch: Epoch,
+    /// The candidate's pod.
+    pub pod: String,
+    /// UID of the Lease: another cluster's candidate is refused.
+    pub lease: String,
+}
+
+/// The answer to a [`PromiseRequest`]. A promise that has been made is durable; one that is being made is answered by the
+/// state so far, and the candidate asks again.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct PromiseReply {
+    /// Who answers.
+    pub member: MemberId,
+    /// The epoch that it has promised so far.
+    pub promised: Epoch,
+    /// It does not hear the primary any more either: it promises, or would.
+    pub suspects: bool,
+    /// End of all that it has received, once nothing is received any more and local WAL has been replayed to its end
+    /// (protocol.md rule 5); absent until then.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub position: Option<Position>,
+}
+
+/// A primary's request while it cannot renew its lease (`POST /v1/failsafe`): do not take the lease for its duration.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct FailsafeRequest {
+    /// The epoch in which it holds the lease.
+    pub epoch: Epoch,
+    /// Its pod.
+    pub pod: String,
+    /// UID of the Lease: another cluster's primary is refused.
+    pub lease: String,
+}
+
+/// The answer to a [`FailsafeRequest`]: for the lease's duration from now on, this member neither promises an election
+/// nor takes the lease.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct FailsafeReply {
+    /// Who answers.
+    pub member: MemberId,
+    /// The epoch that it was asked for.
+    pub epoch: Epoch,
 }
 
 #[cfg(test)]

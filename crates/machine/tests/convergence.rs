@@ -6,6 +6,7 @@
 use api::ClusteredDatabaseStatus;
 use api::Phase;
 use api::spec::VolumeFate;
+use api::status::{DurabilityMode, MemberRole};
 use chrono::TimeDelta;
 use machine::cluster::testing::{Crash, World};
 use machine::cluster::{Action, ChildKind, ChildState, Known, Step};
@@ -178,6 +179,11 @@ fn a_new_template_replaces_standbys_from_the_highest_and_the_primary_last() {
         .map(|(pod, write)| write.contains(pod))
         .collect();
     assert_eq!(order, [true; 3], "{replaced:?}");
+    assert_eq!(
+        world.primaries,
+        ["demo-0", "demo-1"],
+        "one switchover, to one that is up to date"
+    );
     assert_eq!(replaced.len(), 3);
     assert_eq!(world.initdbs, 1);
 }
@@ -269,15 +275,169 @@ fn three_to_five_to_three_leaves_what_the_policy_says() {
 }
 
 #[test]
-fn a_lost_primary_pod_comes_back_as_primary() {
+fn a_lost_primary_pod_fails_over_and_comes_back_as_a_standby() {
     let mut world = ready(3);
     world.scene.pod_mut(0).terminating = true;
     world.scene.pod_mut(0).ready = false;
     let decision = world.scene.decide();
-    assert_eq!((decision.phase, decision.step), (Phase::Updating, Some(Step::Primary)));
+    assert_eq!(
+        (decision.phase, decision.step),
+        (Phase::FailingOver, Some(Step::Primary))
+    );
     assert!(world.settle(), "{:#?}", world.scene.decide());
     assert_rests(&world);
     assert_eq!((world.scene.stored.epoch, world.initdbs), (Some(2), 1));
+    assert_eq!(world.primaries, ["demo-0", "demo-1"]);
+    assert_eq!(world.scene.stored.current_primary.as_deref(), Some("demo-1"));
+    assert_roles(&world, "demo-1");
+    let mut phases = world.scene.stored.history.iter().map(|change| change.to);
+    assert_eq!(phases.next_back(), Some(Phase::Ready));
+    assert!(phases.any(|phase| phase == Phase::FailingOver));
+}
+
+#[test]
+fn one_instance_comes_back_as_primary() {
+    let mut world = ready(1);
+    world.scene.pod_mut(0).terminating = true;
+    world.scene.pod_mut(0).ready = false;
+    assert_eq!(world.scene.decide().phase, Phase::Updating);
+    assert!(world.settle(), "{:#?}", world.scene.decide());
+    assert_rests(&world);
+    assert_eq!((world.scene.stored.epoch, world.initdbs), (Some(2), 1));
+}
+
+/// The labels follow the Lease, and so do the roles in the status.
+fn assert_roles(world: &World, primary: &str) {
+    for pod in world.scene.pods() {
+        let role = if pod.name == primary { "primary" } else { "replica" };
+        assert_eq!(pod.role.as_deref(), Some(role), "{}", pod.name);
+        let stored = world.scene.stored.members[&pod.name].role;
+        assert_eq!(stored == Some(MemberRole::Primary), pod.name == primary);
+    }
+}
+
+#[test]
+fn agents_that_fail_over_at_any_time_change_no_outcome() {
+    let mut reference = World::new(3);
+    reference.scene.revision = "r1".to_owned();
+    assert!(reference.settle());
+    for write in 0..reference.writes.len() {
+        let mut world = World::new(3);
+        world.run_until(TimeDelta::minutes(1), |world, _| world.writes.len() >= write);
+        world.lose_primary();
+        assert!(world.settle(), "after {write}: {:#?}", world.scene.decide());
+        assert_rests(&world);
+        assert_eq!(world.initdbs, 1, "after {write}");
+        let primary = world.scene.stored.current_primary.clone().unwrap();
+        assert_roles(&world, &primary);
+    }
+}
+
+#[test]
+fn a_rollout_goes_on_whoever_becomes_primary_on_the_way() {
+    let rollout = || {
+        let mut world = ready(3);
+        world.scene.revision = "r2".to_owned();
+        drift(&mut world);
+        world
+    };
+    let mut reference = rollout();
+    assert!(reference.settle());
+    for write in 0..reference.writes.len() {
+        let mut world = rollout();
+        world.run_until(TimeDelta::minutes(1), |world, _| world.writes.len() >= write);
+        world.lose_primary();
+        assert!(world.settle(), "after {write}: {:#?}", world.scene.decide());
+        assert_rests(&world);
+        assert_eq!(world.scene.stored.intent.primary, None);
+    }
+}
+
+#[test]
+fn an_operator_that_dies_during_a_switchover_goes_on_with_it() {
+    let prefer = |crash: Crash| {
+        let mut world = ready(3);
+        world.primaries.clear();
+        world.scene.edit(|spec| spec.primary.prefer = Some("demo-2".to_owned()));
+        let mut world = world.crashing(crash);
+        assert!(world.settle(), "{crash:?}: {:#?}", world.scene.decide());
+        assert_rests(&world);
+        assert_eq!(world.primaries.last().map(String::as_str), Some("demo-2"), "{crash:?}");
+        assert!(world.primaries.len() <= 2, "{crash:?}: {:?}", world.primaries);
+        world
+    };
+    let reference = prefer(Crash::Never);
+    for write in 1..=reference.writes.len() {
+        prefer(Crash::After(write));
+    }
+}
+
+#[test]
+fn a_preferred_primary_gets_its_place_back_after_a_failover() {
+    let mut world = ready(3);
+    world.scene.edit(|spec| spec.primary.prefer = Some("demo-0".to_owned()));
+    assert!(world.settle());
+    world.scene.pod_mut(0).terminating = true;
+    assert!(world.settle(), "{:#?}", world.scene.decide());
+    assert_rests(&world);
+    assert_eq!(world.primaries, ["demo-0", "demo-1", "demo-0"]);
+}
+
+#[test]
+fn agents_that_do_not_hand_over_are_asked_again_and_nothing_is_taken_down() {
+    let mut world = ready(3);
+    world.stubborn = true;
+    world.scene.revision = "r2".to_owned();
+    drift(&mut world);
+    let before = world.scene.pod_mut(0).uid.clone();
+    let tried = world.run_until(TimeDelta::minutes(30), |world, _| {
+        world
+            .scene
+            .stored
+            .memo
+            .switchover
+            .as_ref()
+            .is_some_and(|memo| memo.attempts >= 3)
+    });
+    assert!(tried, "{:#?}", world.scene.decide());
+    assert_eq!(world.scene.pod_mut(0).uid, before, "the primary serves on");
+    assert_eq!(world.primaries, ["demo-0"]);
+    assert!(world.writes.len() < 60, "{} writes", world.writes.len());
+    world.stubborn = false;
+    assert!(
+        world.run_until(TimeDelta::minutes(30), |world, _| world.scene.stored.phase
+            == Some(Phase::Ready))
+    );
+    assert!(world.settle());
+    assert_rests(&world);
+}
+
+#[test]
+fn a_scale_down_moves_the_primary_first() {
+    let mut world = ready(5);
+    world.scene.edit(|spec| spec.primary.prefer = Some("demo-4".to_owned()));
+    assert!(world.settle());
+    let mut least = 5;
+    world
+        .scene
+        .edit(|spec| (spec.primary.prefer, spec.replicas) = (None, 3));
+    let done = world.run_until(TimeDelta::minutes(5), |world, decision| {
+        let lease = world.scene.observed.lease.get().and_then(Option::as_ref).unwrap();
+        let pods = world.scene.pods().iter().filter(|pod| !pod.terminating).count();
+        if pods < least {
+            least = pods;
+            assert!(
+                lease.rule.names.len() <= 2,
+                "members leave the rule before they go: {:?}",
+                lease.rule
+            );
+        }
+        decision.phase == Phase::Ready
+    });
+    assert!(done, "{:#?}", world.scene.decide());
+    assert!(world.settle());
+    assert_rests(&world);
+    assert_eq!(world.primaries, ["demo-0", "demo-4", "demo-0"]);
 }
 
 #[test]
@@ -298,6 +458,8 @@ fn a_lost_volume_of_a_standby_is_cloned_anew() {
 #[test]
 fn a_lost_lease_comes_back_only_on_the_users_word_and_only_for_the_last_primary() {
     let mut world = ready(3);
+    world.lose_primary();
+    assert!(world.settle());
     world.scene.set_child(ChildKind::Lease, ChildState::Missing);
     world.scene.observed.lease = Known::Known(None);
     assert!(!world.settle());
@@ -309,7 +471,7 @@ fn a_lost_lease_comes_back_only_on_the_users_word_and_only_for_the_last_primary(
     assert_rests(&world);
     assert_eq!(
         (world.scene.stored.current_primary.as_deref(), world.initdbs),
-        (Some("demo-0"), 1)
+        (Some("demo-1"), 1)
     );
 }
 
@@ -339,6 +501,10 @@ enum Event {
     Revision(u8),
     Parameter(u8),
     KillPod(u32),
+    LosePrimary,
+    Prefer(Option<u32>),
+    Durability(Option<DurabilityMode>),
+    Stubborn(bool),
     LoseChild(ChildKind),
     Wait(u8),
 }
@@ -350,11 +516,20 @@ fn event() -> impl Strategy<Value = Event> {
         ChildKind::EndpointSlice,
         ChildKind::TlsSecret,
     ];
+    let modes = vec![
+        DurabilityMode::Async,
+        DurabilityMode::Preferred,
+        DurabilityMode::Required,
+    ];
     prop_oneof![
         (1..=5).prop_map(Event::Replicas),
         (0..3_u8).prop_map(Event::Revision),
         (0..3_u8).prop_map(Event::Parameter),
         (0..5_u32).prop_map(Event::KillPod),
+        Just(Event::LosePrimary),
+        prop::option::of(0..5_u32).prop_map(Event::Prefer),
+        prop::option::of(prop::sample::select(modes)).prop_map(Event::Durability),
+        any::<bool>().prop_map(Event::Stubborn),
         prop::sample::select(lossy.to_vec()).prop_map(Event::LoseChild),
         (0..50_u8).prop_map(Event::Wait),
     ]
@@ -384,6 +559,12 @@ proptest! {
                         pod.terminating = true;
                     }
                 }
+                Event::LosePrimary => world.lose_primary(),
+                Event::Prefer(ordinal) => world.scene.edit(|spec| {
+                    spec.primary.prefer = ordinal.map(|ordinal| format!("demo-{ordinal}"));
+                }),
+                Event::Durability(mode) => world.scene.edit(|spec| spec.durability.mode = mode),
+                Event::Stubborn(stubborn) => world.stubborn = stubborn,
                 Event::LoseChild(kind) => {
                     world.scene.set_child(kind, ChildState::Missing);
                     if kind == ChildKind::StatefulSet {
@@ -395,8 +576,18 @@ proptest! {
                 }
             }
         }
-        prop_assert!(world.settle(), "{:#?}\n{:#?}", world.scene.decide(), world.scene);
+        world.stubborn = false;
+        world.scene.edit(|spec| {
+            // What the API server refuses does not stay.
+            let there = |pod: &String| (0..spec.replicas).any(|ordinal| *pod == format!("demo-{ordinal}"));
+            spec.primary.prefer = spec.primary.prefer.take().filter(there);
+        });
+        // A switchover that was given up rests for ten minutes at most.
+        prop_assert!(world.settle() || world.settle(), "{:#?}\n{:#?}", world.scene.decide(), world.scene);
         prop_assert_eq!(world.initdbs, 1);
+        let primary = world.scene.stored.current_primary.clone().unwrap();
+        assert_roles(&world, &primary);
+        prop_assert!(world.scene.spec.primary.prefer.as_ref().is_none_or(|prefer| *prefer == primary));
         prop_assert_eq!(world.scene.stored.phase, Some(Phase::Ready));
         let kept = world.scene.pods().len();
         prop_assert_eq!(i32::try_from(kept).unwrap(), world.scene.spec.replicas);

@@ -2,18 +2,23 @@
 
 #![allow(clippy::unwrap_used, reason = "a panic is how a test fails")]
 
+mod handover;
+
 use api::Phase;
 use api::spec::VolumeFate;
-use api::status::{BootstrapGrant, FailureReason, FailureStatus, RestartPermit};
+use api::status::{BootstrapGrant, DurabilityMode, FailureReason, FailureStatus, RestartPermit, SwitchoverMemo};
 use chrono::TimeDelta;
 use machine::cluster::testing::Scene;
 use machine::cluster::{
     Action, ApplyHow, ChildKind, ChildState, Due, Exact, Fault, FaultKind, ImageError, Known, StatusChange,
-    StorageClass, Target, Volume, due, may_follow, ready, stored_phase,
+    StorageClass, Target, Volume, briefly_away, due, may_follow, ready, rests, stored_phase,
 };
 use machine::cluster::{Facts, RULES};
 use machine::protocol::MemberState;
+use machine::quorum::SyncRule;
 use proptest::prelude::*;
+
+use handover::{assert_failover, assert_handover, switching};
 
 /// One change of a scene.
 #[derive(Clone, Debug)]
@@ -63,6 +68,11 @@ enum Change {
     Wiped,
     NoSystemId,
     Grant(u32),
+    Prefer(u32),
+    Durability(Option<DurabilityMode>),
+    Rule(usize, u32),
+    Switchover(u32, i64, Option<i64>),
+    Wish(u32),
     Permit(u32),
     Stop,
     Done(u8),
@@ -90,6 +100,12 @@ fn child_state() -> impl Strategy<Value = Option<ChildState>> {
             uid: "other".to_owned()
         })),
         any::<bool>().prop_map(move |immutable| Some(drifted(immutable))),
+        any::<bool>().prop_map(|recoverable| Some(ChildState::Damaged {
+            uid: "other".to_owned(),
+            resource_version: "9".to_owned(),
+            what: "is empty".to_owned(),
+            recoverable,
+        })),
     ]
 }
 
@@ -114,6 +130,7 @@ fn target() -> impl Strategy<Value = Target> {
         kind().prop_map(Target::Child),
         (0..5_u32).prop_map(|ordinal| Target::Pod(format!("demo-{ordinal}"))),
         (0..5_u32).prop_map(|ordinal| Target::Claim(format!("data-demo-{ordinal}"))),
+        (0..5_u32).prop_map(|ordinal| Target::Certificate(format!("demo-{ordinal}"))),
     ]
 }
 
@@ -163,6 +180,11 @@ fn other_change() -> impl Strategy<Value = Change> {
         PartLost,
         QuotaExceeded,
     ]);
+    let mode = prop::option::of(prop::sample::select(vec![
+        DurabilityMode::Async,
+        DurabilityMode::Preferred,
+        DurabilityMode::Required,
+    ]));
     prop_oneof![
         2 => (target(), fault, 0..90_i64).prop_map(|(target, kind, ago)| Change::Fault(target, kind, ago)),
         2 => Just(Change::Deleting),
@@ -180,6 +202,11 @@ fn other_change() -> impl Strategy<Value = Change> {
         1 => Just(Change::Wiped),
         1 => Just(Change::NoSystemId),
         1 => (0..4_u32).prop_map(Change::Grant),
+        2 => (0..4_u32).prop_map(Change::Prefer),
+        1 => mode.prop_map(Change::Durability),
+        2 => (0..3_usize, 0..5_u32).prop_map(|(required, replicas)| Change::Rule(required, replicas)),
+        3 => (0..4_u32, 0..90_i64, prop::option::of(0..90_i64)).prop_map(|(to, ago, ended)| Change::Switchover(to, ago, ended)),
+        1 => (0..4_u32).prop_map(Change::Wish),
         1 => (0..4_u32).prop_map(Change::Permit),
         1 => Just(Change::Stop),
         1 => (0..3_u8).prop_map(Change::Done),
@@ -363,6 +390,29 @@ fn apply(scene: &mut Scene, change: Change) {
             };
             scene.stored.intent.bootstrap = Some(grant);
         }
+        Change::Prefer(ordinal) => scene.edit(|spec| spec.primary.prefer = Some(format!("demo-{ordinal}"))),
+        Change::Durability(mode) => scene.edit(|spec| spec.durability.mode = mode),
+        Change::Rule(required, replicas) => {
+            let names = Scene::ready(5)
+                .lease_mut()
+                .map(|lease| lease.rule.names.clone())
+                .unwrap();
+            lease(scene, |lease| {
+                let few = usize::try_from(replicas).unwrap();
+                lease.rule = SyncRule::any(required, names.into_iter().take(few));
+            });
+        }
+        Change::Switchover(ordinal, ago, ended) => {
+            let target = format!("demo-{ordinal}");
+            scene.stored.intent.primary = ended.is_none().then(|| target.clone());
+            scene.stored.memo.switchover = Some(SwitchoverMemo {
+                target,
+                since: now - TimeDelta::seconds(ago),
+                attempts: 1 + ordinal,
+                ended: ended.map(|ended| now - TimeDelta::seconds(ended)),
+            });
+        }
+        Change::Wish(ordinal) => scene.stored.intent.primary = Some(format!("demo-{ordinal}")),
         Change::Permit(ordinal) => {
             let settings = scene.with_wanted(|wanted| wanted.settings.to_owned());
             let (pod, pod_uid) = (format!("demo-{ordinal}"), format!("pod-{ordinal}"));
@@ -410,7 +460,7 @@ fn is_observed(scene: &Scene, exact: &Exact) -> bool {
         .as_ref()
         .is_some_and(|set| set.uid == exact.uid());
     let drifted = ChildKind::ALL.iter().any(|kind| {
-        matches!(scene.observed.children[*kind].get(), Some(ChildState::Drifted { uid, .. }) if uid == exact.uid())
+        matches!(scene.observed.children[*kind].get(), Some(ChildState::Drifted { uid, .. } | ChildState::Damaged { uid, .. }) if uid == exact.uid())
     });
     pod || claim || set || drifted
 }
@@ -441,14 +491,16 @@ fn assert_action(scene: &Scene, action: &Action) {
                 let made = apply.kind == ChildKind::CaSecret && scene.stored.system_identifier.is_some();
                 assert!(!made, "an authority is made once");
             }
-            ApplyHow::Change(exact) => assert!(is_observed(scene, exact)),
+            ApplyHow::Change(exact) | ApplyHow::Renew(exact) => assert!(is_observed(scene, exact)),
         },
         Action::RecreateLease { .. } => {
             assert!(scene.recreate_lease.is_some() && scene.observed.lease == Known::Known(None));
         }
         Action::WriteStatus(changes) => assert!(!changes.is_empty()),
         Action::LabelPod { pod, .. } | Action::ReplacePod(pod) => assert!(is_observed(scene, pod)),
-        Action::OrphanStatefulSet(exact) | Action::DeleteStatefulSet(exact) => assert!(is_observed(scene, exact)),
+        Action::DeleteRoleBinding(exact) | Action::OrphanStatefulSet(exact) | Action::DeleteStatefulSet(exact) => {
+            assert!(is_observed(scene, exact))
+        }
         Action::ResizeClaim { claim, .. } => assert!(is_observed(scene, claim)),
         Action::DeleteClaim(exact) => {
             assert!(is_observed(scene, exact));
@@ -477,6 +529,9 @@ fn assert_voluntary(scene: &Scene, facts: &Facts<'_>, action: &Action) {
         assert!(!facts.current_revision(pod) && !pod.terminating);
         let alone = facts.all_serve_except(Some(pod.ordinal)) && facts.primary().is_some();
         assert!(!pod.ready || alone, "{} serves, and others do not", pod.name);
+        let primary = facts.primary().is_some_and(|primary| primary.uid == pod.uid);
+        assert!(!primary || facts.expected() == 1, "a primary hands over before it goes");
+        assert!(!switching(facts), "nobody is taken away while a primary hands over");
     }
     if let (Action::Apply(apply), Some(set)) = (action, &scene.observed.stateful_set)
         && let (ChildKind::StatefulSet, Some(replicas)) = (apply.kind, apply.replicas)
@@ -514,12 +569,15 @@ fn assert_changes(scene: &Scene, facts: &Facts<'_>, action: &Action) {
                 assert!(facts.report(pod).is_some_and(|report| report.pending_restart));
                 assert!(!facts.serves(pod) || facts.all_serve_except(Some(pod.ordinal)));
             }
+            StatusChange::MovePrimary(memo) => assert_handover(scene, facts, memo),
             StatusChange::RequestStop | StatusChange::DeletionDone(_) => assert!(scene.deleting),
             StatusChange::PublishMember { .. }
             | StatusChange::ForgetMember { .. }
             | StatusChange::RecordSystemIdentifier(_)
             | StatusChange::RecordLeaseMade
             | StatusChange::RecordMade { .. }
+            | StatusChange::GiveUpSwitchover(_)
+            | StatusChange::EndSwitchover
             | StatusChange::EndRestart => {}
         }
     }
@@ -551,10 +609,18 @@ proptest! {
             assert!(may_follow(stored_phase(&facts), decision.phase), "{:?} -> {:?}", scene.stored.phase, decision.phase);
             assert_voluntary(&scene, &facts, &decision.action);
             assert_changes(&scene, &facts, &decision.action);
+            if let Action::Wait(waiting) = &decision.action
+                && !rests(decision.phase)
+                && !waiting.resting
+                && (!scene.spec.paused || scene.deleting)
+            {
+                assert!(waiting.deadline.is_some(), "a wait without end: {waiting:?}");
+            }
+            assert_failover(&scene, &facts, decision.phase);
             let resting = matches!(&decision.action, Action::Wait(waiting) if waiting.resting);
             assert!(!resting || ready(&facts), "rests, and is not ready");
             if decision.phase == Phase::Ready && facts.all_known() && !scene.spec.paused {
-                assert!(ready(&facts));
+                assert!(ready(&facts) || briefly_away(&facts).is_some());
             }
         });
     }
@@ -564,10 +630,14 @@ proptest! {
     fn a_status_is_stable(scene in scene()) {
         let mut scene = scene;
         for _ in 0..12 {
+            let before = scene.stored.phase;
             let decision = scene.store();
             if matches!(decision.action, Action::Wait(_)) {
                 let again = scene.decide();
-                prop_assert_eq!(&again.phase, &decision.phase);
+                if again.phase != decision.phase {
+                    prop_assert!(!may_follow(before, again.phase), "it could have been said at once");
+                    continue;
+                }
                 if again.action == decision.action {
                     let next = scene.status(&again);
                     prop_assert_eq!(due(&scene.stored, &next, &again), Due::Never);
@@ -591,6 +661,11 @@ proptest! {
             prop_assert_eq!(ready.observed_generation, Some(scene.generation));
             prop_assert!(status.current_primary.is_some());
             prop_assert_eq!(status.ready_replicas, scene.spec.replicas);
+            let promised = scene.spec.wanted_durability();
+            let in_force = scene.observed.lease.get().and_then(Option::as_ref).map(|lease| lease.rule.required);
+            prop_assert_eq!(in_force, Some(promised.standbys), "the promise is in force");
+            let mode = status.durability.map(|durability| durability.mode);
+            prop_assert!(promised.standbys == 0 || mode == Some(promised.mode));
         }
     }
 }

@@ -48,8 +48,12 @@ struct State<K> {
     objects: BTreeMap<Key, BTreeMap<String, Entry<K>>>,
     /// UIDs that we deleted, and whose disappearance the watch has not reported yet.
     deleted: BTreeSet<String>,
+    /// UIDs whose disappearance the watch has reported, and when: an answer to a write of ours may still be on its way.
+    gone: BTreeMap<String, Instant>,
     /// A list is coming in: what it has named so far.
     listing: Option<BTreeSet<(Key, String)>>,
+    /// How many lists have begun.
+    lists: u64,
     listed: bool,
     last_event: Instant,
 }
@@ -58,9 +62,12 @@ struct State<K> {
 struct Entry<K> {
     object: Arc<K>,
     version: u64,
-    /// Our own write, not seen by the watch yet.
-    unseen: bool,
+    /// Our own write, not seen by the watch yet: how many lists had begun when it was answered.
+    unseen: Option<u64>,
 }
+
+/// For how long a disappearance is remembered: no request of ours lasts half as long.
+const GONE_FOR: Duration = Duration::from_secs(60);
 
 impl<K: ResourceExt + Clone> Cache<K> {
     /// An empty cache. `owner` says which database an object belongs to (`None`: not kept); `significant` whether the
@@ -69,7 +76,9 @@ impl<K: ResourceExt + Clone> Cache<K> {
         let state = State {
             objects: BTreeMap::new(),
             deleted: BTreeSet::new(),
+            gone: BTreeMap::new(),
             listing: None,
+            lists: 0,
             listed: false,
             last_event: Instant::now(),
         };
@@ -89,6 +98,7 @@ impl<K: ResourceExt + Clone> Cache<K> {
         match event {
             Event::Init => {
                 state.listing = Some(BTreeSet::new());
+                state.lists += 1;
                 Vec::new()
             }
             Event::InitApply(object) => self.place(&object).map_or_else(Vec::new, |place| {
@@ -109,11 +119,19 @@ impl<K: ResourceExt + Clone> Cache<K> {
         }
     }
 
-    /// Takes in what the API server returned for our own write.
+    /// Takes in what the API server returned for our own write, unless the watch was faster and has seen it go.
     pub fn put(&self, object: K) {
         let Some((key, name)) = self.place(&object) else { return };
         let version = version(&object);
         let mut state = self.lock();
+        let lists = state.lists;
+        if object
+            .uid()
+            .is_some_and(|uid| state.deleted.contains(&uid) || state.gone.contains_key(&uid))
+        {
+            self.stale.fetch_add(1, Ordering::Relaxed);
+            return;
+        }
         let entries = state.objects.entry(key).or_default();
         if entries.get(&name).is_none_or(|entry| entry.version < version) {
             entries.insert(
@@ -121,7 +139,7 @@ impl<K: ResourceExt + Clone> Cache<K> {
                 Entry {
                     object: Arc::new(object),
                     version,
-                    unseen: true,
+                    unseen: Some(lists),
                 },
             );
         }
@@ -140,6 +158,20 @@ impl<K: ResourceExt + Clone> Cache<K> {
             entries.remove(name);
             state.deleted.insert(uid.to_owned());
         }
+    }
+
+    /// This object is there, and cannot be read; returns whether it was known.
+    pub fn lose(&self, key: &Key, name: &str) -> bool {
+        let mut state = self.lock();
+        state.last_event = Instant::now();
+        let Some(entries) = state.objects.get_mut(key) else {
+            return false;
+        };
+        let known = entries.remove(name).is_some();
+        if entries.is_empty() {
+            state.objects.remove(key);
+        }
+        known
     }
 
     /// The database's objects of this kind; `None` before the first list.
@@ -191,7 +223,7 @@ impl<K: ResourceExt + Clone> Cache<K> {
         }
         let interesting = match known {
             Some(entry) if entry.version == version => {
-                entry.unseen = false;
+                entry.unseen = None;
                 return Vec::new();
             }
             Some(entry) => (self.significant)(&entry.object, &object),
@@ -202,7 +234,7 @@ impl<K: ResourceExt + Clone> Cache<K> {
             Entry {
                 object: Arc::new(object),
                 version,
-                unseen: false,
+                unseen: None,
             },
         );
         if interesting { vec![key] } else { Vec::new() }
@@ -212,6 +244,9 @@ impl<K: ResourceExt + Clone> Cache<K> {
         let uid = object.uid();
         if let Some(uid) = &uid {
             state.deleted.remove(uid);
+            let now = Instant::now();
+            state.gone.retain(|_, since| now - *since < GONE_FOR);
+            state.gone.insert(uid.clone(), now);
         }
         if let Some(entries) = state.objects.get_mut(key) {
             // Another object of the same name may have been made since.
@@ -236,15 +271,17 @@ impl<K: ResourceExt + Clone> Cache<K> {
     }
 }
 
-/// Removes what the list did not name, except our own writes that the list may be too old for.
+/// Removes what the list did not name, except our own writes that were answered after it had begun: only for those can
+/// it be too old.
 fn finish_list<K>(state: &mut State<K>) -> Vec<Key> {
     let listed = state.listing.take().unwrap_or_default();
     state.listed = true;
     state.deleted.clear();
+    let this_list = Some(state.lists);
     let mut concerned = Vec::new();
     for (key, entries) in &mut state.objects {
         let before = entries.len();
-        entries.retain(|name, entry| entry.unseen || listed.contains(&(key.clone(), name.clone())));
+        entries.retain(|name, entry| entry.unseen == this_list || listed.contains(&(key.clone(), name.clone())));
         if entries.len() != before {
             concerned.push(key.clone());
         }
@@ -342,12 +379,40 @@ mod tests {
     #[test]
     fn a_list_that_is_too_old_does_not_take_our_write_away() {
         let cache = listed(vec![]);
+        cache.observe(Event::Init);
         cache.put(object("m", "u", "9", "ours"));
-        assert!(relist(&cache, vec![]).is_empty());
+        assert!(cache.observe(Event::InitDone).is_empty());
         assert_eq!(data(&cache, "m").as_deref(), Some("ours"));
         cache.observe(Event::Apply(object("m", "u", "9", "ours")));
         assert_eq!(relist(&cache, vec![]), [key()], "seen, and then gone");
         assert_eq!(data(&cache, "m"), None);
+    }
+
+    #[test]
+    fn an_answer_that_comes_after_the_deletion_leaves_no_ghost() {
+        let cache = listed(vec![object("m", "u", "5", "1")]);
+        // We patch; somebody deletes; the watch is faster than the answer to our patch.
+        assert_eq!(cache.observe(Event::Delete(object("m", "u", "8", "1"))), [key()]);
+        cache.put(object("m", "u", "7", "ours"));
+        assert_eq!(data(&cache, "m"), None);
+        cache.put(object("m", "v", "9", "another of this name"));
+        assert_eq!(data(&cache, "m").as_deref(), Some("another of this name"));
+        // The same while the watch is broken: the list that comes then was made after our write.
+        assert_eq!(relist(&cache, vec![]), [key()]);
+        assert_eq!(data(&cache, "m"), None);
+    }
+
+    #[test]
+    fn an_object_that_cannot_be_read_any_more_is_taken_out() {
+        let cache = listed(vec![object("m", "u", "5", "1")]);
+        assert!(cache.lose(&key(), "m"));
+        assert_eq!(data(&cache, "m"), None);
+        assert!(!cache.lose(&key(), "m"));
+        assert_eq!(
+            cache.observe(Event::Apply(object("m", "u", "6", "2"))),
+            [key()],
+            "mended"
+        );
     }
 
     #[test]

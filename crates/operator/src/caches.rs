@@ -1,6 +1,5 @@
 //! Everything that the operator watches: the resources, and what carries the label of one.
 
-use std::fmt::Debug;
 use std::sync::Arc;
 
 use api::ClusteredDatabase;
@@ -14,10 +13,9 @@ use k8s_openapi::api::discovery::v1::EndpointSlice;
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use k8s_openapi::api::rbac::v1::{Role, RoleBinding};
 use k8s_openapi::api::storage::v1::StorageClass;
-use kube::core::PartialObjectMeta;
+use kube::core::{DeserializeGuard, ObjectMeta, PartialObjectMeta};
 use kube::runtime::{WatchStreamExt, watcher};
 use kube::{Api, Client, Resource, ResourceExt};
-use serde::de::DeserializeOwned;
 use tokio::task::JoinSet;
 
 use crate::cache::{Cache, Key};
@@ -68,7 +66,7 @@ impl Default for Caches {
             stateful_sets: Cache::new("StatefulSet", labelled, always),
             pods: Cache::new("Pod", labelled, always),
             claims: Cache::new("PersistentVolumeClaim", claimed, always),
-            storage_classes: Cache::new("StorageClass", |_| Some(Key::all()), always),
+            storage_classes: Cache::new(OPTIONAL, |_| Some(Key::all()), always),
         }
     }
 }
@@ -79,6 +77,8 @@ pub trait Report: Send + Sync + 'static {
     fn touched(&self, key: Key);
     /// The watch of this kind failed; it goes on by itself, after a while.
     fn failed(&self, kind: &'static str, error: &watcher::Error);
+    /// This resource is stored in a form that cannot be read: nothing is done for it until that changes.
+    fn unreadable(&self, metadata: &ObjectMeta, error: &str);
 }
 
 impl Caches {
@@ -94,16 +94,24 @@ impl Caches {
         let all = watcher::Config::default();
         macro_rules! watch {
             ($field:ident, $api:expr, $config:expr, $prune:expr) => {
-                let caches = Arc::clone(self);
-                let stream = follow($api, $config, $prune);
-                let report = Arc::clone(report);
+                watch!($field, pruned(watcher($api, $config), $prune));
+            };
+            ($field:ident, $stream:expr) => {
+                let (caches, report, stream) = (Arc::clone(self), Arc::clone(report), $stream);
                 tasks.spawn(async move { feed(stream, &caches.$field, &*report).await });
             };
         }
-        watch!(databases, scoped(client, namespace), all.clone(), |_| {});
+        let guarded: Api<DeserializeGuard<ClusteredDatabase>> = scoped(client, namespace);
+        let readable = {
+            let (caches, report) = (Arc::clone(self), Arc::clone(report));
+            pruned(watcher(guarded, all.clone()), |_| {})
+                .filter_map(move |event| std::future::ready(readable(event, &caches.databases, &*report)))
+        };
+        watch!(databases, readable);
         watch!(service_accounts, scoped(client, namespace), ours.clone(), |_| {});
         watch!(roles, scoped(client, namespace), ours.clone(), |_| {});
         watch!(role_bindings, scoped(client, namespace), ours.clone(), |_| {});
+        // By its type this asks for metadata only: no content of a Secret comes by a watch.
         watch!(secrets, scoped(client, namespace), ours.clone(), |_| {});
         watch!(services, scoped(client, namespace), ours.clone(), |_| {});
         watch!(endpoint_slices, scoped(client, namespace), ours.clone(), |_| {});
@@ -154,18 +162,44 @@ where
     }
 }
 
-fn follow<K>(
-    api: Api<K>,
-    config: watcher::Config,
+/// Failures are followed by longer and longer pauses; of objects only what is looked at is kept.
+fn pruned<K: Resource>(
+    stream: impl futures::Stream<Item = watcher::Result<watcher::Event<K>>> + Send,
     prune: fn(&mut K),
-) -> impl futures::Stream<Item = watcher::Result<watcher::Event<K>>> + Send
-where
-    K: Resource + Clone + DeserializeOwned + Debug + Send + 'static,
-{
-    watcher(api, config).default_backoff().modify(move |object| {
+) -> impl futures::Stream<Item = watcher::Result<watcher::Event<K>>> + Send {
+    stream.default_backoff().modify(move |object| {
         object.meta_mut().managed_fields = None;
         prune(object);
     })
+}
+
+/// An event without objects that cannot be read: these are reported, and not in the cache.
+fn readable(
+    event: watcher::Result<watcher::Event<DeserializeGuard<ClusteredDatabase>>>,
+    cache: &Cache<ClusteredDatabase>,
+    report: &impl Report,
+) -> Option<watcher::Result<watcher::Event<ClusteredDatabase>>> {
+    use watcher::Event::{Apply, Delete, Init, InitApply, InitDone};
+    let (object, wrap): (_, fn(ClusteredDatabase) -> watcher::Event<ClusteredDatabase>) = match event {
+        Err(error) => return Some(Err(error)),
+        Ok(Init) => return Some(Ok(Init)),
+        Ok(InitDone) => return Some(Ok(InitDone)),
+        Ok(Apply(object)) => (object, Apply),
+        Ok(InitApply(object)) => (object, InitApply),
+        Ok(Delete(object)) => (object, Delete),
+    };
+    match object.0 {
+        Ok(object) => Some(Ok(wrap(object))),
+        Err(invalid) => {
+            let (namespace, name) = (invalid.metadata.namespace.clone()?, invalid.metadata.name.clone()?);
+            let key = Key { namespace, name };
+            if cache.lose(&key, &key.name) {
+                report.touched(key);
+            }
+            report.unreadable(&invalid.metadata, &invalid.error);
+            None
+        }
+    }
 }
 
 async fn feed<K: ResourceExt + Clone>(
@@ -184,9 +218,30 @@ async fn feed<K: ResourceExt + Clone>(
                     report.touched(Key::all());
                 }
             }
-            Err(error) => report.failed(cache.kind, &error),
+            Err(error) => {
+                report.failed(cache.kind, &error);
+                if cache.kind == OPTIONAL && is_forbidden(&error) {
+                    tokio::time::sleep(FORBIDDEN_PAUSE).await;
+                }
+            }
         }
     }
+}
+
+/// The one kind that the operator can do without: an operator for one namespace may have no rights beyond it.
+pub const OPTIONAL: &str = "StorageClass";
+/// How often it is tried whether it may be read now.
+const FORBIDDEN_PAUSE: std::time::Duration = std::time::Duration::from_secs(60);
+
+/// The API server does not let us read this kind.
+pub fn is_forbidden(error: &watcher::Error) -> bool {
+    let (watcher::Error::InitialListFailed(kube::Error::Api(status))
+    | watcher::Error::WatchStartFailed(kube::Error::Api(status))
+    | watcher::Error::WatchFailed(kube::Error::Api(status))) = error
+    else {
+        return false;
+    };
+    status.is_forbidden()
 }
 
 fn itself(database: &ClusteredDatabase) -> Option<Key> {
@@ -287,6 +342,88 @@ mod tests {
             .unwrap()
             .insert("clustereddatabase.io/release".to_owned(), "{}".to_owned());
         assert!(lease_changes(&old, &released));
+    }
+
+    #[tokio::test]
+    async fn of_secrets_only_metadata_is_asked_for() {
+        let asked = Arc::new(std::sync::Mutex::new(Vec::new()));
+        let heard = Arc::clone(&asked);
+        let service = tower::service_fn(move |request: http::Request<kube::client::Body>| {
+            heard
+                .lock()
+                .unwrap()
+                .push(request.headers()["accept"].to_str().unwrap().to_owned());
+            async { Err::<http::Response<kube::client::Body>, _>(std::io::Error::other("enough")) }
+        });
+        let api: Api<PartialObjectMeta<Secret>> = scoped(&Client::new(service, "default"), None);
+        let stream = pruned(watcher(api, watcher::Config::default()), |_| {});
+        futures::pin_mut!(stream);
+        while !matches!(stream.next().await, Some(Err(_))) {}
+        let asked = asked.lock().unwrap();
+        assert!(
+            !asked.is_empty()
+                && asked
+                    .iter()
+                    .all(|accept| accept.contains("as=PartialObjectMetadataList")),
+            "{asked:?}"
+        );
+    }
+
+    #[derive(Default)]
+    struct Reported(std::sync::Mutex<(Vec<Key>, Vec<String>)>);
+
+    impl Report for Reported {
+        fn touched(&self, key: Key) {
+            self.0.lock().unwrap().0.push(key);
+        }
+        fn failed(&self, _: &'static str, _: &watcher::Error) {}
+        fn unreadable(&self, metadata: &ObjectMeta, error: &str) {
+            let text = format!("{}: {error}", metadata.name.clone().unwrap());
+            self.0.lock().unwrap().1.push(text);
+        }
+    }
+
+    #[test]
+    fn a_resource_that_cannot_be_read_is_reported_and_holds_up_no_other() {
+        let (caches, reported) = (Caches::default(), Reported::default());
+        let guard = |name: &str, replicas: serde_json::Value| -> DeserializeGuard<ClusteredDatabase> {
+            serde_json::from_value(json!({
+                "apiVersion": "clustereddatabase.io/v1alpha1", "kind": "ClusteredDatabase",
+                "metadata": {"name": name, "namespace": "ns", "uid": name, "resourceVersion": "5"},
+                "spec": {"replicas": replicas, "storage": {"size": "1Gi"}},
+            }))
+            .unwrap()
+        };
+        let see = |event| {
+            if let Some(Ok(event)) = readable(Ok(event), &caches.databases, &reported) {
+                caches.databases.observe(event);
+            }
+        };
+        see(watcher::Event::Init);
+        see(watcher::Event::InitApply(guard("bad", json!("three"))));
+        see(watcher::Event::InitApply(guard("good", json!(3))));
+        see(watcher::Event::InitDone);
+        let names = || {
+            caches
+                .databases
+                .keys()
+                .into_iter()
+                .map(|key| key.name)
+                .collect::<Vec<_>>()
+        };
+        assert_eq!(names(), ["good"]);
+        see(watcher::Event::Apply(guard("good", json!("three"))));
+        assert!(names().is_empty(), "nothing is done for it by what it was before");
+        let (touched, unreadable) = &*reported.0.lock().unwrap();
+        assert_eq!(
+            touched.iter().map(|key| key.name.as_str()).collect::<Vec<_>>(),
+            ["good"]
+        );
+        assert_eq!(unreadable.len(), 2);
+        assert!(
+            unreadable[0].starts_with("bad: ") && unreadable[0].contains("three"),
+            "{unreadable:?}"
+        );
     }
 
     #[test]

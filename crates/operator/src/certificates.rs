@@ -1,22 +1,24 @@
-//! The cluster's certificate authority and what it signs: ECDSA P-256 throughout.
-//!
-//! Nothing is renewed yet: the times are long for that reason (see the constants).
+//! The cluster's certificate authority and what it signs: ECDSA P-256 throughout. What it signs is renewed when two thirds
+//! of its time are over ([`machine::cluster::Validity::renewal`]); the authority itself is not.
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use chrono::{DateTime, Datelike, Days, Utc};
+use machine::cluster::Validity;
 use machine::protocol::MemberId;
 use rcgen::{
     BasicConstraints, CertificateParams, DistinguishedName, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair,
     KeyUsagePurpose, PKCS_ECDSA_P256_SHA256, PublicKeyData, SubjectPublicKeyInfo, date_time_ymd,
 };
+use x509_parser::parse_x509_certificate;
+use x509_parser::pem::parse_x509_pem;
 
 use crate::builders::Subject;
 
 /// How long an authority is valid.
 const AUTHORITY_YEARS: i32 = 10;
-/// How long what it signs is valid. Two years, because nothing renews it yet: a database that lives longer needs its
-/// `-tls` Secret deleted (it is then made again) and its members' certificates forgotten.
+/// How long what it signs is valid. Two years leave eight months between the renewal and the end, for members that take a
+/// new certificate up only when they start again.
 const LEAF_YEARS: i32 = 2;
 /// A certificate begins this long ago, for machines whose clocks are behind.
 const BACKDATE: Days = Days::new(1);
@@ -95,6 +97,30 @@ pub fn member(
     let mut params = params(member.as_str(), LEAF_YEARS, now);
     params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ClientAuth];
     Ok(params.signed_by(&key, &issuer(authority)?)?.pem())
+}
+
+/// When a certificate (PEM) is valid; `None` if it is none.
+pub fn validity(certificate: &str) -> Option<Validity> {
+    let (_, pem) = parse_x509_pem(certificate.as_bytes()).ok()?;
+    let (_, certificate) = parse_x509_certificate(&pem.contents).ok()?;
+    let time = |seconds: i64| DateTime::from_timestamp(seconds, 0);
+    let validity = certificate.validity();
+    Some(Validity {
+        from: time(validity.not_before.timestamp())?,
+        until: time(validity.not_after.timestamp())?,
+    })
+}
+
+/// Whether the certificate speaks for this key.
+pub fn belong_together(pair: &Pair) -> bool {
+    let Ok(key) = KeyPair::from_pem(&pair.key) else {
+        return false;
+    };
+    let Ok((_, pem)) = parse_x509_pem(pair.certificate.as_bytes()) else {
+        return false;
+    };
+    parse_x509_certificate(&pem.contents)
+        .is_ok_and(|(_, certificate)| certificate.public_key().raw == key.subject_public_key_info())
 }
 
 /// Every name under which a member can be reached, and the common name, by which agents know each other.
@@ -209,6 +235,25 @@ mod tests {
         certificate
             .verify_signature(Some(parse_x509_certificate(&ca_der).unwrap().1.public_key()))
             .unwrap();
+    }
+
+    #[test]
+    fn what_was_made_is_read_back() {
+        let (db, config) = (smallest(), Config::default());
+        let subject = Subject::new(&db, &config).unwrap();
+        let authority = authority(&subject, now()).unwrap();
+        let agents = agents(&subject, &authority, now()).unwrap();
+        let validity = validity(&agents.certificate).unwrap();
+        assert_eq!((validity.until - validity.from).num_days(), 731, "with the day before");
+        let left = validity.until - validity.renewal();
+        assert!((240..=245).contains(&left.num_days()), "eight months: {left}");
+        assert!(belong_together(&agents) && belong_together(&authority));
+        assert!(super::validity("no certificate").is_none());
+        let mixed = Pair {
+            key: authority.key.clone(),
+            ..agents
+        };
+        assert!(!belong_together(&mixed));
     }
 
     #[test]

@@ -127,6 +127,7 @@ mod tests {
         let (db, config) = (smallest(), Config::default());
         let secret = application(&Subject::new(&db, &config).unwrap(), &Password::chosen("x".to_owned()));
         let keys: Vec<_> = secret.keys().map(String::as_str).collect();
+        assert_eq!(keys, crate::builders::secrets::APPLICATION_KEYS);
         assert_eq!(
             keys,
             [

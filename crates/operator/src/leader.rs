@@ -108,7 +108,10 @@ impl Candidate {
                     tracing::warn!(error = format!("{error:#}"), "cannot renew the operators' Lease");
                     self.held = self.held.map(|held| Held { tried: at, ..held });
                     // Somebody else may have written it; what cannot be read now is decided by the deadline.
-                    let _ = self.look().await;
+                    if self.look().await.is_ok() && self.lease.is_none() {
+                        // Whoever deleted it wants another leader, who may lead as soon as it is there again.
+                        bail!("the operators' Lease was deleted");
+                    }
                 }
             },
             Verdict::Hold { wake } => return Ok(wake),
@@ -246,6 +249,34 @@ mod tests {
         );
         let free = held(Some(&renewed), None, None);
         assert_eq!(seen(Some(&free), BootTime(5)).unwrap().holder, None);
+    }
+
+    /// An API server in which the Lease was deleted.
+    fn without_lease() -> Client {
+        let service = tower::service_fn(|_: http::Request<kube::client::Body>| async {
+            let status = serde_json::json!({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure",
+                "message": "not found", "reason": "NotFound", "code": 404});
+            let answer = http::Response::builder().status(404);
+            let body = kube::client::Body::from(status.to_string().into_bytes());
+            Ok::<_, std::convert::Infallible>(answer.body(body).unwrap())
+        });
+        Client::new(service, "default")
+    }
+
+    #[tokio::test]
+    async fn a_leader_whose_lease_was_deleted_stops_at_its_next_renewal() {
+        let mut lease = held(None, Some("a"), Some(Epoch(4)));
+        lease.metadata.resource_version = Some("7".to_owned());
+        let last = BootTime(now().0 - TIMING.renew);
+        let mut candidate = Candidate {
+            api: Api::namespaced(without_lease(), "ns"),
+            identity: "a".to_owned(),
+            lease: Some(lease),
+            changed: last,
+            held: Some(Held::since(last)),
+        };
+        let error = candidate.round().await.unwrap_err();
+        assert!(error.to_string().contains("deleted"), "{error:#}");
     }
 
     #[test]

@@ -9,6 +9,7 @@ pub mod config;
 pub mod credentials;
 pub mod desired;
 pub mod drift;
+pub mod events;
 pub mod execute;
 pub mod http;
 pub mod leader;

@@ -7,6 +7,7 @@ use chrono::{DateTime, Utc};
 use machine::cluster::{ChildKind, ChildState, Fault, FaultKind, ImageError, Target};
 
 use crate::desired::Desired;
+use crate::observe::Checked;
 
 /// What is remembered of one database.
 #[derive(Debug, Default)]
@@ -28,6 +29,8 @@ pub struct Memory {
     pub tolerated: BTreeMap<ChildKind, Vec<String>>,
     /// The last comparisons, for objects and contents that have not changed since.
     pub compared: BTreeMap<ChildKind, Compared>,
+    /// What the Secrets hold, each at the version that was last read.
+    pub checked: BTreeMap<ChildKind, Checked>,
     /// Image faults as they were first seen, by pod UID and image.
     pub image_faults: BTreeMap<(String, String), ImageError>,
     /// Since when the status has differed in something that can wait.

@@ -13,6 +13,17 @@ pub struct Rule {
     pub verbs: &'static [&'static str],
     /// What for.
     pub why: &'static str,
+    /// Where it is needed.
+    pub scope: Scope,
+}
+
+/// Where a right is needed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Scope {
+    /// In every namespace that is looked after: an operator for one namespace gets it by a Role.
+    Namespace,
+    /// On the whole cluster. An operator for one namespace can do without, and then says less.
+    Cluster,
 }
 
 /// Everything that the operator may do. Nobody may grant what he does not hold himself (Kubernetes refuses a Role that
@@ -23,24 +34,28 @@ pub const RULES: &[Rule] = &[
         resource: "clustereddatabases",
         verbs: &["get", "list", "watch", "patch"],
         why: "watch them, read one again before something irreversible, set and remove the finalizer; agents read their own",
+        scope: Scope::Namespace,
     },
     Rule {
         group: api::GROUP,
         resource: "clustereddatabases/status",
         verbs: &["update"],
         why: "write phase, intent and memory",
+        scope: Scope::Namespace,
     },
     Rule {
         group: api::GROUP,
         resource: "clustereddatabases/finalizers",
         verbs: &["update"],
         why: "own objects with blockOwnerDeletion where that is enforced (OwnerReferencesPermissionEnforcement)",
+        scope: Scope::Namespace,
     },
     Rule {
         group: "",
         resource: "serviceaccounts",
         verbs: &["get", "list", "watch", "create", "patch"],
         why: "the agents' identity",
+        scope: Scope::Namespace,
     },
     Rule {
         group: "",
@@ -48,103 +63,138 @@ pub const RULES: &[Rule] = &[
         verbs: &["get", "list", "watch", "create", "patch"],
         why: "make authority, certificate and credentials once; read the authority to sign, and a user's passwordSecret; \
               watch metadata of labelled ones only; patch their labels and owners",
+        scope: Scope::Namespace,
     },
     Rule {
         group: "",
         resource: "services",
         verbs: &["get", "list", "watch", "create", "patch"],
         why: "-pods, -rw, -ro, -r",
+        scope: Scope::Namespace,
     },
     Rule {
         group: "",
         resource: "pods",
         verbs: &["list", "watch", "patch", "delete"],
         why: "see the members, label their role, replace them one at a time",
+        scope: Scope::Namespace,
     },
     Rule {
         group: "",
         resource: "persistentvolumeclaims",
         verbs: &["list", "watch", "patch", "delete"],
         why: "see the members' volumes, grow them, delete them where volumePolicy says so",
+        scope: Scope::Namespace,
     },
     Rule {
         group: "",
         resource: "namespaces",
         verbs: &["get"],
         why: "not hold up the deletion of a namespace",
+        scope: Scope::Namespace,
     },
     Rule {
         group: "",
         resource: "events",
         verbs: &["list"],
         why: "a StatefulSet says only by events why it makes no pod (quota, admission)",
+        scope: Scope::Namespace,
     },
     Rule {
         group: "apps",
         resource: "statefulsets",
         verbs: &["get", "list", "watch", "create", "patch", "delete"],
         why: "the members' pods; deleted, with its pods orphaned, where its claim templates must change, and at the end",
+        scope: Scope::Namespace,
     },
     Rule {
         group: "policy",
         resource: "poddisruptionbudgets",
         verbs: &["get", "list", "watch", "create", "patch"],
         why: "one voluntary disruption at a time",
+        scope: Scope::Namespace,
     },
     Rule {
         group: "coordination.k8s.io",
         resource: "leases",
         verbs: &["get", "list", "watch", "create", "update", "patch"],
         why: "make each database's Lease once and read it; the operators' own election; agents write their own",
+        scope: Scope::Namespace,
     },
     Rule {
         group: "discovery.k8s.io",
         resource: "endpointslices",
         verbs: &["get", "list", "watch", "create", "update", "patch"],
         why: "make the slice of -rw once, empty; agents write their own",
+        scope: Scope::Namespace,
     },
     Rule {
         group: "rbac.authorization.k8s.io",
         resource: "roles",
         verbs: &["get", "list", "watch", "create", "patch"],
         why: "what a database's agents may do",
+        scope: Scope::Namespace,
     },
     Rule {
         group: "rbac.authorization.k8s.io",
         resource: "rolebindings",
-        verbs: &["get", "list", "watch", "create", "patch"],
-        why: "give it to their ServiceAccount",
+        verbs: &["get", "list", "watch", "create", "patch", "delete"],
+        why: "give it to their ServiceAccount; deleted where it names another role, which cannot be changed",
+        scope: Scope::Namespace,
     },
     Rule {
         group: "storage.k8s.io",
         resource: "storageclasses",
         verbs: &["list", "watch"],
         why: "say that a class is missing, and whether volumes can grow",
+        scope: Scope::Cluster,
     },
     Rule {
         group: "events.k8s.io",
         resource: "events",
         verbs: &["create"],
         why: "one event for each change of phase",
+        scope: Scope::Namespace,
     },
 ];
 
+/// Name of every object of the installation.
+const NAME: &str = "clustereddatabase-operator";
+
 /// The manifest of the ClusterRole, with the reasons as comments.
 pub fn manifest() -> String {
-    let mut yaml = String::from(
+    role("ClusterRole", NAME, None, RULES.iter())
+}
+
+/// The manifest of the Role for an operator that looks after `namespace` alone.
+pub fn namespaced_manifest(namespace: &str) -> String {
+    let rules = RULES.iter().filter(|rule| rule.scope == Scope::Namespace);
+    role("Role", NAME, Some(namespace), rules)
+}
+
+/// The manifest of a ClusterRole with what such an operator can do without.
+pub fn optional_manifest() -> String {
+    let rules = RULES.iter().filter(|rule| rule.scope == Scope::Cluster);
+    role("ClusterRole", &format!("{NAME}-optional"), None, rules)
+}
+
+fn role(kind: &str, name: &str, namespace: Option<&str>, rules: impl Iterator<Item = &'static Rule>) -> String {
+    let namespace = namespace.map_or(String::new(), |namespace| format!("  namespace: {namespace}\n"));
+    let mut yaml = format!(
         "# Made from crates/operator/src/rbac.rs: UPDATE_MANIFESTS=1 cargo test -p operator --test manifests\n\
          apiVersion: rbac.authorization.k8s.io/v1\n\
-         kind: ClusterRole\n\
-         metadata:\n  name: clustereddatabase-operator\n  labels:\n    \
+         kind: {kind}\n\
+         metadata:\n  name: {name}\n{namespace}  labels:\n    \
          app.kubernetes.io/name: clustereddatabase-operator\n\
-         rules:\n",
+         rules:\n"
     );
     for Rule {
         group,
         resource,
         verbs,
         why,
-    } in RULES
+        scope: _,
+    } in rules
     {
         // Writing to a String cannot fail.
         let _ = write!(
@@ -185,6 +235,32 @@ mod tests {
                 .filter(|other| other.group == rule.group && other.resource == rule.resource);
             assert_eq!(again.count(), 1, "one rule a resource");
         }
+    }
+
+    /// Kubernetes ignores a rule of a Role about a resource that is in no namespace, except for the namespace itself.
+    #[test]
+    fn nothing_that_is_needed_in_one_namespace_is_a_resource_of_the_cluster() {
+        let of_the_cluster: Vec<_> = RULES
+            .iter()
+            .filter(|rule| rule.scope == Scope::Cluster)
+            .map(|rule| rule.resource)
+            .collect();
+        assert_eq!(of_the_cluster, ["storageclasses"]);
+        let known = [
+            "nodes",
+            "persistentvolumes",
+            "clusterroles",
+            "customresourcedefinitions",
+            "storageclasses",
+        ];
+        let needed = RULES.iter().filter(|rule| rule.scope == Scope::Namespace);
+        assert!(needed.clone().all(|rule| !known.contains(&rule.resource)));
+        assert!(
+            needed
+                .filter(|rule| rule.resource == "namespaces")
+                .all(|rule| rule.verbs == ["get"]),
+            "a Role grants nothing but `get` of its own namespace"
+        );
     }
 
     #[test]

@@ -1,11 +1,14 @@
 //! The operator's parts, put together.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use anyhow::{Context, Result};
+use kube::core::ObjectMeta;
 use kube::runtime::watcher;
 use kube::{Client, Config as ClientConfig};
+use machine::cluster::FaultKind;
 use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
@@ -13,8 +16,9 @@ use tokio::task::JoinSet;
 use tokio::time::Instant;
 
 use crate::cache::Key;
-use crate::caches::{Caches, Report};
+use crate::caches::{Caches, OPTIONAL, Report, is_forbidden};
 use crate::config::{Arguments, Config};
+use crate::events;
 use crate::execute::Executor;
 use crate::http::{Pages, serve};
 use crate::leader;
@@ -52,14 +56,17 @@ pub async fn run(arguments: Arguments) -> Result<()> {
     };
     let mut pages = tokio::spawn(serve(listener, pages));
 
+    let requests = Requests::new(client.clone(), metrics.clone());
     let reporter = Arc::new(Reporter {
         queue: Arc::clone(&queue),
         caches: Arc::clone(&caches),
         metrics: metrics.clone(),
+        requests: requests.clone(),
+        identity: arguments.identity.clone(),
+        forbidden: AtomicBool::new(false),
     });
     let mut watches = caches.watch(&client, arguments.namespace.as_deref(), &reporter);
 
-    let requests = Requests::new(client, metrics.clone());
     let executor = Executor::new(
         requests,
         Arc::clone(&caches),
@@ -113,6 +120,11 @@ struct Reporter {
     queue: Arc<Queue>,
     caches: Arc<Caches>,
     metrics: Metrics,
+    /// To tell people of resources that cannot be read.
+    requests: Requests,
+    identity: String,
+    /// It was said that StorageClasses cannot be read.
+    forbidden: AtomicBool,
 }
 
 impl Report for Reporter {
@@ -130,8 +142,38 @@ impl Report for Reporter {
     }
 
     fn failed(&self, kind: &'static str, error: &watcher::Error) {
+        if kind == OPTIONAL && is_forbidden(error) {
+            if !self.forbidden.swap(true, Ordering::Relaxed) {
+                tracing::info!(
+                    kind,
+                    "may not be read: whether one is missing, and whether volumes can grow, is not known"
+                );
+            }
+            return;
+        }
         self.metrics.watch_failed(kind);
         tracing::warn!(kind, error = format!("{error:#}"), "a watch failed; it is tried again");
+    }
+
+    fn unreadable(&self, metadata: &ObjectMeta, error: &str) {
+        let (namespace, name) = (metadata.namespace.clone().unwrap_or_default(), metadata.name.clone());
+        self.metrics.watch_failed("ClusteredDatabase");
+        tracing::error!(
+            namespace,
+            name,
+            error,
+            "a resource cannot be read: nothing is done for it"
+        );
+        let event = events::unreadable(metadata, error, &self.identity);
+        let requests = self.requests.clone();
+        tokio::spawn(async move {
+            match requests.create(&namespace, &event).await {
+                Ok(_) => {}
+                // Told before, by us or by the operator that stands by.
+                Err(error) if error.kind() == FaultKind::Conflict => {}
+                Err(error) => tracing::warn!(namespace, %error, "cannot write an event"),
+            }
+        });
     }
 }
 

@@ -274,3 +274,64 @@ async fn an_edited_service_is_put_right_and_a_foreign_one_is_left_alone() {
     );
     assert_eq!(service["metadata"]["uid"], ours["metadata"]["uid"]);
 }
+
+fn find(fake: &Fake, plural: &str, name: &str) -> Value {
+    fake.objects()[&(plural.to_owned(), "ns".to_owned(), name.to_owned())].clone()
+}
+
+/// Takes keys out of a Secret, as somebody else would.
+fn take_out(fake: &Fake, name: &str, keys: &[&str]) {
+    let mut secret = find(fake, "secrets", name);
+    for key in keys {
+        secret["data"].as_object_mut().unwrap().remove(*key).unwrap();
+    }
+    fake.put("secrets", secret);
+}
+
+#[tokio::test]
+async fn an_emptied_secret_gets_its_content_again_and_a_lost_password_is_a_fault() {
+    let fake = server();
+    let (executor, caches) = start(&fake);
+    settle(&executor, &caches, &fake).await;
+    let (app, tls) = (find(&fake, "secrets", "db-app"), find(&fake, "secrets", "db-tls"));
+
+    take_out(&fake, "db-tls", &["tls.crt", "tls.key"]);
+    take_out(&fake, "db-app", &["uri"]);
+    settle(&executor, &caches, &fake).await;
+    let renewed = find(&fake, "secrets", "db-tls");
+    assert_eq!(renewed["metadata"]["uid"], tls["metadata"]["uid"]);
+    assert!(renewed["data"]["tls.key"].is_string() && renewed["data"]["tls.key"] != tls["data"]["tls.key"]);
+    assert_eq!(renewed["data"]["ca.crt"], tls["data"]["ca.crt"]);
+    assert_eq!(
+        find(&fake, "secrets", "db-app")["data"],
+        app["data"],
+        "the password is kept"
+    );
+
+    take_out(&fake, "db-app", &["password"]);
+    settle(&executor, &caches, &fake).await;
+    let status = find(&fake, "clustereddatabases", "db")["status"].clone();
+    assert_eq!(status["failure"]["reason"], "PartLost", "{status}");
+    assert!(find(&fake, "secrets", "db-app")["data"]["password"].is_null());
+
+    let mut restored = find(&fake, "secrets", "db-app");
+    restored["data"] = app["data"].clone();
+    fake.put("secrets", restored);
+    settle(&executor, &caches, &fake).await;
+    assert!(find(&fake, "clustereddatabases", "db")["status"]["failure"].is_null());
+}
+
+#[tokio::test]
+async fn a_binding_to_another_role_is_made_again() {
+    let fake = server();
+    let (executor, caches) = start(&fake);
+    settle(&executor, &caches, &fake).await;
+    let before = find(&fake, "rolebindings", "db");
+    let mut edited = before.clone();
+    edited["roleRef"]["name"] = json!("admin");
+    fake.put("rolebindings", edited);
+    settle(&executor, &caches, &fake).await;
+    let after = find(&fake, "rolebindings", "db");
+    assert_eq!(after["roleRef"], before["roleRef"]);
+    assert_ne!(after["metadata"]["uid"], before["metadata"]["uid"]);
+}

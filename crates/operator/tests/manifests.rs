@@ -81,6 +81,116 @@ fn the_single_file_is_all_of_the_kustomization() {
     check("install.yaml", &install());
 }
 
+/// The namespace in the manifests for an operator that looks after one namespace, its own.
+const DATABASES: &str = "databases";
+
+fn namespaced() -> String {
+    let base = |name: &str| {
+        read(&format!("base/{name}.yaml")).replace(
+            "namespace: clustereddatabase-system",
+            &format!("namespace: {DATABASES}"),
+        )
+    };
+    let own_namespace = "            - name: POD_NAMESPACE\n";
+    let watched = "            # It looks after its own namespace alone.\n            - name: WATCH_NAMESPACE\n              \
+                   valueFrom:\n                fieldRef:\n                  fieldPath: metadata.namespace\n";
+    let binding = base("cluster-role-binding")
+        .replace("kind: ClusterRoleBinding", "kind: RoleBinding")
+        .replace("kind: ClusterRole\n", "kind: Role\n")
+        .replacen("metadata:\n", &format!("metadata:\n  namespace: {DATABASES}\n"), 1);
+    let documents = [
+        base("service-account"),
+        rbac::namespaced_manifest(DATABASES),
+        binding,
+        base("deployment").replace(own_namespace, &format!("{watched}{own_namespace}")),
+        base("disruption-budget"),
+    ];
+    let mut yaml = String::from(
+        "# An operator for one namespace, without any right beyond it. The definition of the resource is the cluster's, and\n\
+         # its administrator applies it once (and at every upgrade); then:\n\
+         #\n\
+         #   kubectl apply --server-side -f manifests/crd/clustereddatabases.yaml\n\
+         #   kubectl create namespace databases\n\
+         #   kubectl apply --server-side -f manifests/namespaced/install.yaml\n\
+         #\n\
+         # For another namespace: `kustomize edit set namespace`, or replace `namespace: databases`. Do not run it beside an\n\
+         # operator that looks after all namespaces. Delete the databases before the namespace: it takes its operator with it, and\n\
+         # nobody then removes their finalizers. Made by UPDATE_MANIFESTS=1 cargo test -p operator --test manifests\n",
+    );
+    for document in documents {
+        yaml.push_str("---\n");
+        yaml.push_str(document.trim_start_matches("---\n").trim_end());
+        yaml.push('\n');
+    }
+    yaml
+}
+
+fn optional() -> String {
+    let binding = read("base/cluster-role-binding.yaml")
+        .replace(
+            "name: clustereddatabase-operator\nsubjects",
+            "name: clustereddatabase-operator-optional\nsubjects",
+        )
+        .replacen(
+            "  name: clustereddatabase-operator\n",
+            "  name: clustereddatabase-operator-optional\n",
+            1,
+        )
+        .replace(
+            "namespace: clustereddatabase-system",
+            &format!("namespace: {DATABASES}"),
+        );
+    format!(
+        "# With this, an operator for one namespace also says that a StorageClass is missing, and knows whether volumes can grow.\n\
+         {}---\n{binding}",
+        rbac::optional_manifest()
+    )
+}
+
+#[test]
+fn an_operator_for_one_namespace_gets_no_right_beyond_it() {
+    check("namespaced/install.yaml", &namespaced());
+    check("namespaced/optional-storage-classes.yaml", &optional());
+    let objects: Vec<Value> = namespaced().split("\n---\n").skip(1).map(parse).collect();
+    let kinds: Vec<_> = objects.iter().map(|object| object["kind"].as_str().unwrap()).collect();
+    assert_eq!(
+        kinds,
+        [
+            "ServiceAccount",
+            "Role",
+            "RoleBinding",
+            "Deployment",
+            "PodDisruptionBudget"
+        ]
+    );
+    for object in &objects {
+        assert_eq!(object["metadata"]["namespace"], DATABASES, "{object}");
+    }
+    let (role, binding, deployment) = (&objects[1], &objects[2], &objects[3]);
+    let granted = role["rules"].as_array().unwrap();
+    let needed = rbac::RULES.iter().filter(|rule| rule.scope == rbac::Scope::Namespace);
+    assert_eq!(granted.len(), needed.clone().count());
+    for (rule, needed) in granted.iter().zip(needed) {
+        assert_eq!(rule["resources"][0], needed.resource);
+    }
+    assert_eq!(
+        (&binding["roleRef"]["kind"], &binding["roleRef"]["name"]),
+        (&role["kind"], &role["metadata"]["name"])
+    );
+    assert_eq!(binding["subjects"][0]["namespace"], DATABASES);
+    let environment = deployment["spec"]["template"]["spec"]["containers"][0]["env"]
+        .as_array()
+        .unwrap();
+    let watched = environment
+        .iter()
+        .find(|variable| variable["name"] == "WATCH_NAMESPACE")
+        .unwrap();
+    assert_eq!(watched["valueFrom"]["fieldRef"]["fieldPath"], "metadata.namespace");
+    let optional: Vec<Value> = optional().split("\n---\n").map(parse).collect();
+    assert_eq!(optional[0]["rules"].as_array().unwrap().len(), 1);
+    assert_eq!(optional[1]["roleRef"]["name"], optional[0]["metadata"]["name"]);
+}
+
 #[test]
 fn the_deployment_is_restricted_and_fits_the_program() {
     let deployment = parse(&read("base/deployment.yaml"));

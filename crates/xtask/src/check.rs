@@ -22,7 +22,7 @@ pub struct Arguments {
 }
 
 /// Crates whose tests are pure: any operating system, no server.
-const OFFLINE: [&str; 4] = ["-p", "api", "-p", "machine"];
+const OFFLINE: [&str; 6] = ["-p", "api", "-p", "machine", "-p", "sim"];
 
 /// Runs the checks.
 ///
@@ -36,7 +36,8 @@ pub async fn run(arguments: Arguments) -> Result<()> {
             tally.run("unit and property tests", cargo_test(&OFFLINE))?;
             return tally.close();
         }
-        install_postgresql()?;
+        check_dependencies(&mut tally)?;
+        install_packages()?;
         let lints = [
             "clippy",
             "--workspace",
@@ -83,26 +84,70 @@ fn cargo_test(arguments: &[&str]) -> Command {
     command
 }
 
-/// The agent's tests run a real server of whatever version Debian has.
-fn install_postgresql() -> Result<()> {
+/// Bans, licences and sources of all dependencies by `deny.toml`, and their advisories if the database of these can be
+/// fetched. `cargo deny` is no part of Rust, and takes longer to build than all of this: it is used where it is, and
+/// what was not checked is said.
+fn check_dependencies(tally: &mut summary::Tally) -> Result<()> {
+    let deny = |arguments: &[&str]| {
+        let mut command = cargo_command(&["deny", "--all-features"]);
+        command.args(arguments);
+        command
+    };
+    let installed = cargo_command(&["deny", "--version"])
+        .output()
+        .is_ok_and(|output| output.status.success());
+    if !installed {
+        println!(
+            "==> NOT CHECKED: bans, licences, sources and advisories of the dependencies (deny.toml). cargo-deny is not \
+             installed: `cargo install --locked cargo-deny`, and run this again"
+        );
+        return Ok(());
+    }
+    tally.run(
+        "dependencies: bans, licences, sources",
+        deny(&["--offline", "check", "bans", "licenses", "sources"]),
+    )?;
+    let fetched = deny(&["fetch", "db"])
+        .output()
+        .is_ok_and(|output| output.status.success());
+    if !fetched {
+        println!(
+            "==> NOT CHECKED: advisories about the dependencies. Their database (github.com/rustsec/advisory-db) cannot be fetched"
+        );
+        return Ok(());
+    }
+    tally.run("dependencies: advisories", deny(&["check", "advisories"]))
+}
+
+/// The agent's tests run real servers of whatever version Debian has, some in network namespaces of their own.
+fn install_packages() -> Result<()> {
     let have = std::fs::read_dir("/usr/lib/postgresql").is_ok_and(|versions| {
         versions
             .flatten()
             .any(|version| version.path().join("bin/initdb").exists())
     });
-    if have {
+    let have_ip = ["/usr/sbin/ip", "/sbin/ip", "/usr/bin/ip"]
+        .iter()
+        .any(|program| std::path::Path::new(program).exists());
+    let wanted = [(have, "postgresql"), (have_ip, "iproute2")];
+    let missing: Vec<&str> = wanted
+        .iter()
+        .filter(|(have, _)| !have)
+        .map(|(_, package)| *package)
+        .collect();
+    if missing.is_empty() {
         return Ok(());
     }
     if !std::path::Path::new("/usr/bin/apt-get").exists() {
         bail!(
-            "the tests need PostgreSQL's server programs in /usr/lib/postgresql/<version>/bin, and there is no apt-get to install them: install PostgreSQL 15 or newer"
+            "the tests need the program `ip` and PostgreSQL's server programs in /usr/lib/postgresql/<version>/bin, and there is no apt-get to install them: install iproute2, and PostgreSQL 15 or newer"
         );
     }
     step(
         "updating the package lists",
         Command::new("apt-get").args(["update", "--quiet"]),
     )?;
-    let install = ["install", "--yes", "--quiet", "--no-install-recommends", "postgresql"];
+    let install = ["install", "--yes", "--quiet", "--no-install-recommends"];
     // Debian would start a cluster of its own on port 5432; the tests make theirs.
     let directory = std::path::Path::new("/etc/postgresql-common");
     std::fs::create_dir_all(directory).context("make /etc/postgresql-common")?;
@@ -112,9 +157,10 @@ fn install_postgresql() -> Result<()> {
             .context("write createcluster.conf")?;
     }
     step(
-        "installing PostgreSQL",
+        &format!("installing {}", missing.join(", ")),
         Command::new("apt-get")
             .env("DEBIAN_FRONTEND", "noninteractive")
-            .args(install),
+            .args(install)
+            .args(missing),
     )
 }

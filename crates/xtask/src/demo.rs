@@ -157,11 +157,11 @@ async fn kill_primary(namespace: &Namespace, sql: &SqlClient, summary: &mut Vec<
     let status = database.status.unwrap_or_default();
     let primary = status.current_primary.context("a Ready database has a primary")?;
     say(&format!("killing the primary: deleting pod {primary} without grace"));
+    let before = namespace.holder(DATABASE).await?;
     let pods: Api<Pod> = namespace.api();
-    let before = pods.get(&primary).await?;
     pods.delete(&primary, &DeleteParams::default().grace_period(0)).await?;
     let start = Instant::now();
-    let (acknowledged, outage) = write_until_new_holder(namespace, sql, &primary, &before).await?;
+    let (acknowledged, outage) = write_until_new_holder(namespace, sql, before.as_deref()).await?;
     let (database, _) = watched(namespace, namespace.wait_ready(DATABASE, BOUND)).await?;
     println!("{}", table(&database));
     let rows = sql.sql("SELECT count(*) FROM visits").await?;
@@ -179,20 +179,19 @@ async fn kill_primary(namespace: &Namespace, sql: &SqlClient, summary: &mut Vec<
     Ok(())
 }
 
-/// Writes row after row until the primary's new pod holds the lease and has taken one. Returns how many rows were
-/// acknowledged, and the longest time between two.
+/// Writes row after row until the lease has another holder than `before` and a row was taken since. Returns how many rows
+/// were acknowledged, and the longest time between two.
 async fn write_until_new_holder(
     namespace: &Namespace,
     sql: &SqlClient,
-    primary: &str,
-    before: &Pod,
+    before: Option<&str>,
 ) -> Result<(u32, Duration)> {
     let (start, mut last) = (Instant::now(), Instant::now());
     let (mut acknowledged, mut longest) = (0, Duration::ZERO);
     loop {
-        let pod = namespace.api::<Pod>().get_opt(primary).await?;
-        let replaced = pod.is_some_and(|pod| pod.metadata.uid != before.metadata.uid);
-        let held = replaced && namespace.is_held_by(DATABASE, primary).await?;
+        anyhow::ensure!(start.elapsed() < BOUND, "nobody else has taken the lease");
+        let holder = namespace.holder(DATABASE).await?;
+        let held = holder.is_some() && holder.as_deref() != before;
         match sql.sql("INSERT INTO visits DEFAULT VALUES").await {
             Ok(_) => {
                 acknowledged += 1;

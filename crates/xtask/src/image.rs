@@ -1,4 +1,4 @@
-//! The operator's image: static binaries of operator and agent in an otherwise empty image.
+//! The operator's image: static binaries of operator, agent and availability writer in an otherwise empty image.
 
 use std::path::{Path, PathBuf};
 
@@ -7,6 +7,9 @@ use clap::Args;
 use testbed::Testbed;
 
 use crate::shell::{cargo_command, repository, step};
+
+/// What is in the image.
+const BINARIES: [&str; 3] = ["operator", "agent", "availability-writer"];
 
 /// Builds the operator's image into buildah's store.
 #[derive(Debug, Args)]
@@ -43,7 +46,7 @@ pub async fn run(arguments: Arguments) -> Result<()> {
 /// When the build or the load fails.
 pub async fn into_testbed(testbed: &Testbed) -> Result<Built> {
     let binaries = build_static()?;
-    let hash = hash_of(&[binaries.join("operator"), binaries.join("agent")])?;
+    let hash = hash_of(&BINARIES.map(|binary| binaries.join(binary)))?;
     let name = format!("localhost/cdb/operator:{hash}");
     build_image(&binaries, &name).await?;
     testbed.load_image(&name).await.context("load the operator's image")?;
@@ -57,20 +60,25 @@ pub async fn into_testbed(testbed: &Testbed) -> Result<Built> {
 fn build_static() -> Result<PathBuf> {
     let target = format!("{}-unknown-linux-gnu", std::env::consts::ARCH);
     let variable = format!("CARGO_TARGET_{}_RUSTFLAGS", target.to_uppercase().replace('-', "_"));
-    let arguments = [
-        "build",
-        "--release",
-        "--locked",
-        "--target",
-        &target,
+    let build = |what: &str, packages: &[&str]| {
+        let mut arguments = vec!["build", "--release", "--locked", "--target", &target];
+        arguments.extend(packages);
+        let mut command = cargo_command(&arguments);
+        command.env(&variable, "-C target-feature=+crt-static");
+        step(&format!("building static binaries of {what}"), &mut command)
+    };
+    build("operator and agent", &["-p", "operator", "-p", "agent"])?;
+    // Apart, so that it is built without what only the tests need.
+    let writer = [
         "-p",
-        "operator",
-        "-p",
-        "agent",
+        "e2e",
+        "--bin",
+        "availability-writer",
+        "--no-default-features",
+        "--features",
+        "writer",
     ];
-    let mut build = cargo_command(&arguments);
-    build.env(variable, "-C target-feature=+crt-static");
-    step("building static binaries of operator and agent", &mut build)?;
+    build("the availability writer", &writer)?;
     Ok(target_directory()?.join(target).join("release"))
 }
 
@@ -84,7 +92,7 @@ fn target_directory() -> Result<PathBuf> {
 async fn build_image(binaries: &Path, name: &str) -> Result<()> {
     let context = target_directory()?.join("image");
     std::fs::create_dir_all(&context).context("make the build context")?;
-    for binary in ["operator", "agent"] {
+    for binary in BINARIES {
         std::fs::copy(binaries.join(binary), context.join(binary)).with_context(|| format!("copy {binary}"))?;
     }
     let containerfile = repository()?.join("images/operator/Containerfile");

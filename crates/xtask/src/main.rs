@@ -1,5 +1,6 @@
 //! The project's own tasks: `cargo xtask --help` lists them.
 
+mod availability;
 mod bench;
 mod check;
 mod demo;
@@ -22,6 +23,8 @@ enum Task {
     Test(check::Arguments),
     /// Measure creation time, API writes, memory and decisions per second.
     Bench(bench::Arguments),
+    /// Measure how long writes stop when something happens, and whether anything acknowledged is lost.
+    Availability(Box<availability::Arguments>),
     /// Build the operator's image.
     Image(image::Arguments),
     /// A real Kubernetes on this Linux machine, for the demo and the tests.
@@ -34,6 +37,7 @@ async fn main() -> ExitCode {
         Task::Demo(arguments) => demo::run(arguments).await,
         Task::Test(arguments) => check::run(arguments).await,
         Task::Bench(arguments) => bench::run(arguments).await,
+        Task::Availability(arguments) => availability::run(*arguments).await,
         Task::Image(arguments) => image::run(arguments).await,
         Task::Testbed(arguments) => testbed::run(arguments).await,
     };

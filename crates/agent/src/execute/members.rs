@@ -10,7 +10,8 @@ use machine::protocol::{MemberId, ReportRequest};
 
 use super::{Executor, SMALL};
 use crate::deadman::boot_time;
-use crate::observe::{Effect, Failure, World};
+use crate::observe::{Contacted, Effect, Failure, News, World};
+use crate::peer::PeerError;
 use crate::postgres::Sql;
 
 impl Executor {
@@ -39,29 +40,60 @@ impl Executor {
         });
     }
 
-    pub(super) fn report(&self, address: &str, request: ReportRequest) {
+    pub(super) fn report(&self, world: &World, address: &str, request: ReportRequest) {
         let Ok(address) = address.parse::<IpAddr>() else {
             return self.fail(Work::Report, &format!("{address:?} is no address"));
         };
+        let holder = world
+            .observed
+            .lease
+            .record
+            .is()
+            .and_then(|record| record.holder.as_ref());
+        let run = holder.map(|holder| holder.incarnation.run.clone());
         let peers = self.peers.clone();
         self.spawn(Work::Report, Some(SMALL), async move {
             let sent = boot_time();
-            let reply = peers
-                .report(SocketAddr::new(address, PEER_PORT), &request)
-                .await
-                .map_err(Failure::from)?;
+            let called = peers.report(SocketAddr::new(address, PEER_PORT), &request).await;
+            let reply = called.map_err(|error| {
+                let contacted = contacted(&error);
+                Failure {
+                    news: Some(News::Contact {
+                        contacted,
+                        run: run.clone(),
+                    }),
+                    ..Failure::from(error)
+                }
+            })?;
             let reply = Reply {
                 epoch: reply.epoch,
                 admitted: reply.admitted,
+                gives_way: reply.gives_way,
                 report: request.report,
                 sent,
             };
-            Ok(Effect::Reported(Box::new(reply)))
+            Ok(Effect::Reported {
+                reply: Box::new(reply),
+                run,
+            })
         });
     }
 
-    fn connection(&self, world: &World) -> (Arc<tokio::sync::Mutex<Option<Sql>>>, std::path::PathBuf, u16) {
+    pub(super) fn connection(&self, world: &World) -> (Arc<tokio::sync::Mutex<Option<Sql>>>, std::path::PathBuf, u16) {
         let port = world.spec.as_ref().map_or(5432, |spec| spec.postgres.port);
         (Arc::clone(&self.sql), self.files.socket.clone(), port)
+    }
+}
+
+/// An agent that refuses a report says that it does not hold the lease, or not in this epoch: it is another run than the
+/// Lease names, or has fenced itself. Either way the holder was not heard.
+fn contacted(error: &PeerError) -> Contacted {
+    match error {
+        PeerError::NotListening { .. } => Contacted::Refused,
+        PeerError::Silent { .. }
+        | PeerError::Unable { .. }
+        | PeerError::Garbled { .. }
+        | PeerError::Refused { .. }
+        | PeerError::Failed { .. } => Contacted::Silent,
     }
 }

@@ -1,7 +1,12 @@
 //! Carrying out one action: what is done on the spot, and tasks that report back as events. No choice is made here.
 
+mod deadline;
+mod election;
+mod failsafe;
 mod members;
+mod secrets;
 mod server;
+mod sync;
 mod volume;
 mod writes;
 
@@ -11,8 +16,12 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use machine::instance::{Action, Stop, Work};
+use tokio::runtime::Handle;
 use tokio::sync::Mutex;
 use tokio::sync::mpsc::UnboundedSender;
+
+pub use deadline::Deadline;
+pub use server::Written;
 
 use crate::deadman::DeadMan;
 use crate::kubernetes::Clients;
@@ -32,6 +41,9 @@ const SMALL: Duration = Duration::from_secs(10);
 
 /// Carries out actions.
 pub struct Executor {
+    /// Where tasks run. Only what the lease depends on runs beside the event loop, on its own thread: writes to Kubernetes,
+    /// and killing.
+    pub workers: Handle,
     /// Where tasks report to.
     pub events: UnboundedSender<Event>,
     /// Kubernetes.
@@ -48,8 +60,12 @@ pub struct Executor {
     pub dead_man: Arc<DeadMan>,
     /// The name of the application's password file.
     pub password_file: PathBuf,
-    /// A connection for changes; status has its own.
+    /// A connection for changes; status and canary have their own.
     pub sql: Arc<Mutex<Option<Sql>>>,
+    /// What the configuration files hold beside settings; held while they are written.
+    pub written: Arc<Mutex<Written>>,
+    /// Until when something may be started for writing.
+    pub deadline: Arc<Deadline>,
     /// A start in flight is to be undone.
     pub undo_start: Arc<AtomicBool>,
     /// Everything is being killed already.
@@ -78,18 +94,35 @@ impl Executor {
                 content,
                 purpose,
                 timing,
-            } => self.write_lease(world, *content, purpose, timing),
+            } => {
+                world.lease_write_begins(&content, purpose);
+                self.write_lease(world, *content, purpose, timing);
+            }
             Action::StartPrimary {
                 until,
                 settings,
                 epoch: _,
-            } => self.start_primary(world, until, settings),
+                rule,
+            } => self.start_primary(world, until, settings, rule),
             Action::StartStandby { upstream, settings } => self.start_standby(world, upstream, settings),
             Action::Configure { settings, upstream } => self.configure(world, settings, upstream),
             Action::Route { address, epoch } => self.route(world, address, epoch),
             Action::Admit { member } => self.admit(world, member),
             Action::DropSlots { keep } => self.drop_slots(world, keep),
-            Action::Report { address, request } => self.report(&address, *request),
+            Action::Report { address, request } => self.report(world, &address, *request),
+            Action::Promise { epoch } => self.promise(world, epoch),
+            Action::Ask { peers, request } => self.ask(peers, request),
+            Action::AskFailsafe { peers, request } => self.ask_failsafe(peers, request),
+            Action::Promote {
+                epoch: _,
+                until,
+                timeline,
+                rule,
+            } => self.promote(world, until, timeline, rule),
+            Action::SetSync { rule } => self.set_sync(world, rule),
+            Action::Open => self.open(world),
+            Action::Rewind { upstream, member } => self.rewind(world, upstream, member),
+            Action::SetAside { keep } => self.set_aside(world, keep),
         }
     }
 
@@ -130,8 +163,23 @@ impl Executor {
     where
         F: Future<Output = Result<Effect, Failure>> + Send + 'static,
     {
+        self.spawn_on(&self.workers, work, limit, task);
+    }
+
+    /// Runs a task beside the event loop, where nothing else can hold it up. It must never block.
+    fn spawn_vital<F>(&self, work: Work, task: F)
+    where
+        F: Future<Output = Result<Effect, Failure>> + Send + 'static,
+    {
+        self.spawn_on(&Handle::current(), work, None, task);
+    }
+
+    fn spawn_on<F>(&self, runtime: &Handle, work: Work, limit: Option<Duration>, task: F)
+    where
+        F: Future<Output = Result<Effect, Failure>> + Send + 'static,
+    {
         let events = self.events.clone();
-        tokio::spawn(async move {
+        runtime.spawn(async move {
             let bounded = async move {
                 match limit {
                     None => task.await,

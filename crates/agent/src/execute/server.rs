@@ -3,10 +3,12 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 
-use machine::instance::{Configured, Mode, Refused, Work};
+use machine::instance::{Configured, Mode, Process, Promise, Refused, Upstream, Work};
 use machine::protocol::MemberId;
-use machine::timing::BootTime;
+use machine::quorum::SyncRule;
+use machine::timing::{BootTime, Timing};
 
 use super::{CONFIGURE, Executor, START, blocking};
 use crate::deadman::boot_time;
@@ -16,14 +18,24 @@ use crate::postgres::{
 };
 use crate::volume::Volume;
 
+/// What the configuration files of a primary hold beside its settings. Kept by every write of them.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Written {
+    /// `synchronous_standby_names`.
+    pub rule: SyncRule,
+    /// Applications may connect.
+    pub open: bool,
+}
+
 /// All that is needed to write a configuration.
-struct Wanted {
+pub(super) struct Wanted {
     hash: String,
     parameters: BTreeMap<String, String>,
-    upstream: Option<String>,
+    upstream: Option<Upstream>,
     member: Option<MemberId>,
     cluster: String,
     port: u16,
+    suspicion: Duration,
     locale: String,
     volume: Volume,
     files: Files,
@@ -31,7 +43,7 @@ struct Wanted {
 }
 
 impl Wanted {
-    async fn config(&self, mode: Mode) -> Result<Config, Failure> {
+    pub(super) async fn config(&self, mode: Mode, written: &Written) -> Result<Config, Failure> {
         let measured = self.volume.clone();
         let settings = Settings {
             major: self.tools.major(),
@@ -39,10 +51,14 @@ impl Wanted {
             port: self.port,
             locale: self.locale.clone(),
             parameters: self.parameters.clone(),
+            suspicion: self.suspicion,
             wal_capacity: blocking(move || measured.wal_capacity()).await?,
         };
         let role = match mode {
-            Mode::Primary => Role::Primary,
+            Mode::Primary => Role::Primary {
+                rule: written.rule.clone(),
+                open: written.open,
+            },
             Mode::Standby => Role::Standby {
                 primary: self.primary()?,
                 enforced: self.volume.control_data(&self.tools).await?.enforced,
@@ -52,7 +68,7 @@ impl Wanted {
     }
 
     fn primary(&self) -> Result<Option<Primary>, Failure> {
-        let (Some(address), Some(member)) = (&self.upstream, &self.member) else {
+        let (Some(Upstream { address, .. }), Some(member)) = (&self.upstream, &self.member) else {
             return Ok(None);
         };
         let address = address
@@ -65,7 +81,26 @@ impl Wanted {
         }))
     }
 
-    fn configured(&self) -> Configured {
+    /// The volume.
+    pub(super) fn volume(&self) -> &Volume {
+        &self.volume
+    }
+
+    /// PostgreSQL's port.
+    pub(super) fn port(&self) -> u16 {
+        self.port
+    }
+
+    /// Promises the epoch of the primary that is to be followed, if any, and puts the credential in place.
+    async fn follow(&self) -> Result<Option<Promise>, Failure> {
+        let Some(epoch) = self.upstream.as_ref().map(|upstream| upstream.epoch) else {
+            return Ok(None);
+        };
+        let volume = self.volume.clone();
+        blocking(move || volume.follow(epoch)).await.map(Some)
+    }
+
+    pub(super) fn configured(&self) -> Configured {
         Configured {
             settings: self.hash.clone(),
             upstream: self.upstream.clone(),
@@ -85,32 +120,44 @@ impl Wanted {
 }
 
 impl Executor {
-    pub(super) fn start_primary(&self, world: &World, until: BootTime, settings: String) {
-        self.start(world, Mode::Primary, Some(until), settings, None);
-    }
-
-    pub(super) fn start_standby(&self, world: &World, upstream: Option<String>, settings: String) {
-        self.start(world, Mode::Standby, None, settings, upstream);
-    }
-
-    fn start(&self, world: &World, mode: Mode, until: Option<BootTime>, settings: String, upstream: Option<String>) {
-        let work = match mode {
-            Mode::Primary => Work::StartPrimary,
-            Mode::Standby => Work::StartStandby,
+    pub(super) fn start_primary(&self, world: &World, until: BootTime, settings: String, rule: SyncRule) {
+        let Some(wanted) = self.wanted(world, Work::StartPrimary, settings, None) else {
+            return;
         };
-        let Some(wanted) = self.wanted(world, work, settings, upstream) else {
+        let allowed = self.allowed_to_write(until);
+        self.start(wanted, Mode::Primary, Written { rule, open: false }, allowed);
+    }
+
+    pub(super) fn start_standby(&self, world: &World, upstream: Option<Upstream>, settings: String) {
+        let Some(wanted) = self.wanted(world, Work::StartStandby, settings, upstream) else {
             return;
         };
         self.undo_start.store(false, Ordering::SeqCst);
         let undo = Arc::clone(&self.undo_start);
-        let allowed = move || !undo.load(Ordering::SeqCst) && until.is_none_or(|until| boot_time() < until);
+        let allowed = move || !undo.load(Ordering::SeqCst);
+        self.start(wanted, Mode::Standby, Written::default(), allowed);
+    }
+
+    fn start(&self, wanted: Wanted, mode: Mode, begin: Written, allowed: impl Fn() -> bool + Send + Sync + 'static) {
+        let work = match mode {
+            Mode::Primary => Work::StartPrimary,
+            Mode::Standby => Work::StartStandby,
+        };
+        let written = Arc::clone(&self.written);
         self.spawn(work, Some(START), async move {
-            let config = wanted.config(mode).await?;
+            let mut written = written.lock().await;
+            *written = begin;
+            let promise = wanted.follow().await?;
+            let learned = |failure: Failure| Failure {
+                news: failure.news.or(promise.map(News::Promise)),
+                ..failure
+            };
+            let config = wanted.config(mode, &written).await.map_err(learned)?;
             let started = Server::start_if(&wanted.tools, &wanted.volume, &wanted.files, &config, &allowed).await;
             let server = match started {
                 Ok(server) => server,
                 Err(PostgresError::Start(StartError::Settings(error))) => return Err(wanted.refused(error)),
-                Err(error) => return Err(error.into()),
+                Err(error) => return Err(learned(error.into())),
             };
             if !allowed() {
                 server.stop(StopMode::Immediate)?;
@@ -119,11 +166,13 @@ impl Executor {
                 server: Arc::new(server),
                 mode,
                 configured: wanted.configured(),
+                rule: written.rule.clone(),
+                promise,
             })
         });
     }
 
-    pub(super) fn configure(&self, world: &World, settings: String, upstream: Option<String>) {
+    pub(super) fn configure(&self, world: &World, settings: String, upstream: Option<Upstream>) {
         let Some(wanted) = self.wanted(world, Work::Configure, settings, upstream) else {
             return;
         };
@@ -131,23 +180,31 @@ impl Executor {
             return self.fail(Work::Configure, "PostgreSQL does not run");
         };
         let mode = match world.observed.postgres.process {
-            machine::instance::Process::Running { mode } => mode,
-            machine::instance::Process::Stopped { .. } => return self.fail(Work::Configure, "PostgreSQL does not run"),
+            Process::Running { mode } => mode,
+            Process::Stopped { .. } => return self.fail(Work::Configure, "PostgreSQL does not run"),
         };
-        let sql = Arc::clone(&self.sql);
+        let (sql, written) = (Arc::clone(&self.sql), Arc::clone(&self.written));
         self.spawn(Work::Configure, Some(CONFIGURE), async move {
-            let config = wanted.config(mode).await?;
+            let written = written.lock().await;
+            let promise = wanted.follow().await?;
+            let learned = |failure: Failure| Failure {
+                news: failure.news.or(promise.map(News::Promise)),
+                ..failure
+            };
+            let config = wanted.config(mode, &written).await.map_err(learned)?;
             let mut sql = sql.lock().await;
             let sql = sql.get_or_insert_with(|| Sql::new(wanted.files.socket.clone(), wanted.port));
-            match reload(&wanted.tools, &wanted.volume, &server, sql, &config).await? {
+            let reloaded = reload(&wanted.tools, &wanted.volume, &server, sql, &config).await;
+            match reloaded.map_err(|error| learned(error.into()))? {
                 Reload::Applied { .. } => {
                     // What the agent knew before does not tell which of these settings wait for a restart.
                     let asked = boot_time();
-                    let status = Box::new(sql.status().await.map_err(|error| Failure::said(error.to_string()))?);
+                    let status = sql.status().await.map_err(|error| learned(error.into()))?;
                     Ok(Effect::Configured {
                         configured: wanted.configured(),
-                        status,
+                        status: Box::new(status),
                         asked,
+                        promise,
                     })
                 }
                 Reload::Refused { error } => Err(wanted.refused(error)),
@@ -166,20 +223,34 @@ impl Executor {
         world.observed.postgres.good_settings = configured.settings.clone();
         world.good_settings = settings.clone();
         let volume = self.volume.clone();
-        tokio::spawn(async move {
+        self.workers.spawn(async move {
             if let Err(Failure { message, .. }) = blocking(move || volume.record_good_settings(&settings)).await {
                 tracing::warn!("record the settings that PostgreSQL runs with: {message}");
             }
         });
     }
 
-    fn wanted(&self, world: &World, work: Work, hash: String, upstream: Option<String>) -> Option<Wanted> {
+    /// With the settings that PostgreSQL runs with, or else those that it last ran well with.
+    pub(super) fn wanted_as_configured(&self, world: &World, work: Work) -> Option<Wanted> {
+        let configured = world.observed.postgres.configured.as_ref();
+        let known = configured.map(|configured| &configured.settings);
+        let hash = known.filter(|hash| world.settings(hash).is_some());
+        let hash = hash.unwrap_or(&world.observed.postgres.good_settings).clone();
+        self.wanted(world, work, hash, None)
+    }
+
+    fn wanted(&self, world: &World, work: Work, hash: String, upstream: Option<Upstream>) -> Option<Wanted> {
         let tools = self.tools(world, work)?;
         let (Some(spec), Some(parameters)) = (&world.spec, world.settings(&hash)) else {
             self.fail(work, "these settings are not wanted any more");
             return None;
         };
         let member = world.observed.volume.is().and_then(|volume| volume.member.as_ref());
+        let timing = world
+            .observed
+            .cluster
+            .is()
+            .map_or(Timing::DEFAULT, |cluster| cluster.timing);
         Some(Wanted {
             hash,
             parameters,
@@ -187,6 +258,7 @@ impl Executor {
             member: member.map(|member| member.id.clone()),
             cluster: self.clients.names().cluster().to_owned(),
             port: spec.postgres.port,
+            suspicion: Duration::from_millis(timing.suspect()),
             locale: spec.bootstrap.initdb.locale.clone(),
             volume: self.volume.clone(),
             files: self.files.clone(),

@@ -2,13 +2,13 @@
 
 use std::sync::Arc;
 
-use machine::instance::Work;
+use machine::instance::{Upstream, Work};
 use machine::protocol::MemberId;
 use ring::rand::{SecureRandom, SystemRandom};
 
 use super::{Executor, SMALL, blocking};
 use crate::observe::{Effect, Failure, News, World, scan};
-use crate::postgres::{CloneSource, InitdbRequest, Primary, Tools, Verifier, clone, initdb};
+use crate::postgres::{CloneSource, InitdbRequest, Primary, Tools, Verifier, clone, initdb, rewind};
 use crate::volume::Volume;
 
 impl Executor {
@@ -105,6 +105,33 @@ impl Executor {
         self.spawn(Work::Clone, None, async move {
             let cloned = clone(&tools, &volume, &source).await.map_err(Failure::from);
             scanned(cloned, &volume, &tools).await
+        });
+    }
+
+    pub(super) fn rewind(&self, world: &World, upstream: Upstream, member: MemberId) {
+        let Some(tools) = self.tools(world, Work::Rewind) else {
+            return;
+        };
+        let port = world.spec.as_ref().map_or(5432, |spec| spec.postgres.port);
+        let Ok(address) = upstream.address.parse() else {
+            return self.fail(Work::Rewind, &format!("{:?} is no address", upstream.address));
+        };
+        let primary = Primary { address, port, member };
+        let (volume, files) = (self.volume.clone(), self.files.clone());
+        self.spawn(Work::Rewind, None, async move {
+            let rewound = rewind(&tools, &volume, &files, &primary, upstream.epoch).await;
+            scanned(rewound.map_err(Failure::from), &volume, &tools).await
+        });
+    }
+
+    pub(super) fn set_aside(&self, world: &World, keep: bool) {
+        let Some(tools) = self.tools(world, Work::SetAside) else {
+            return;
+        };
+        let volume = self.volume.clone();
+        self.spawn(Work::SetAside, None, async move {
+            let moved = volume.set_aside(&tools, keep).await.map_err(Failure::from);
+            scanned(moved, &volume, &tools).await
         });
     }
 

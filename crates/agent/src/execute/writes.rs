@@ -15,7 +15,7 @@ impl Executor {
             return self.fail(Work::WriteLease, "the Lease is not known");
         };
         let clients = self.clients.clone();
-        self.spawn(Work::WriteLease, None, async move {
+        self.spawn_vital(Work::WriteLease, async move {
             match clients.write_lease(&base, &content, timing).await {
                 Ok(written) => Ok(Effect::Lease {
                     written: Box::new(written),
@@ -37,7 +37,7 @@ impl Executor {
     pub(super) fn route(&self, world: &World, address: String, epoch: Epoch) {
         let clients = self.clients.clone();
         let (pod, pod_uid) = (world.observed.own.pod.clone(), world.observed.own.pod_uid.clone());
-        self.spawn(Work::Route, None, async move {
+        self.spawn_vital(Work::Route, async move {
             let slice = clients.write_route(&pod, &pod_uid, &address, epoch).await?;
             Ok(Effect::Routed(read_route(&slice)))
         });

@@ -1,12 +1,17 @@
 //! Logs: one JSON object a line on standard output, PostgreSQL's lines included.
 
 mod forward;
+mod output;
 mod record;
 mod redact;
 
 pub use forward::forward_postgres;
 pub use record::LINE_PREFIX;
 
+use std::sync::OnceLock;
+use std::time::Duration;
+
+use output::Output;
 use tracing_subscriber::EnvFilter;
 use tracing_subscriber::filter::LevelFilter;
 
@@ -14,17 +19,33 @@ use tracing_subscriber::filter::LevelFilter;
 pub const VARIABLE: &str = "CDB_LOG";
 
 /// Sets up logging for the whole process: JSON on standard output; what is logged is chosen by [`VARIABLE`], `info` if it
-/// is not set.
+/// is not set. Logging never waits: lines that nobody reads are left out.
 pub fn init() {
-    // A second call (tests) changes nothing.
-    let _ = tracing_subscriber::fmt()
+    let wanted = std::env::var(VARIABLE).ok();
+    let format = tracing_subscriber::fmt()
         .json()
         .flatten_event(true)
         .with_current_span(false)
         .with_span_list(false)
-        .with_env_filter(filter(std::env::var(VARIABLE).ok().as_deref()))
-        .try_init();
+        .with_env_filter(filter(wanted.as_deref()));
+    // A second call (tests) changes nothing.
+    let _ = match Output::start(std::io::stdout()) {
+        Ok(output) => {
+            let output = OUTPUT.get_or_init(|| output);
+            format.with_writer(|| output.clone()).try_init()
+        }
+        Err(_) => format.try_init(),
+    };
 }
+
+/// Waits until what was logged so far is written, for a second at most. To be called before the process ends.
+pub fn flush() {
+    if let Some(output) = OUTPUT.get() {
+        output.flush(Duration::from_secs(1));
+    }
+}
+
+static OUTPUT: OnceLock<Output> = OnceLock::new();
 
 /// What is logged. Never what `tokio_postgres` says: at its finer levels it shows every statement, passwords' verifiers and
 /// the user's own statements among them.

@@ -3,9 +3,40 @@
 const WORD: &str = "password";
 const HIDDEN: &str = "'***'";
 
-/// `text` with every string that follows the word "password" (in `ALTER ROLE … PASSWORD '…'`, in connection strings)
-/// replaced. A string that is not closed is hidden to the end.
+/// `text` with every string that follows the word "password" (in `ALTER ROLE … PASSWORD '…'`, in connection strings) and
+/// every password in a URI (`postgresql://user:secret@host`) replaced. A string that is not closed is hidden to the end.
 pub(super) fn redact(text: &str) -> String {
+    redact_uris(&redact_words(text))
+}
+
+/// Replaces what stands between the first colon after `://` and the last `@` before the host ends.
+fn redact_uris(text: &str) -> String {
+    let mut shown = String::with_capacity(text.len());
+    let mut rest = text;
+    while let Some((before, after)) = rest.split_once("://") {
+        shown.push_str(before);
+        shown.push_str("://");
+        // A password may hold anything but these unencoded, and a slash ends the host.
+        let end = after.find(|c: char| c.is_whitespace() || ['/', '\'', '"', '?'].contains(&c));
+        let authority = &after[..end.unwrap_or(after.len())];
+        let secret = authority
+            .rfind('@')
+            .and_then(|at| Some((authority[..at].find(':')?, at)));
+        match secret {
+            Some((colon, at)) => {
+                shown.push_str(&authority[..=colon]);
+                shown.push_str("***");
+                shown.push_str(&authority[at..]);
+            }
+            None => shown.push_str(authority),
+        }
+        rest = &after[authority.len()..];
+    }
+    shown.push_str(rest);
+    shown
+}
+
+fn redact_words(text: &str) -> String {
     // ASCII only, so that positions stay the same.
     let lower = text.to_ascii_lowercase();
     let mut shown = String::with_capacity(text.len());
@@ -93,6 +124,14 @@ mod tests {
                 "OPTIONS (user 'bob', password 'x', b 'c')",
                 "OPTIONS (user 'bob', password '***', b 'c')",
             ),
+            (
+                "CREATE SUBSCRIPTION s CONNECTION 'postgresql://bob:ge:h@im@h:5432/d?x=1' -- 'y://z:q@h'",
+                "CREATE SUBSCRIPTION s CONNECTION 'postgresql://bob:***@h:5432/d?x=1' -- 'y://z:***@h'",
+            ),
+            (
+                "SELECT dblink('postgres:///d?user=a&password=x b')",
+                "SELECT dblink('postgres:///d?user=a&password='***' b')",
+            ),
         ] {
             assert_eq!(redact(text), expected);
         }
@@ -104,6 +143,7 @@ mod tests {
             "password authentication failed for user \"app\"",
             "SELECT 1",
             "PASSWORD",
+            "see https://host:80/a@b and postgresql://bob@host/d",
             "password NULL",
         ] {
             assert_eq!(redact(text), text);

@@ -4,8 +4,12 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use k8s_openapi::api::coordination::v1::Lease;
-use machine::instance::{Configured, Mode, Process, Purpose, Refused, Reply, Route, Task, Tasks, Work};
-use machine::protocol::MemberId;
+use machine::instance::{
+    Configured, Contact, Failsafe, Mode, Process, Promise, Promised, Purpose, Refused, Reply, Route, SyncSetting, Task,
+    Tasks, Work,
+};
+use machine::protocol::{FailsafeReply, Lsn, MemberId, PromiseReply};
+use machine::quorum::SyncRule;
 use machine::timing::{BootTime, Timing};
 
 use super::{Running, Scan, World};
@@ -32,7 +36,39 @@ pub enum Effect {
         mode: Mode,
         /// With which configuration.
         configured: Configured,
+        /// `synchronous_standby_names` of a primary.
+        rule: SyncRule,
+        /// What was promised before a primary is followed.
+        promise: Option<Promise>,
     },
+    /// Nothing is received any more from an epoch below the promised one.
+    Promised(Promise),
+    /// The others were asked; their answers have come by themselves.
+    Asked,
+    /// The standby was promoted, closed to applications.
+    Promoted {
+        /// With which `synchronous_standby_names`.
+        rule: SyncRule,
+        /// With which settings.
+        configured: Configured,
+        /// End of its WAL after that: what may be in doubt is before it.
+        in_doubt: Lsn,
+        /// What is promised, the note of the promotion dropped.
+        promise: Promise,
+        /// What PostgreSQL said of itself after that.
+        status: Box<Status>,
+        /// When it was asked.
+        asked: BootTime,
+    },
+    /// Every WAL sender uses a rule.
+    Synced {
+        /// The rule.
+        rule: SyncRule,
+        /// End of the WAL when that was proven.
+        at: Lsn,
+    },
+    /// Applications may connect.
+    Opened,
     /// PostgreSQL was configured anew.
     Configured {
         /// What is in the files now.
@@ -41,6 +77,8 @@ pub enum Effect {
         status: Box<Status>,
         /// When it was asked.
         asked: BootTime,
+        /// What was promised before a primary is followed.
+        promise: Option<Promise>,
     },
     /// The Lease was written.
     Lease {
@@ -58,7 +96,23 @@ pub enum Effect {
     /// Slots of others than these are dropped.
     Kept(BTreeSet<MemberId>),
     /// The primary has answered.
-    Reported(Box<Reply>),
+    Reported {
+        /// The answer.
+        reply: Box<Reply>,
+        /// The holder's run that was called.
+        run: Option<String>,
+    },
+}
+
+/// How a call to the holder's agent ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Contacted {
+    /// It answered as the holder.
+    Heard,
+    /// Its address refused the connection.
+    Refused,
+    /// Neither.
+    Silent,
 }
 
 /// A task has failed.
@@ -77,6 +131,15 @@ pub enum News {
     Refused(Refused),
     /// What is on the volume now.
     Scan(Box<Scan>),
+    /// What is promised now.
+    Promise(Promise),
+    /// How the call to the holder's agent ended.
+    Contact {
+        /// How.
+        contacted: Contacted,
+        /// The holder's run that was called.
+        run: Option<String>,
+    },
 }
 
 impl<E: std::error::Error + Send + Sync + 'static> From<E> for Failure {
@@ -102,6 +165,35 @@ impl World {
     /// A task begins.
     pub fn begun(&mut self, work: Work) {
         class(&mut self.observed.tasks, work).running = Some(work);
+    }
+
+    /// A setting of `synchronous_standby_names` begins: from now on some WAL sender may use it. If an earlier one was not
+    /// proven, others may still use that one: what covers the union of their names with the smaller number covers both.
+    pub fn sync_begins(&mut self, rule: SyncRule) {
+        let sync = &mut self.observed.postgres.sync;
+        let pending = match sync.pending.take() {
+            None => rule,
+            Some(before) => SyncRule {
+                required: before.required.min(rule.required),
+                names: before.names.into_iter().chain(rule.names).collect(),
+            },
+        };
+        sync.pending = Some(pending);
+    }
+
+    /// Another member has answered to a request for a promise.
+    pub fn promise_answered(&mut self, pod: String, reply: PromiseReply, now: BootTime) {
+        self.observed.promises.insert(pod, Promised { reply, at: now });
+    }
+
+    /// Another member has promised not to take the lease, asked at `sent`.
+    pub fn failsafe_answered(&mut self, pod: String, reply: FailsafeReply, sent: BootTime) {
+        let promise = Failsafe {
+            member: reply.member,
+            epoch: reply.epoch,
+            sent,
+        };
+        self.observed.failsafe.insert(pod, promise);
     }
 
     /// A task has ended.
@@ -132,6 +224,13 @@ impl World {
                 }
                 task.error = Some(message);
                 self.learn(news, now);
+                if work == Work::Promote
+                    && let Some(configured) = &mut self.observed.postgres.configured
+                {
+                    // Its files may be a primary's by now, closed to applications: they are to be written anew.
+                    configured.settings.clear();
+                    configured.upstream = None;
+                }
             }
         }
     }
@@ -143,16 +242,58 @@ impl World {
                 server,
                 mode,
                 configured,
-            } => self.started(server, mode, configured, now),
+                rule,
+                promise,
+            } => {
+                self.learn(promise.map(News::Promise), now);
+                self.started(server, mode, configured, now);
+                self.forget_overtaken_upstream();
+                self.closed_with(rule);
+            }
+            Effect::Promised(promise) => {
+                self.promised(promise, now);
+                if let Some(configured) = &mut self.observed.postgres.configured {
+                    configured.upstream = None;
+                }
+            }
+            Effect::Asked => {}
+            Effect::Promoted {
+                rule,
+                configured,
+                in_doubt,
+                promise,
+                status,
+                asked,
+            } => {
+                self.promised(promise, now);
+                if self.server.is_some() {
+                    self.observed.postgres.process = Process::Running { mode: Mode::Primary };
+                    self.closed_with(rule);
+                    self.observed.postgres.in_doubt = Some(in_doubt);
+                    self.observed.postgres.sync.proven_at = in_doubt;
+                    self.observed.postgres.wrote = Some(asked);
+                    self.configured(configured, status, asked);
+                }
+            }
+            Effect::Synced { rule, at } => {
+                if self.server.is_some() {
+                    self.observed.postgres.sync = SyncSetting {
+                        proven: rule,
+                        proven_at: at,
+                        pending: None,
+                    };
+                }
+            }
+            Effect::Opened => self.observed.postgres.open = self.server.is_some(),
             Effect::Configured {
                 configured,
                 status,
                 asked,
+                promise,
             } => {
+                self.learn(promise.map(News::Promise), now);
                 if self.server.is_some() {
-                    self.observed.postgres.configured = Some(configured);
-                    self.observed.postgres.answer = Some(self.answer(&status));
-                    self.configured_at = asked;
+                    self.configured(configured, status, asked);
                 }
             }
             Effect::Lease {
@@ -165,7 +306,52 @@ impl World {
                 self.observed.admitted.insert(member);
             }
             Effect::Kept(keep) => self.observed.admitted.retain(|member| keep.contains(member)),
-            Effect::Reported(reply) => self.observed.reply = Some(*reply),
+            Effect::Reported { reply, run } => {
+                self.contacted(Contacted::Heard, run.as_ref(), now);
+                self.observed.reply = Some(*reply);
+            }
+        }
+    }
+
+    fn configured(&mut self, configured: Configured, status: Box<Status>, asked: BootTime) {
+        self.observed.postgres.configured = Some(configured);
+        self.forget_overtaken_upstream();
+        self.take_answer(status, asked);
+        self.configured_at = asked;
+    }
+
+    /// A primary begins closed to applications, with `rule` in force from its first WAL sender on.
+    fn closed_with(&mut self, rule: SyncRule) {
+        self.observed.postgres.open = false;
+        self.observed.postgres.sync = SyncSetting {
+            proven: rule,
+            // Measured when it has left recovery; nobody has flushed so far.
+            proven_at: Lsn(u64::MAX),
+            pending: None,
+        };
+    }
+
+    /// Notes how a call to the agent of the holder's `run` ended; what was heard of another run says nothing.
+    fn contacted(&mut self, contacted: Contacted, run: Option<&String>, now: BootTime) {
+        let holder = self
+            .observed
+            .lease
+            .record
+            .is()
+            .and_then(|record| record.holder.as_ref());
+        if holder.map(|holder| &holder.incarnation.run) != run {
+            return;
+        }
+        let contact = &mut self.observed.contact;
+        match contacted {
+            Contacted::Heard => {
+                *contact = Contact {
+                    heard: Some(now),
+                    refused: None,
+                }
+            }
+            Contacted::Refused => contact.refused = contact.refused.or(Some(now)),
+            Contacted::Silent => contact.refused = None,
         }
     }
 
@@ -195,20 +381,212 @@ impl World {
                 self.observed.postgres.refused = Some(refused);
             }
             Some(News::Scan(scan)) => self.scanned(Ok(*scan)),
+            Some(News::Promise(promise)) => self.promised(promise, now),
+            Some(News::Contact { contacted, run }) => self.contacted(contacted, run.as_ref(), now),
         }
     }
 }
 
 fn class(tasks: &mut Tasks, work: Work) -> &mut Task {
     match work {
-        Work::CreateMember | Work::StoreCertificate | Work::DiscardStaging | Work::Initdb | Work::Clone => {
-            &mut tasks.volume
-        }
-        Work::StartPrimary | Work::StartStandby => &mut tasks.start,
-        Work::Configure => &mut tasks.configure,
+        Work::CreateMember
+        | Work::StoreCertificate
+        | Work::DiscardStaging
+        | Work::Initdb
+        | Work::Clone
+        | Work::Rewind
+        | Work::SetAside => &mut tasks.volume,
+        Work::StartPrimary | Work::StartStandby | Work::Promote => &mut tasks.start,
+        Work::Configure | Work::Open => &mut tasks.configure,
         Work::WriteLease => &mut tasks.lease,
         Work::Route => &mut tasks.route,
         Work::Admit | Work::DropSlots => &mut tasks.admit,
         Work::Report => &mut tasks.report,
+        Work::Promise => &mut tasks.promise,
+        Work::Ask => &mut tasks.ask,
+        Work::Failsafe => &mut tasks.failsafe,
+        Work::SetSync => &mut tasks.sync,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::tests::world;
+    use super::*;
+    use machine::instance::Reading;
+    use machine::lease_object;
+    use machine::protocol::Epoch;
+
+    /// The Lease, held by `run`.
+    fn held_by(world: &mut World, run: &str, version: &str, now: u64) {
+        let holder = serde_json::json!({
+            "pod": "orders-1", "podUid": "pod-1", "run": run, "member": "cdb_1_aaaa_00000001", "address": "10.0.0.2",
+        });
+        let lease = serde_json::json!({
+            "metadata": {"name": "orders", "uid": "lease", "resourceVersion": version,
+                         "annotations": {(api::names::LEASE_HOLDER): holder.to_string()}},
+            "spec": {"leaseTransitions": 4, "holderIdentity": format!("orders-1/pod-1/{run}/cdb_1_aaaa_00000001")},
+        });
+        let lease: Lease = serde_json::from_value(lease).expect("a Lease");
+        assert!(lease_object::read(&lease).is_ok());
+        world.lease_read(Reading::Is(lease), BootTime(now));
+    }
+
+    fn called(world: &mut World, contacted: Contacted, run: &str, now: u64) -> Contact {
+        let run = Some(run.to_owned());
+        let failure = Failure {
+            message: "no".to_owned(),
+            news: Some(News::Contact { contacted, run }),
+        };
+        let done = Done {
+            work: Work::Report,
+            result: Err(failure),
+        };
+        world.done(done, BootTime(now));
+        world.observed.contact
+    }
+
+    #[test]
+    fn the_holder_is_heard_refuses_or_is_silent() {
+        let mut world = world();
+        held_by(&mut world, "first", "1", 10);
+        assert_eq!(world.observed.lease.holder_since, BootTime(10));
+        let refused = called(&mut world, Contacted::Refused, "first", 100);
+        assert_eq!((refused.heard, refused.refused), (None, Some(BootTime(100))));
+        let again = called(&mut world, Contacted::Refused, "first", 200);
+        assert_eq!(again.refused, Some(BootTime(100)), "since then");
+        assert_eq!(called(&mut world, Contacted::Silent, "first", 300).refused, None);
+        let heard = called(&mut world, Contacted::Heard, "first", 400);
+        assert_eq!((heard.heard, heard.refused), (Some(BootTime(400)), None));
+        // A renewal changes nothing; another run is not known yet, and what the first one said is no news of it.
+        held_by(&mut world, "first", "2", 450);
+        assert_eq!(world.observed.contact, heard);
+        held_by(&mut world, "second", "3", 500);
+        assert_eq!(world.observed.lease.holder_since, BootTime(500));
+        assert_eq!(world.observed.contact, Contact::default());
+        assert_eq!(called(&mut world, Contacted::Heard, "first", 600), Contact::default());
+    }
+
+    #[test]
+    fn a_position_from_before_a_promise_counts_for_nothing() {
+        let mut world = world();
+        let promise = |epoch| Promise {
+            epoch: Epoch(epoch),
+            promoting: None,
+        };
+        world.scanned(Ok(Scan {
+            view: machine::instance::VolumeView {
+                promise: Some(promise(1)),
+                ..Default::default()
+            },
+            limits: None,
+            good_settings: None,
+        }));
+        world.observed.postgres.answer = Some(machine::instance::Answer {
+            in_recovery: true,
+            position: None,
+            streaming: false,
+            pending_restart: false,
+            lowers_limits: false,
+            heard: None,
+            at_end: true,
+        });
+        let upstream = |epoch| machine::instance::Upstream {
+            address: "10.0.0.2".to_owned(),
+            epoch: Epoch(epoch),
+        };
+        world.observed.postgres.configured = Some(Configured {
+            settings: String::new(),
+            upstream: Some(upstream(1)),
+        });
+        world.effect(Effect::Promised(promise(2)), BootTime(50));
+        assert!(world.observed.postgres.answer.is_some_and(|answer| !answer.at_end));
+        assert_eq!(
+            world.configured_at,
+            BootTime(50),
+            "what was asked for earlier is dropped"
+        );
+        // Word of an older promise is late, and what was to be followed under it is not.
+        world.observed.postgres.configured.as_mut().expect("it").upstream = Some(upstream(1));
+        world.promised(promise(1), BootTime(60));
+        world.forget_overtaken_upstream();
+        assert_eq!(
+            world.observed.volume.is().and_then(|volume| volume.promise),
+            Some(promise(2))
+        );
+        assert_eq!(world.observed.postgres.configured.as_ref().expect("it").upstream, None);
+    }
+
+    #[test]
+    fn a_promise_outlives_a_reading_of_the_volume_that_began_before_it() {
+        let mut world = world();
+        let scan = |read, epoch| Scan {
+            view: machine::instance::VolumeView {
+                promise: Some(Promise {
+                    epoch: Epoch(epoch),
+                    promoting: None,
+                }),
+                read: BootTime(read),
+                ..Default::default()
+            },
+            limits: None,
+            good_settings: None,
+        };
+        let epoch = |world: &World| {
+            world
+                .observed
+                .volume
+                .is()
+                .and_then(|volume| volume.promise)
+                .map(|p| p.epoch)
+        };
+        world.scanned(Ok(scan(10, 1)));
+        let promise = Promise {
+            epoch: Epoch(3),
+            promoting: None,
+        };
+        world.done(
+            Done {
+                work: Work::Promise,
+                result: Ok(Effect::Promised(promise)),
+            },
+            BootTime(30),
+        );
+        world.scanned(Ok(scan(20, 1)));
+        assert_eq!(epoch(&world), Some(Epoch(3)));
+        world.scanned(Ok(scan(40, 5)));
+        assert_eq!(epoch(&world), Some(Epoch(5)));
+    }
+
+    #[test]
+    fn what_covers_an_unproven_rule_covers_those_before_it() {
+        let mut world = world();
+        let rule = |required, names: &[u32]| {
+            SyncRule::any(required, names.iter().map(|ordinal| MemberId::new(*ordinal, "aaaa", 1)))
+        };
+        let pending = |world: &World| world.observed.postgres.sync.pending.clone().expect("it is being set");
+        world.sync_begins(rule(1, &[1, 2]));
+        assert_eq!(pending(&world), rule(1, &[1, 2]));
+        world.sync_begins(rule(1, &[1, 2]));
+        assert_eq!(pending(&world), rule(1, &[1, 2]), "the same again");
+        world.sync_begins(rule(2, &[1, 3]));
+        assert_eq!(pending(&world), rule(1, &[1, 2, 3]));
+        // A record of the newer rule alone does not cover what may still be in use.
+        assert!(rule(2, &[1, 3]).covers(&rule(2, &[1, 3])) && !rule(2, &[1, 3]).covers(&pending(&world)));
+    }
+
+    #[test]
+    fn answers_to_a_candidate_are_kept_by_pod() {
+        let mut world = world();
+        let reply = |promised| PromiseReply {
+            member: MemberId::new(2, "aaaa", 1),
+            promised: Epoch(promised),
+            suspects: true,
+            position: None,
+        };
+        world.promise_answered("orders-2".to_owned(), reply(1), BootTime(5));
+        world.promise_answered("orders-2".to_owned(), reply(2), BootTime(6));
+        assert_eq!(world.observed.promises["orders-2"].reply.promised, Epoch(2));
+        assert_eq!(world.observed.promises["orders-2"].at, BootTime(6));
     }
 }

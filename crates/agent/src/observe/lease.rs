@@ -1,8 +1,8 @@
 //! Following the Lease: versions arrive from the watch and from the agent's own writes, in any order.
 
 use k8s_openapi::api::coordination::v1::Lease;
-use machine::instance::{Confirmed, Purpose, Reading};
-use machine::lease_object;
+use machine::instance::{Confirmed, Contact, Purpose, Reading, Unsettled};
+use machine::lease_object::{self, LeaseContent};
 use machine::protocol::LeaseRecord;
 use machine::timing::{BootTime, Timing};
 
@@ -23,6 +23,22 @@ impl World {
         }
     }
 
+    /// A write of this agent begins: from now on it may be in the Lease, whatever becomes of its answer.
+    pub fn lease_write_begins(&mut self, content: &LeaseContent, purpose: Purpose) {
+        let version = &content.version;
+        let unsettled = &mut self.observed.lease.unsettled;
+        let mut writes = unsettled
+            .take()
+            .filter(|before| before.version == *version)
+            .unwrap_or_else(|| Unsettled {
+                version: version.clone(),
+                ..Unsettled::default()
+            });
+        writes.rules.insert(content.rule.clone());
+        writes.releases |= purpose == Purpose::Release;
+        *unsettled = Some(writes);
+    }
+
     /// Takes a write of this agent that has succeeded.
     pub fn lease_written(&mut self, written: Written, purpose: Purpose, timing: Timing, now: BootTime) {
         let epoch = lease_object::read(&written.lease).map(|record| record.epoch);
@@ -34,6 +50,8 @@ impl World {
             }),
             (Purpose::Release, _) | (_, Err(_)) => None,
         };
+        self.observed.failsafe.clear();
+        self.observed.lease.unsettled = None;
         self.lease_version(written.lease, now);
     }
 
@@ -45,6 +63,10 @@ impl World {
         match lease_object::read(&lease) {
             Ok(record) => {
                 let before = self.observed.lease.record.is();
+                if before.is_none_or(|before| tenancy(before) != tenancy(&record)) {
+                    self.observed.lease.holder_since = now;
+                    self.observed.contact = Contact::default();
+                }
                 if before.is_none_or(|before| sign_of_life(before) != sign_of_life(&record)) {
                     self.observed.lease.changed = now;
                 }
@@ -57,6 +79,12 @@ impl World {
         }
         self.lease = Some(lease);
     }
+}
+
+/// Who holds it, and in which epoch.
+fn tenancy(record: &LeaseRecord) -> (Option<&str>, u64) {
+    let run = record.holder.as_ref().map(|holder| holder.incarnation.run.as_str());
+    (run, record.epoch.0)
 }
 
 /// What a living holder changes.
@@ -137,5 +165,51 @@ mod tests {
         world.lease_read(Reading::Is(lease("10", 1)), BootTime(1));
         world.lease_read(Reading::Missing, BootTime(2));
         assert_eq!(world.observed.lease.record, Reading::Missing);
+    }
+
+    #[test]
+    fn writes_are_remembered_until_one_succeeds_or_their_version_is_past() {
+        use machine::quorum::SyncRule;
+        let mut world = world();
+        let content = |version: &str, required| LeaseContent {
+            uid: "u".to_owned(),
+            version: version.to_owned(),
+            holder: None,
+            duration: 10_000,
+            epoch: machine::protocol::Epoch(1),
+            system_id: None,
+            release: None,
+            rule: SyncRule {
+                required,
+                ..SyncRule::default()
+            },
+            timeline: None,
+            history: Vec::new(),
+            members: std::collections::BTreeMap::new(),
+            positions: std::collections::BTreeMap::new(),
+        };
+        let known = |world: &World| {
+            let unsettled = world.observed.lease.unsettled.clone()?;
+            Some((unsettled.version, unsettled.rules.len(), unsettled.releases))
+        };
+        world.lease_write_begins(&content("7", 1), Purpose::Renew);
+        world.lease_write_begins(&content("7", 1), Purpose::Renew);
+        world.lease_write_begins(&content("7", 2), Purpose::Release);
+        world.lease_write_begins(&content("7", 2), Purpose::Renew);
+        assert_eq!(known(&world), Some(("7".to_owned(), 2, true)));
+        world.lease_write_begins(&content("8", 1), Purpose::Renew);
+        assert_eq!(known(&world), Some(("8".to_owned(), 1, false)));
+        let promise = machine::protocol::FailsafeReply {
+            member: machine::protocol::MemberId::new(1, "aaaa", 1),
+            epoch: machine::protocol::Epoch(1),
+        };
+        world.failsafe_answered("orders-1".to_owned(), promise, BootTime(5));
+        let written = Written {
+            lease: lease("9", 1),
+            sent: BootTime(6),
+        };
+        world.lease_written(written, Purpose::Renew, Timing::DEFAULT, BootTime(7));
+        assert_eq!(known(&world), None);
+        assert!(world.observed.failsafe.is_empty(), "a renewal needs no promises");
     }
 }

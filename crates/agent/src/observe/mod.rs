@@ -1,9 +1,11 @@
 //! What the agent has seen, gathered from events into the machine's [`Observed`].
 
+mod canary;
 mod cluster;
 mod done;
 mod lease;
 mod postgres;
+mod secrets;
 mod volume;
 
 use std::collections::BTreeMap;
@@ -11,12 +13,16 @@ use std::sync::Arc;
 
 use api::{ClusteredDatabase, ClusteredDatabaseSpec};
 use k8s_openapi::api::coordination::v1::Lease;
-use machine::instance::{LeaseView, Memo, Observed, Own, PostgresView, Process, Reading, Tasks};
+use machine::instance::{
+    Contact, LeaseView, Memo, Observed, Own, PostgresView, Process, Promise, Reading, SyncSetting, Tasks,
+};
 use machine::protocol::settings_hash;
 use machine::timing::{BootTime, Timing};
 
-pub use done::{Done, Effect, Failure, News};
+pub use canary::canary;
+pub use done::{Contacted, Done, Effect, Failure, News};
 pub use postgres::{Poll, poll};
+pub use secrets::{Secret, watch_secrets};
 pub use volume::{Scan, scan};
 
 use crate::postgres::{Server, Status, Tools};
@@ -48,6 +54,12 @@ pub struct World {
     pub status: Option<Box<Status>>,
     /// Answers of PostgreSQL that did not come, in a row.
     silent: u32,
+    /// When the WAL receiver heard the primary last, also if there is none any more.
+    heard: Option<BootTime>,
+    /// When the promise was known that [`Observed::volume`] tells.
+    promised_at: BootTime,
+    /// WAL senders that are no member's, or are one's twice.
+    strange: Vec<String>,
 }
 
 /// The server that this agent has started.
@@ -79,11 +91,22 @@ impl World {
                     answer: None,
                     streamed: false,
                     version: None,
+                    open: false,
+                    in_doubt: None,
+                    sync: SyncSetting::default(),
+                    standbys: BTreeMap::new(),
+                    wrote: None,
+                    history: Vec::new(),
                 },
                 peers: BTreeMap::new(),
                 admitted: std::collections::BTreeSet::new(),
                 route: None,
                 reply: None,
+                contact: Contact::default(),
+                asked_for: None,
+                promises: BTreeMap::new(),
+                failsafe: BTreeMap::new(),
+                failsafe_given: None,
                 tasks: Tasks::default(),
                 terminating: false,
             },
@@ -98,6 +121,9 @@ impl World {
             limits: EnforcedSettings::default(),
             status: None,
             silent: 0,
+            heard: None,
+            promised_at: BootTime(0),
+            strange: Vec::new(),
         }
     }
 
@@ -142,7 +168,13 @@ impl World {
                     .volume
                     .is()
                     .is_some_and(|known| known.read > scan.view.read) => {}
-            Ok(scan) => {
+            Ok(mut scan) => {
+                // A promise that was made while the volume was read.
+                if let Some(known) = self.observed.volume.is()
+                    && self.promised_at > scan.view.read
+                {
+                    scan.view.promise = known.promise;
+                }
                 self.observed.volume = Reading::Is(scan.view);
                 if let Some(limits) = scan.limits {
                     self.limits = limits;
@@ -158,12 +190,59 @@ impl World {
         }
     }
 
-    /// PostgreSQL serves in its role: it need not be asked often.
-    pub fn is_steady(&self) -> bool {
-        self.observed
-            .postgres
-            .answer
-            .is_some_and(|answer| !answer.in_recovery || answer.streaming)
+    /// Takes what has just been promised durably. A higher epoch ends what was known of the position: WAL may have come until
+    /// the WAL receiver was gone. Word of a lower one is late: the higher one stands on the volume.
+    pub fn promised(&mut self, promise: Promise, now: BootTime) {
+        let Reading::Is(volume) = &mut self.observed.volume else {
+            return;
+        };
+        let known = volume.promise.map(|known| known.epoch);
+        if known.is_some_and(|known| known > promise.epoch) {
+            return;
+        }
+        volume.promise = Some(promise);
+        self.promised_at = now;
+        if known != Some(promise.epoch) {
+            self.configured_at = now;
+            if let Some(answer) = &mut self.observed.postgres.answer {
+                answer.at_end = false;
+            }
+        }
+    }
+
+    /// A configuration that was begun before a promise ended what it follows has been overtaken by it.
+    fn forget_overtaken_upstream(&mut self) {
+        let promised = self.observed.volume.is().and_then(|volume| volume.promise);
+        if let (Some(promise), Some(configured)) = (promised, &mut self.observed.postgres.configured) {
+            configured.upstream.take_if(|upstream| upstream.epoch < promise.epoch);
+        }
+    }
+
+    /// PostgreSQL serves in its role, and the primary is heard: it need not be asked often.
+    pub fn is_steady(&self, now: BootTime) -> bool {
+        let observed = &self.observed;
+        let Tasks {
+            start,
+            promise,
+            ask,
+            sync,
+            ..
+        } = &observed.tasks;
+        if [start, promise, ask, sync].iter().any(|task| task.running.is_some()) {
+            return false;
+        }
+        let Some(answer) = observed.postgres.answer else {
+            return false;
+        };
+        if !answer.in_recovery {
+            // Until applications are let in, standbys are waited for.
+            return observed.postgres.open;
+        }
+        let timing = observed.cluster.is().map_or(Timing::DEFAULT, |cluster| cluster.timing);
+        let heard = answer
+            .heard
+            .is_some_and(|heard| now.since(heard) <= timing.suspect() / 2);
+        answer.streaming && heard
     }
 }
 

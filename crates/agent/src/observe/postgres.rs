@@ -1,14 +1,17 @@
 //! PostgreSQL's processes and answers.
 
+use std::collections::BTreeSet;
+use std::path::Path;
 use std::time::Duration;
 
-use machine::instance::{Answer, Exit, Process};
+use machine::instance::{Answer, Exit, Mode, Process, SyncSetting};
 use machine::timing::BootTime;
 use tokio::sync::watch;
 
 use super::World;
 use crate::deadman::boot_time;
-use crate::postgres::{Sql, SqlError, Status, processes_on};
+use crate::postgres::{Sql, SqlError, Status};
+use crate::process::postgres_processes;
 use crate::volume::EnforcedSettings;
 
 /// Distance between questions while PostgreSQL serves in its role.
@@ -27,6 +30,8 @@ pub struct Poll {
     pub port: u16,
     /// It serves in its role.
     pub steady: bool,
+    /// It is a primary's, and can write.
+    pub writes: bool,
 }
 
 /// Asks PostgreSQL how it is, for ever, and tells `tell` its answers with the process id that they are of and the time of the
@@ -38,7 +43,9 @@ pub async fn poll(
 ) {
     let mut connection: Option<(u16, Sql)> = None;
     loop {
-        let Poll { server, port, steady } = wanted.borrow_and_update().clone();
+        let Poll {
+            server, port, steady, ..
+        } = wanted.borrow_and_update().clone();
         let Some(pid) = server else {
             connection = None;
             if wanted.changed().await.is_err() {
@@ -67,11 +74,8 @@ impl World {
         match answer {
             Ok(status) => {
                 self.silent = 0;
-                let answer = self.answer(&status);
-                self.status = Some(status);
-                let postgres = &mut self.observed.postgres;
-                postgres.streamed |= answer.streaming;
-                postgres.answer = Some(answer);
+                self.take_answer(status, asked);
+                let postgres = &self.observed.postgres;
                 postgres
                     .configured
                     .as_ref()
@@ -94,7 +98,50 @@ impl World {
         }
     }
 
-    pub(super) fn answer(&self, status: &Status) -> Answer {
+    /// Takes what PostgreSQL said of itself when it was asked at `asked`.
+    pub(super) fn take_answer(&mut self, status: Box<Status>, asked: BootTime) {
+        let answer = self.answer(&status, asked);
+        self.heard = answer.heard;
+        let strange = strange_senders(&status);
+        if strange != self.strange {
+            if !strange.is_empty() {
+                tracing::warn!(senders = ?strange, "WAL senders that are no member's, or are one's twice");
+            }
+            self.strange = strange;
+        }
+        let writes = self.observed.postgres.process == Process::Running { mode: Mode::Primary } && !answer.in_recovery;
+        let postgres = &mut self.observed.postgres;
+        postgres.streamed |= answer.streaming;
+        postgres.answer = Some(answer);
+        if writes {
+            postgres.standbys = status.standbys();
+            postgres.history.clone_from(&status.history);
+            if postgres.in_doubt.is_none() {
+                // It has just left recovery: what came before is flushed.
+                let end = status.inserted.unwrap_or(status.position.lsn);
+                postgres.in_doubt = Some(end);
+                postgres.sync.proven_at = postgres.sync.proven_at.min(end);
+                postgres.wrote = postgres.wrote.max(Some(asked));
+            }
+        } else {
+            postgres.standbys.clear();
+        }
+        self.status = Some(status);
+    }
+
+    /// A write of the canary, begun at `begun`, was flushed.
+    pub fn wrote(&mut self, pid: u32, begun: BootTime) {
+        if self.server.as_ref().is_some_and(|running| running.server.pid() == pid) {
+            let postgres = &mut self.observed.postgres;
+            postgres.wrote = postgres.wrote.max(Some(begun));
+        }
+    }
+
+    fn answer(&self, status: &Status, asked: BootTime) -> Answer {
+        let age = status
+            .heard_age()
+            .map(|age| u64::try_from(age.as_millis()).unwrap_or(u64::MAX));
+        let heard = age.map(|age| BootTime(asked.0.saturating_sub(age)));
         Answer {
             in_recovery: status.in_recovery,
             position: Some(status.position),
@@ -102,6 +149,8 @@ impl World {
                 .receiver
                 .as_ref()
                 .is_some_and(|receiver| receiver.status == "streaming"),
+            heard: heard.max(self.heard),
+            at_end: status.at_end,
             pending_restart: !status.pending_restart.is_empty(),
             lowers_limits: self.lowers_limits(&status.pending_restart),
         }
@@ -162,19 +211,57 @@ impl World {
         postgres.process = Process::Stopped { exit };
         postgres.answer = None;
         postgres.streamed = false;
+        postgres.open = false;
+        postgres.in_doubt = None;
+        postgres.sync = SyncSetting::default();
+        postgres.standbys.clear();
+        postgres.wrote = None;
+        postgres.history.clear();
+        self.heard = None;
         self.status = None;
         self.silent = 0;
     }
 
     /// Counts PostgreSQL processes that have outlived their postmaster. A server that runs or is being started has
-    /// processes of its own; those of an initdb or a clone work in the staging directory, not in `pgdata`.
-    pub fn look_for_strays(&mut self, pgdata: &std::path::Path) {
+    /// processes of its own; those of an initdb or a clone work in the staging directory, not in `pgdata`. Looks at `/proc`
+    /// only: the volume may hang.
+    pub fn look_for_strays(&mut self, pgdata: &Path) {
         let explained = self.observed.tasks.start.running.is_some() || self.server.is_some();
         let count = if explained {
             0
         } else {
-            processes_on(pgdata).map_or(1, |processes| processes.len())
+            working_in(pgdata).map_or(1, |processes| processes.len())
         };
         self.observed.postgres.strays = u32::try_from(count).unwrap_or(u32::MAX);
     }
+}
+
+/// PostgreSQL processes with `directory` (a path without links) as their working directory, as all servers have PGDATA.
+fn working_in(directory: &Path) -> std::io::Result<Vec<u32>> {
+    let mut found = Vec::new();
+    for process in postgres_processes()? {
+        match std::fs::read_link(format!("/proc/{}/cwd", process.pid)) {
+            Ok(place) if place == directory => found.push(process.pid),
+            Ok(_) => {}
+            // Gone meanwhile.
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(found)
+}
+
+/// Streams that no member should have, or that a member has twice (protocol.md rule 3).
+fn strange_senders(status: &Status) -> Vec<String> {
+    let streaming = status.senders.iter().filter(|sender| sender.state == "streaming");
+    let (mut known, mut strange) = (BTreeSet::new(), BTreeSet::new());
+    for sender in streaming {
+        let is_member = machine::protocol::MemberId::parse(&sender.user).is_some();
+        // The tools of a member put their own name before it.
+        let is_own = sender.application.ends_with(&sender.user);
+        if !is_member || !is_own || !known.insert(&sender.application) {
+            strange.insert(format!("{} as {}", sender.user, sender.application));
+        }
+    }
+    strange.into_iter().collect()
 }

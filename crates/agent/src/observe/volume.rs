@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use machine::instance::{Data, Database, Member, VolumeView};
+use machine::instance::{Data, Database, Member, Promise, VolumeView};
 
 use crate::deadman::boot_time;
 use crate::postgres::Tools;
@@ -25,7 +25,7 @@ pub async fn scan(volume: &Volume, tools: &Tools) -> Result<Scan, VolumeError> {
     let data = volume.data_state(tools).await?;
     let volume = volume.clone();
     let files = tokio::task::spawn_blocking(move || read_files(&volume));
-    let (member, made_for, good_settings) = files
+    let (member, made_for, good_settings, promise, rewinding) = files
         .await
         .unwrap_or_else(|panic| std::panic::resume_unwind(panic.into_panic()))?;
     let (data, limits) = match data {
@@ -33,10 +33,11 @@ pub async fn scan(volume: &Volume, tools: &Tools) -> Result<Scan, VolumeError> {
         DataState::Unfinished { .. } => (Data::Unfinished, None),
         DataState::Ready(control) => {
             let database = Database {
-                system_id: control.system_id,
-                timeline: control.timeline,
-                checkpoint: control.checkpoint,
+                timeline: control.newest_timeline(),
+                checkpoint: control.end(),
                 clean: control.state == ClusterState::ShutDown,
+                primary: control.is_primarys(),
+                system_id: control.system_id,
             };
             (Data::Present(database), Some(control.enforced))
         }
@@ -46,6 +47,8 @@ pub async fn scan(volume: &Volume, tools: &Tools) -> Result<Scan, VolumeError> {
             member,
             made_for,
             data,
+            promise,
+            rewinding,
             read,
         },
         limits,
@@ -53,7 +56,13 @@ pub async fn scan(volume: &Volume, tools: &Tools) -> Result<Scan, VolumeError> {
     })
 }
 
-type Files = (Option<Member>, Option<String>, Option<BTreeMap<String, String>>);
+type Files = (
+    Option<Member>,
+    Option<String>,
+    Option<BTreeMap<String, String>>,
+    Option<Promise>,
+    bool,
+);
 
 fn read_files(volume: &Volume) -> Result<Files, VolumeError> {
     let certificate = volume.certificate()?;
@@ -63,5 +72,15 @@ fn read_files(volume: &Volume) -> Result<Files, VolumeError> {
         public_key: member.public_key,
         certificate,
     });
-    Ok((member, volume.made_for()?, volume.good_settings()?))
+    // Alone: without it the rest is still to be known.
+    let promise = volume
+        .promise()
+        .inspect_err(|error| tracing::error!("read what this member has promised: {error}"));
+    Ok((
+        member,
+        volume.made_for()?,
+        volume.good_settings()?,
+        promise.ok(),
+        volume.is_rewinding()?,
+    ))
 }

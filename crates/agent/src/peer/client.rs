@@ -2,25 +2,34 @@
 
 use std::io::ErrorKind;
 use std::net::SocketAddr;
+use std::time::Duration;
 
 use http_body_util::{BodyExt, Full, Limited};
 use hyper::body::Bytes;
 use hyper::client::conn::http1;
 use hyper::{Method, Request, StatusCode};
 use hyper_util::rt::TokioIo;
-use machine::protocol::{ReportReply, ReportRequest};
+use machine::protocol::{FailsafeReply, FailsafeRequest, PromiseReply, PromiseRequest, ReportReply, ReportRequest};
 use serde::de::DeserializeOwned;
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 use tokio_rustls::TlsConnector;
 
-use super::Tls;
+use super::message::{check_failsafe_reply, check_reply};
 use super::server::{LIMIT, LONGEST};
+use super::{Resolver, Tls};
+
+/// How long a promise of either kind is waited for: an election is to take less than a second, and one silent member must
+/// not use it up.
+const PROMISE: Duration = Duration::from_millis(400);
+/// After this time without an answer from a member's recorded address, its name is looked up as well.
+const HEAD_START: Duration = Duration::from_millis(100);
 
 /// Calls peers, with a connection for each call; clones are cheap.
 #[derive(Clone, Debug)]
 pub struct Client {
     tls: Tls,
+    resolver: Option<Resolver>,
 }
 
 /// Why a peer did not answer.
@@ -32,11 +41,29 @@ pub enum PeerError {
         /// The peer.
         address: SocketAddr,
     },
-    /// It did not answer within a second.
-    #[error("{address} did not answer within 1 s")]
+    /// It did not answer in time.
+    #[error("{address} did not answer within {milliseconds} ms")]
     Silent {
         /// The peer.
         address: SocketAddr,
+        /// How long it was waited for.
+        milliseconds: u128,
+    },
+    /// Its event loop did not answer, or does not know enough yet.
+    #[error("{address} cannot answer: {reason}")]
+    Unable {
+        /// The peer.
+        address: SocketAddr,
+        /// Its words.
+        reason: String,
+    },
+    /// It answered something that is not understood.
+    #[error("{address} answers what is not understood: {reason}")]
+    Garbled {
+        /// The peer.
+        address: SocketAddr,
+        /// What is wrong.
+        reason: String,
     },
     /// It refused the request, in its own words.
     #[error("{address} refuses: {reason}")]
@@ -46,7 +73,7 @@ pub enum PeerError {
         /// Its words.
         reason: String,
     },
-    /// Connection, TLS or answer failed.
+    /// Connection or TLS failed.
     #[error("call {address}: {reason}")]
     Failed {
         /// The peer.
@@ -56,21 +83,119 @@ pub enum PeerError {
     },
 }
 
+impl PeerError {
+    /// It was the peer's event loop that answered: it lives.
+    pub fn is_answer(&self) -> bool {
+        match self {
+            Self::Refused { .. } | Self::Garbled { .. } => true,
+            Self::NotListening { .. } | Self::Silent { .. } | Self::Unable { .. } | Self::Failed { .. } => false,
+        }
+    }
+}
+
 impl Client {
     /// A client with the cluster's certificate.
     pub fn new(tls: Tls) -> Self {
-        Self { tls }
+        Self { tls, resolver: None }
+    }
+
+    /// Also finds pods by their names.
+    #[must_use]
+    pub fn with_resolver(self, resolver: Resolver) -> Self {
+        Self {
+            resolver: Some(resolver),
+            ..self
+        }
     }
 
     /// Reports to the primary's agent.
     pub async fn report(&self, peer: SocketAddr, report: &ReportRequest) -> Result<ReportReply, PeerError> {
         let body = serde_json::to_vec(report).map_err(|error| failed(peer, &error))?;
-        self.call(peer, Method::POST, "/v1/report", body).await
+        self.call(peer, Method::POST, "/v1/report", body.into(), LIMIT).await
+    }
+
+    /// Asks the agent of `pod` for a promise; 400 ms at most. If `address` fails or does not answer at once, the address
+    /// that the pod's name has now is tried as well.
+    pub async fn promise(
+        &self,
+        pod: &str,
+        address: SocketAddr,
+        request: &PromiseRequest,
+    ) -> Result<PromiseReply, PeerError> {
+        let body = serde_json::to_vec(request).map_err(|error| failed(address, &error))?;
+        self.ask(pod, address, "/v1/promise", body.into(), check_reply).await
+    }
+
+    /// Asks the agent of `pod` not to take the lease; as [`Self::promise`].
+    pub async fn failsafe(
+        &self,
+        pod: &str,
+        address: SocketAddr,
+        request: &FailsafeRequest,
+    ) -> Result<FailsafeReply, PeerError> {
+        let body = serde_json::to_vec(request).map_err(|error| failed(address, &error))?;
+        self.ask(pod, address, "/v1/failsafe", body.into(), check_failsafe_reply)
+            .await
+    }
+
+    async fn ask<T: DeserializeOwned>(
+        &self,
+        pod: &str,
+        address: SocketAddr,
+        path: &str,
+        body: Bytes,
+        check: fn(T) -> Result<T, String>,
+    ) -> Result<T, PeerError> {
+        let call = |address: SocketAddr, limit| {
+            let body = body.clone();
+            async move {
+                let reply = self.call(address, Method::POST, path, body, limit).await?;
+                check(reply).map_err(|reason| PeerError::Garbled { address, reason })
+            }
+        };
+        let Some(resolver) = &self.resolver else {
+            return call(address, PROMISE).await;
+        };
+        let recorded = call(address, PROMISE);
+        tokio::pin!(recorded);
+        let first = match timeout(HEAD_START, &mut recorded).await {
+            Ok(Ok(reply)) => return Ok(reply),
+            Ok(Err(error)) if error.is_answer() => return Err(error),
+            Ok(Err(error)) => Some(error),
+            Err(_) => None,
+        };
+        let named = async {
+            let ip = resolver
+                .address_of(pod)
+                .await
+                .map_err(|error| failed(address, &error))?;
+            match SocketAddr::new(ip, address.port()) {
+                same if same == address => std::future::pending().await,
+                other => call(other, PROMISE).await,
+            }
+        };
+        let named = timeout(PROMISE - HEAD_START, named);
+        match first {
+            Some(error) => named.await.unwrap_or(Err(error)),
+            None => {
+                tokio::pin!(named);
+                tokio::select! {
+                    reply = &mut recorded => match reply {
+                        Err(error) if !error.is_answer() => named.await.unwrap_or(Err(error)),
+                        reply => reply,
+                    },
+                    reply = &mut named => match reply {
+                        Ok(Ok(reply)) => Ok(reply),
+                        Ok(Err(_)) | Err(_) => recorded.await,
+                    },
+                }
+            }
+        }
     }
 
     /// Asks an agent how it sees itself.
     pub async fn status(&self, peer: SocketAddr) -> Result<ReportRequest, PeerError> {
-        self.call(peer, Method::GET, "/v1/status", Vec::new()).await
+        self.call(peer, Method::GET, "/v1/status", Bytes::new(), LIMIT).await
     }
 
     async fn call<T: DeserializeOwned>(
@@ -78,16 +203,24 @@ impl Client {
         address: SocketAddr,
         method: Method,
         path: &str,
-        body: Vec<u8>,
+        body: Bytes,
+        limit: Duration,
     ) -> Result<T, PeerError> {
-        match timeout(LIMIT, self.exchange(address, method, path, body)).await {
-            Ok(Ok((StatusCode::OK, body))) => serde_json::from_slice(&body).map_err(|error| failed(address, &error)),
+        match timeout(limit, self.exchange(address, method, path, body)).await {
+            Ok(Ok((StatusCode::OK, body))) => serde_json::from_slice(&body).map_err(|error| PeerError::Garbled {
+                address,
+                reason: error.to_string(),
+            }),
+            Ok(Ok((StatusCode::SERVICE_UNAVAILABLE, body))) => Err(PeerError::Unable {
+                address,
+                reason: String::from_utf8_lossy(&body).into_owned(),
+            }),
             Ok(Ok((_, body))) => Err(PeerError::Refused {
                 address,
                 reason: String::from_utf8_lossy(&body).into_owned(),
             }),
             Ok(Err(error)) => Err(error),
-            Err(_) => Err(PeerError::Silent { address }),
+            Err(_) => Err(silent(address, limit)),
         }
     }
 
@@ -96,7 +229,7 @@ impl Client {
         address: SocketAddr,
         method: Method,
         path: &str,
-        body: Vec<u8>,
+        body: Bytes,
     ) -> Result<(StatusCode, Bytes), PeerError> {
         let stream = TcpStream::connect(address).await.map_err(|error| match error.kind() {
             ErrorKind::ConnectionRefused => PeerError::NotListening { address },
@@ -116,7 +249,7 @@ impl Client {
             .uri(path)
             .header(hyper::header::HOST, self.tls.name().to_str().as_ref())
             .header(hyper::header::CONTENT_TYPE, "application/json")
-            .body(Full::new(Bytes::from(body)))
+            .body(Full::new(body))
             .map_err(|error| failed(address, &error))?;
         let exchange = async {
             let response = sender
@@ -137,6 +270,13 @@ impl Client {
                 Err(error) => Err(failed(address, &error)),
             },
         }
+    }
+}
+
+fn silent(address: SocketAddr, limit: Duration) -> PeerError {
+    PeerError::Silent {
+        address,
+        milliseconds: limit.as_millis(),
     }
 }
 

@@ -1,9 +1,12 @@
 //! What agents say to each other: HTTP over TLS 1.3, both sides with the cluster's certificate.
 
 mod client;
+mod dns;
+mod message;
 mod server;
 mod tls;
 
 pub use client::{Client, PeerError};
+pub use dns::Resolver;
 pub use server::{Request, serve};
 pub use tls::{Tls, TlsError};

@@ -3,20 +3,23 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use api::names::Names;
 use http_body_util::{BodyExt, Full, Limited};
 use hyper::body::{Bytes, Incoming};
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper::{Method, Response, StatusCode};
 use hyper_util::rt::{TokioIo, TokioTimer};
-use machine::protocol::{ReportReply, ReportRequest};
+use machine::protocol::{FailsafeReply, FailsafeRequest, PromiseReply, PromiseRequest, ReportReply, ReportRequest};
 use serde::Serialize;
+use serde::de::DeserializeOwned;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{Semaphore, mpsc, oneshot};
 use tokio::time::timeout;
 use tokio_rustls::TlsAcceptor;
 
 use super::Tls;
+use super::message::{check_failsafe_request, check_report, check_request};
 
 /// What a peer asks; answered by the event loop within a second, or the peer gets an error.
 #[derive(Debug)]
@@ -28,6 +31,20 @@ pub enum Request {
         /// The answer; `Err`: why it is refused (409).
         reply: oneshot::Sender<Result<ReportReply, String>>,
     },
+    /// `POST /v1/promise`: a candidate asks for a promise.
+    Promise {
+        /// What it asks.
+        request: PromiseRequest,
+        /// The answer; `Err`: why it is refused (409).
+        reply: oneshot::Sender<Result<PromiseReply, String>>,
+    },
+    /// `POST /v1/failsafe`: a holder that cannot renew its lease asks this member not to take it.
+    Failsafe {
+        /// What it asks.
+        request: FailsafeRequest,
+        /// The answer; `Err`: why it is refused (409).
+        reply: oneshot::Sender<Result<FailsafeReply, String>>,
+    },
     /// `GET /v1/status`: how this agent sees itself (as it would report).
     Status {
         /// The answer; `None`: not known yet (503).
@@ -38,7 +55,7 @@ pub enum Request {
 /// Longest time for a handshake, and for an answer.
 pub(super) const LIMIT: Duration = Duration::from_secs(1);
 /// Longest message; a report has one or two KiB.
-pub(super) const LONGEST: usize = 64 * 1024;
+pub(super) const LONGEST: usize = 16 * 1024;
 /// Connections at a time: eight peers, each with an old and a new one, and some to spare.
 const CONNECTIONS: usize = 32;
 /// A connection without a request is closed after this time.
@@ -46,8 +63,8 @@ const IDLE: Duration = Duration::from_secs(30);
 /// After a failure to accept (no file descriptors left), the next try.
 const ACCEPT_AGAIN: Duration = Duration::from_millis(100);
 
-/// Serves peers on `listener` for ever.
-pub async fn serve(listener: TcpListener, tls: Tls, requests: mpsc::Sender<Request>) {
+/// Serves the agents of the database `names` on `listener` for ever.
+pub async fn serve(listener: TcpListener, tls: Tls, names: Names, requests: mpsc::Sender<Request>) {
     let places = Arc::new(Semaphore::new(CONNECTIONS));
     loop {
         let Ok(place) = Arc::clone(&places).acquire_owned().await else {
@@ -61,15 +78,15 @@ pub async fn serve(listener: TcpListener, tls: Tls, requests: mpsc::Sender<Reque
                 continue;
             }
         };
-        let (tls, requests) = (tls.clone(), requests.clone());
+        let (tls, names, requests) = (tls.clone(), names.clone(), requests.clone());
         tokio::spawn(async move {
-            serve_connection(stream, &tls, requests).await;
+            serve_connection(stream, &tls, &names, requests).await;
             drop(place);
         });
     }
 }
 
-async fn serve_connection(stream: TcpStream, tls: &Tls, requests: mpsc::Sender<Request>) {
+async fn serve_connection(stream: TcpStream, tls: &Tls, names: &Names, requests: mpsc::Sender<Request>) {
     let _ = stream.set_nodelay(true);
     let stream = match timeout(LIMIT, TlsAcceptor::from(tls.server()).accept(stream)).await {
         Ok(Ok(stream)) => stream,
@@ -81,7 +98,7 @@ async fn serve_connection(stream: TcpStream, tls: &Tls, requests: mpsc::Sender<R
     }
     let service = service_fn(|request| {
         let requests = requests.clone();
-        async move { Ok::<_, std::convert::Infallible>(answer(request, requests).await) }
+        async move { Ok::<_, std::convert::Infallible>(answer(request, names, requests).await) }
     });
     let served = http1::Builder::new()
         .timer(TokioTimer::new())
@@ -93,16 +110,43 @@ async fn serve_connection(stream: TcpStream, tls: &Tls, requests: mpsc::Sender<R
     }
 }
 
-async fn answer(request: hyper::Request<Incoming>, requests: mpsc::Sender<Request>) -> Response<Full<Bytes>> {
-    match timeout(LIMIT, route(request, requests)).await {
+async fn answer(
+    request: hyper::Request<Incoming>,
+    names: &Names,
+    requests: mpsc::Sender<Request>,
+) -> Response<Full<Bytes>> {
+    match timeout(LIMIT, route(request, names, requests)).await {
         Ok(response) => response,
         Err(_) => text(StatusCode::SERVICE_UNAVAILABLE, "the agent did not answer in time"),
     }
 }
 
-async fn route(request: hyper::Request<Incoming>, requests: mpsc::Sender<Request>) -> Response<Full<Bytes>> {
+async fn route(
+    request: hyper::Request<Incoming>,
+    names: &Names,
+    requests: mpsc::Sender<Request>,
+) -> Response<Full<Bytes>> {
     match (request.method(), request.uri().path()) {
-        (&Method::POST, "/v1/report") => report(request, requests).await,
+        (&Method::POST, "/v1/report") => match message(request).await.and_then(|report| check_report(report, names)) {
+            Ok(request) => {
+                let request = Box::new(request);
+                decided(requests, |reply| Request::Report { request, reply }).await
+            }
+            Err(reason) => text(StatusCode::BAD_REQUEST, &reason),
+        },
+        (&Method::POST, "/v1/promise") => match message(request).await.and_then(|asked| check_request(asked, names)) {
+            Ok(request) => decided(requests, |reply| Request::Promise { request, reply }).await,
+            Err(reason) => text(StatusCode::BAD_REQUEST, &reason),
+        },
+        (&Method::POST, "/v1/failsafe") => {
+            match message(request)
+                .await
+                .and_then(|asked| check_failsafe_request(asked, names))
+            {
+                Ok(request) => decided(requests, |reply| Request::Failsafe { request, reply }).await,
+                Err(reason) => text(StatusCode::BAD_REQUEST, &reason),
+            }
+        }
         (&Method::GET, "/v1/status") => {
             let (reply, answer) = oneshot::channel();
             if requests.send(Request::Status { reply }).await.is_err() {
@@ -114,26 +158,26 @@ async fn route(request: hyper::Request<Incoming>, requests: mpsc::Sender<Request
                 Err(_) => ending(),
             }
         }
-        _ => text(StatusCode::NOT_FOUND, "there are POST /v1/report and GET /v1/status"),
+        _ => text(
+            StatusCode::NOT_FOUND,
+            "there are POST /v1/report, POST /v1/promise, POST /v1/failsafe and GET /v1/status",
+        ),
     }
 }
 
-async fn report(request: hyper::Request<Incoming>, requests: mpsc::Sender<Request>) -> Response<Full<Bytes>> {
-    let body = match Limited::new(request.into_body(), LONGEST).collect().await {
-        Ok(body) => body.to_bytes(),
-        Err(error) => return text(StatusCode::BAD_REQUEST, &format!("the report cannot be read: {error}")),
-    };
-    let request = match serde_json::from_slice(&body) {
-        Ok(request) => Box::new(request),
-        Err(error) => {
-            return text(
-                StatusCode::BAD_REQUEST,
-                &format!("the report is not understood: {error}"),
-            );
-        }
-    };
+async fn message<T: DeserializeOwned>(request: hyper::Request<Incoming>) -> Result<T, String> {
+    let body = Limited::new(request.into_body(), LONGEST).collect().await;
+    let body = body.map_err(|error| format!("the message cannot be read: {error}"))?;
+    serde_json::from_slice(&body.to_bytes()).map_err(|error| format!("the message is not understood: {error}"))
+}
+
+/// What the event loop answers to a request.
+async fn decided<T: Serialize>(
+    requests: mpsc::Sender<Request>,
+    request: impl FnOnce(oneshot::Sender<Result<T, String>>) -> Request,
+) -> Response<Full<Bytes>> {
     let (reply, answer) = oneshot::channel();
-    if requests.send(Request::Report { request, reply }).await.is_err() {
+    if requests.send(request(reply)).await.is_err() {
         return ending();
     }
     match answer.await {

@@ -2,6 +2,8 @@
 
 use std::time::{Duration, Instant};
 
+use machine::protocol::MemberId;
+
 use super::{Files, PostgresError, Primary, Tools, conninfo};
 use crate::volume::{Volume, VolumeError};
 
@@ -23,14 +25,15 @@ const PROGRESS: Duration = Duration::from_secs(10);
 
 /// Copies the primary with `pg_basebackup` over TLS and through the member's slot into the staging directory, and renames
 /// the copy into place. Dropping the future kills the tool and leaves [`crate::volume::DataState::Unfinished`]. Fails if
-/// there is a PGDATA, and if what was copied is another database.
+/// there is a PGDATA, if the volume is another member's, and if what was copied is another database.
 pub async fn clone(tools: &Tools, volume: &Volume, source: &CloneSource) -> Result<(), PostgresError> {
-    volume.begin_staging("clone")?;
+    let member = source.primary.member.clone();
+    volume.blocking(move |volume| begin(volume, &member)).await?;
     let mut command = tools.command("pg_basebackup");
     command.arg("-D").arg(volume.staging_pgdata());
     command
         .arg("-d")
-        .arg(conninfo::replication(&source.primary, &source.files));
+        .arg(conninfo::tool("clone", None, &source.primary, &source.files));
     command.args([
         "--wal-method=stream",
         "--checkpoint=fast",
@@ -62,5 +65,17 @@ pub async fn clone(tools: &Tools, volume: &Volume, source: &CloneSource) -> Resu
         }
         .into());
     }
-    Ok(volume.finish_staging()?)
+    Ok(volume.blocking(Volume::finish_staging).await?)
+}
+
+/// A copy that streams later under a name that is not this volume's would be acknowledged for another member.
+fn begin(volume: &Volume, member: &MemberId) -> Result<(), VolumeError> {
+    let own = volume.member()?.map(|own| own.id);
+    if own.as_ref() != Some(member) {
+        return Err(VolumeError::Damaged {
+            path: volume.key_file(),
+            reason: format!("a clone for {member} was asked for, but this volume is {own:?}"),
+        });
+    }
+    volume.begin_staging("clone")
 }

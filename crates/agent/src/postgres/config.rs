@@ -3,11 +3,12 @@
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::path::PathBuf;
+use std::time::Duration;
 
 use machine::protocol::MemberId;
+use machine::quorum::SyncRule;
 
-use super::{conninfo, hba, quote};
-use crate::logs::LINE_PREFIX;
+use super::{hba, quote, values};
 use crate::volume::EnforcedSettings;
 
 /// Where PostgreSQL finds files and puts sockets.
@@ -19,8 +20,10 @@ pub struct Files {
     pub tls: PathBuf,
     /// The member's replication certificate.
     pub certificate: PathBuf,
-    /// The member's replication key.
+    /// The member's replication key, for its tools.
     pub key: PathBuf,
+    /// The copy of it that the WAL receiver uses ([`crate::volume::Volume::credential_file`]): a promise takes it away.
+    pub credential: PathBuf,
     /// Name of the operating system's user that runs agent and server; maps to `postgres` on the socket.
     pub system_user: String,
 }
@@ -40,13 +43,21 @@ pub struct Settings {
     pub parameters: BTreeMap<String, String>,
     /// Bytes of the file system that holds `pg_wal`: bounds what the write-ahead log may take by default.
     pub wal_capacity: u64,
+    /// A stream silent for so long is broken (`wal_receiver_timeout`): the standby suspects the primary then
+    /// ([`machine::timing::Timing::suspect`]).
+    pub suspicion: Duration,
 }
 
 /// What the server is to be.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Role {
     /// It accepts writes.
-    Primary,
+    Primary {
+        /// `synchronous_standby_names`.
+        rule: SyncRule,
+        /// Applications may connect over the network. A primary starts closed (protocol.md rule 13).
+        open: bool,
+    },
     /// It recovers, and streams if it has somebody to stream from.
     Standby {
         /// Whom it follows; `None`: nobody for now.
@@ -78,6 +89,8 @@ pub struct Config {
     pub pg_ident_conf: String,
     /// `standby.signal` must exist at start.
     pub standby: bool,
+    /// The value of `synchronous_standby_names` in it.
+    pub synchronous: String,
 }
 
 /// A setting that cannot be written.
@@ -94,10 +107,6 @@ pub enum SettingsError {
     Value(String),
 }
 
-/// At least this many WAL senders and slots: nine members, each with a clone and a stream, and a few to spare.
-const SENDERS: u32 = 20;
-const MIB: u64 = 1 << 20;
-
 impl Settings {
     /// Hash of the user's settings, as in the members' reports.
     pub fn hash(&self) -> String {
@@ -108,161 +117,21 @@ impl Settings {
 impl Config {
     /// The files for a server in `role`.
     pub fn render(settings: &Settings, files: &Files, role: &Role) -> Result<Self, SettingsError> {
-        let mut values = defaults(settings);
-        for (name, value) in &settings.parameters {
-            check(name, value)?;
-            values.insert(name.to_ascii_lowercase(), value.clone());
-        }
-        raise(&mut values, "max_wal_senders", SENDERS);
-        raise(&mut values, "max_replication_slots", SENDERS);
-        if let Role::Standby { enforced, .. } = role {
-            raise_to_enforced(&mut values, enforced);
-        }
-        values.extend(fixed(settings, files, role));
+        let values = values::of(settings, files, role)?;
         let mut text = "# Written by the agent; changes made here are lost.\n".to_owned();
         for (name, value) in &values {
             text.push_str(&format!("{name} = {}\n", quote::setting(value)));
         }
         Ok(Self {
             postgresql_conf: text,
-            pg_hba_conf: hba::pg_hba(),
+            pg_hba_conf: hba::pg_hba(match role {
+                Role::Primary { open, .. } => *open,
+                Role::Standby { .. } => true,
+            }),
             pg_ident_conf: hba::pg_ident(&files.system_user),
             standby: matches!(role, Role::Standby { .. }),
+            synchronous: values::synchronous(role),
         })
-    }
-}
-
-/// What users may set otherwise.
-fn defaults(settings: &Settings) -> BTreeMap<String, String> {
-    // A slot of a member that is away keeps WAL; this much at most, lest it fill the volume. A member that needs more is
-    // cloned anew.
-    let kept = (settings.wal_capacity / 2 / MIB).max(64);
-    // PostgreSQL's own 1 GB, less on small volumes.
-    let checkpoint = (settings.wal_capacity / 4 / MIB).clamp(96, 1024);
-    let locale = settings.locale.as_str();
-    let kept = format!("{kept}MB");
-    let checkpoint = format!("{checkpoint}MB");
-    let senders = SENDERS.to_string();
-    let pairs = [
-        ("datestyle", "iso, mdy"),
-        ("default_text_search_config", "pg_catalog.english"),
-        // Reads on a standby are not cancelled by the primary's cleaning up.
-        ("hot_standby_feedback", "on"),
-        ("lc_monetary", locale),
-        ("lc_numeric", locale),
-        ("lc_time", locale),
-        ("max_replication_slots", &senders),
-        ("max_slot_wal_keep_size", &kept),
-        ("max_wal_senders", &senders),
-        ("max_wal_size", &checkpoint),
-        // A connection whose other end is gone ends within half a minute.
-        ("tcp_keepalives_count", "3"),
-        ("tcp_keepalives_idle", "15"),
-        ("tcp_keepalives_interval", "5"),
-        ("tcp_user_timeout", "30000"),
-        ("timezone", "UTC"),
-        ("wal_level", "replica"),
-        ("wal_receiver_timeout", "10s"),
-        ("wal_sender_timeout", "10s"),
-    ];
-    pairs
-        .into_iter()
-        .map(|(name, value)| (name.to_owned(), value.to_owned()))
-        .collect()
-}
-
-/// What nobody else sets.
-fn fixed(settings: &Settings, files: &Files, role: &Role) -> BTreeMap<String, String> {
-    let tls = |name: &str| files.tls.join(name).to_string_lossy().into_owned();
-    let port = settings.port.to_string();
-    let socket = files.socket.to_string_lossy();
-    let (certificate, key, authority) = (tls("tls.crt"), tls("tls.key"), tls("ca.crt"));
-    let (upstream, slot) = match role {
-        Role::Standby {
-            primary: Some(primary), ..
-        } => (conninfo::replication(primary, files), primary.member.to_string()),
-        Role::Standby { primary: None, .. } | Role::Primary => (String::new(), String::new()),
-    };
-    let mut pairs = vec![
-        ("archive_mode", "off"),
-        ("cluster_name", settings.cluster.as_str()),
-        ("fsync", "on"),
-        ("full_page_writes", "on"),
-        ("hot_standby", "on"),
-        ("lc_messages", "C"),
-        ("listen_addresses", "*"),
-        ("log_destination", "stderr"),
-        ("log_line_prefix", LINE_PREFIX),
-        ("log_timezone", "UTC"),
-        ("logging_collector", "off"),
-        ("password_encryption", "scram-sha-256"),
-        ("port", &port),
-        ("primary_conninfo", &upstream),
-        ("primary_slot_name", &slot),
-        ("recovery_target_timeline", "latest"),
-        // The agent starts PostgreSQL, nobody else: it alone knows whether the lease is held.
-        ("restart_after_crash", "off"),
-        ("ssl", "on"),
-        ("ssl_ca_file", &authority),
-        ("ssl_cert_file", &certificate),
-        ("ssl_key_file", &key),
-        ("ssl_min_protocol_version", "TLSv1.3"),
-        ("unix_socket_directories", &socket),
-        ("unix_socket_permissions", "0700"),
-        ("wal_log_hints", "on"),
-        ("wal_receiver_status_interval", "1s"),
-        ("wal_retrieve_retry_interval", "500ms"),
-    ];
-    if settings.major >= 17 {
-        pairs.push(("allow_alter_system", "off"));
-    }
-    pairs
-        .into_iter()
-        .map(|(name, value)| (name.to_owned(), value.to_owned()))
-        .collect()
-}
-
-/// Checks again what the API server should have refused.
-fn check(name: &str, value: &str) -> Result<(), SettingsError> {
-    let part = |part: &str| {
-        part.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_')
-            && part.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_')
-    };
-    if name.len() > 63 || !name.split('.').all(part) || name.split('.').count() > 2 {
-        return Err(SettingsError::Name(name.to_owned()));
-    }
-    if api::rules::is_managed_parameter(&name.to_ascii_lowercase()) {
-        return Err(SettingsError::Managed(name.to_owned()));
-    }
-    if value.chars().any(char::is_control) {
-        return Err(SettingsError::Value(name.to_owned()));
-    }
-    Ok(())
-}
-
-/// A standby refuses to start with less than its primary had.
-fn raise_to_enforced(values: &mut BTreeMap<String, String>, enforced: &EnforcedSettings) {
-    let own = [
-        ("max_connections", 100, enforced.max_connections),
-        ("max_worker_processes", 8, enforced.max_worker_processes),
-        ("max_wal_senders", 10, enforced.max_wal_senders),
-        ("max_prepared_transactions", 0, enforced.max_prepared_transactions),
-        ("max_locks_per_transaction", 64, enforced.max_locks_per_transaction),
-    ];
-    for (name, built_in, least) in own {
-        values
-            .entry(name.to_owned())
-            .or_insert_with(|| u32::to_string(&built_in));
-        raise(values, name, least);
-    }
-}
-
-/// Raises a number that is too low; what is no number is left for PostgreSQL to refuse.
-fn raise(values: &mut BTreeMap<String, String>, name: &str, least: u32) {
-    if let Some(value) = values.get_mut(name)
-        && value.trim().parse::<u32>().is_ok_and(|number| number < least)
-    {
-        *value = least.to_string();
     }
 }
 
@@ -281,6 +150,7 @@ mod tests {
                 .map(|(name, value)| ((*name).into(), (*value).into()))
                 .collect(),
             wal_capacity: 10 << 30,
+            suspicion: Duration::from_millis(1_500),
         }
     }
 
@@ -290,7 +160,16 @@ mod tests {
             tls: "/tls".into(),
             certificate: "/agent/replication.crt".into(),
             key: "/agent/it's.key".into(),
+            credential: "/agent/it's.key.active".into(),
             system_user: "postgres".into(),
+        }
+    }
+
+    fn primary(open: bool) -> Role {
+        let names = [2, 1].map(|ordinal| MemberId::new(ordinal, "1a2b3c4d", 7));
+        Role::Primary {
+            rule: SyncRule::any(1, names),
+            open,
         }
     }
 
@@ -316,7 +195,7 @@ mod tests {
 
     #[test]
     fn users_settings_are_quoted_and_ours_stand() {
-        let config = Config::render(&settings(&[("work_mem", "4'MB\\")]), &files(), &Role::Primary).expect("a config");
+        let config = Config::render(&settings(&[("work_mem", "4'MB\\")]), &files(), &primary(true)).expect("a config");
         assert_eq!(line(&config, "work_mem"), Some("'4''MB\\\\'"));
         assert_eq!(line(&config, "ssl"), Some("'on'"));
         assert_eq!(line(&config, "primary_conninfo"), Some("''"));
@@ -344,7 +223,7 @@ mod tests {
             ("work_mem", "1\nport = 1"),
         ] {
             assert!(
-                Config::render(&settings(&[(name, value)]), &files(), &Role::Primary).is_err(),
+                Config::render(&settings(&[(name, value)]), &files(), &primary(true)).is_err(),
                 "{name:?}"
             );
         }
@@ -362,8 +241,26 @@ mod tests {
         assert_eq!(line(&config, "max_connections"), Some("'300'"));
         assert_eq!(line(&config, "max_wal_senders"), Some("'30'"));
         assert_eq!(line(&config, "max_worker_processes"), Some("'4'"));
-        let config = Config::render(&settings(&parameters), &files(), &Role::Primary).expect("a config");
+        let config = Config::render(&settings(&parameters), &files(), &primary(true)).expect("a config");
         assert_eq!(line(&config, "max_connections"), Some("'50'"));
+    }
+
+    #[test]
+    fn sessions_are_kept_for_the_agent() {
+        let reserved = |parameters: &[(&str, &str)]| {
+            let config = Config::render(&settings(parameters), &files(), &primary(true)).expect("a config");
+            line(&config, "superuser_reserved_connections").map(str::to_owned)
+        };
+        assert_eq!(reserved(&[]).as_deref(), Some("'8'"));
+        assert_eq!(
+            reserved(&[("max_connections", "10")]),
+            None,
+            "more than there would be left"
+        );
+        assert_eq!(
+            reserved(&[("superuser_reserved_connections", "4")]).as_deref(),
+            Some("'4'")
+        );
     }
 
     #[test]
@@ -372,14 +269,57 @@ mod tests {
         let upstream = line(&config, "primary_conninfo").expect("a primary");
         assert!(upstream.contains("hostaddr=''10.0.0.2''"), "{upstream}");
         assert!(upstream.contains("sslmode=''verify-ca''"), "{upstream}");
-        assert!(upstream.contains(r"sslkey=''/agent/it\\''s.key''"), "{upstream}");
+        assert!(upstream.contains(r"sslkey=''/agent/it\\''s.key.active''"), "{upstream}");
         assert_eq!(line(&config, "primary_slot_name"), Some("'cdb_1_1a2b3c4d_00000007'"));
         assert!(config.standby);
     }
 
     #[test]
+    fn commits_wait_for_the_names_of_the_rule() {
+        let config = Config::render(&settings(&[]), &files(), &primary(true)).expect("a config");
+        let expected = "ANY 1 (cdb_1_1a2b3c4d_00000007, cdb_2_1a2b3c4d_00000007)";
+        assert_eq!(config.synchronous, expected);
+        assert_eq!(
+            line(&config, "synchronous_standby_names"),
+            Some(format!("'{expected}'").as_str())
+        );
+        assert_eq!(line(&config, "wal_receiver_timeout"), Some("'1500ms'"));
+        let alone = Role::Primary {
+            rule: SyncRule::default(),
+            open: true,
+        };
+        let config = Config::render(&settings(&[]), &files(), &alone).expect("a config");
+        assert_eq!(config.synchronous, "");
+        let config = Config::render(&settings(&[]), &files(), &standby(EnforcedSettings::default())).expect("a config");
+        assert_eq!(config.synchronous, "ANY 1 (cdb_nobody)");
+    }
+
+    #[test]
+    fn a_closed_primary_lets_only_members_in() {
+        let rules = |open| {
+            let config = Config::render(&settings(&[]), &files(), &primary(open)).expect("a config");
+            let lines = config.pg_hba_conf.lines().skip(1);
+            lines
+                .filter(|line| !line.ends_with("reject"))
+                .map(|line| line.split_whitespace().collect::<Vec<_>>().join(" "))
+                .collect::<Vec<_>>()
+        };
+        let members = [
+            "local all postgres peer map=cdb",
+            "hostssl replication +cdb_members all cert",
+            "hostssl postgres +cdb_members all cert",
+        ];
+        assert_eq!(rules(false), members);
+        assert_eq!(
+            rules(true).last().map(String::as_str),
+            Some("hostssl all all all scram-sha-256")
+        );
+        assert_eq!(rules(true)[..3], members);
+    }
+
+    #[test]
     fn superusers_and_members_are_told_apart() {
-        let config = Config::render(&settings(&[]), &files(), &Role::Primary).expect("a config");
+        let config = Config::render(&settings(&[]), &files(), &primary(true)).expect("a config");
         let rules: Vec<Vec<&str>> = config
             .pg_hba_conf
             .lines()

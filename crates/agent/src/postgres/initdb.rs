@@ -10,7 +10,7 @@ use super::members::{SILENTLY, silently};
 use super::quote::{identifier, literal};
 use super::server::file;
 use super::sql::{SqlError, classify, connect, words};
-use super::{MEMBERS_ROLE, PostgresError, StartError, Tools, Verifier, hba};
+use super::{MEMBERS_ROLE, PostgresError, StartError, Tools, Verifier, blocking, hba};
 use crate::process::{Running, Signal, Supervisor};
 use crate::volume::Volume;
 
@@ -49,9 +49,9 @@ pub async fn initdb(
     system_user: &str,
     request: &InitdbRequest,
 ) -> Result<(), PostgresError> {
-    volume.begin_staging("initdb")?;
+    volume.blocking(|volume| volume.begin_staging("initdb")).await?;
     run_initdb(tools, volume, request).await?;
-    let mut server = PrivateServer::start(tools, volume, system_user)?;
+    let mut server = PrivateServer::start(tools, volume, system_user).await?;
     let made = server.fill(request).await;
     let stopped = server.stop(made.is_ok()).await;
     made?;
@@ -60,7 +60,7 @@ pub async fn initdb(
     let mut sync = tools.command("initdb");
     sync.arg("--sync-only").arg("-D").arg(volume.staging_pgdata());
     tools.supervisor().run(sync, INITDB_TIMEOUT).await?;
-    Ok(volume.finish_staging()?)
+    Ok(volume.blocking(Volume::finish_staging).await?)
 }
 
 async fn run_initdb(tools: &Tools, volume: &Volume, request: &InitdbRequest) -> Result<(), PostgresError> {
@@ -99,11 +99,16 @@ struct PrivateServer {
 }
 
 impl PrivateServer {
-    fn start(tools: &Tools, volume: &Volume, system_user: &str) -> Result<Self, PostgresError> {
+    async fn start(tools: &Tools, volume: &Volume, system_user: &str) -> Result<Self, PostgresError> {
         let staging = volume.staging();
         let (rules, users) = (staging.join("pg_hba.conf"), staging.join("pg_ident.conf"));
-        fs::write(&rules, hba::private_hba()).map_err(file("write pg_hba.conf"))?;
-        fs::write(&users, hba::pg_ident(system_user)).map_err(file("write pg_ident.conf"))?;
+        let (access, ident) = (rules.clone(), users.clone());
+        let mapped = hba::pg_ident(system_user);
+        blocking(move || {
+            fs::write(&access, hba::private_hba()).map_err(file("write pg_hba.conf"))?;
+            fs::write(&ident, mapped).map_err(file("write pg_ident.conf"))
+        })
+        .await?;
         let mut command = tools.command("postgres");
         command.arg("-D").arg(volume.staging_pgdata());
         let settings = [

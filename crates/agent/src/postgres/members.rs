@@ -25,6 +25,7 @@ impl Sql {
         let reserved = self
             .run(async |client| {
                 ensure_role(client, member.as_str()).await?;
+                ensure_rewind(client).await?;
                 ensure_slot(client, member.as_str()).await
             })
             .await?;
@@ -32,6 +33,17 @@ impl Sql {
             member: member.clone(),
             reserved,
         })
+    }
+
+    /// Makes the slots of `members`, also on a standby; harmless if they exist.
+    pub(super) async fn ensure_slots(&mut self, members: &BTreeSet<MemberId>) -> Result<(), SqlError> {
+        self.run(async |client| {
+            for member in members {
+                ensure_slot(client, member.as_str()).await?;
+            }
+            Ok(())
+        })
+        .await
     }
 
     /// Drops slots and roles of members other than `wanted`, and returns whose were dropped. Those in use stay: that is an
@@ -125,6 +137,28 @@ async fn ensure_role(client: &Client, name: &str) -> Result<(), Error> {
     }
     // One message with several statements is one transaction.
     client.batch_execute(&statements.join("; ")).await
+}
+
+/// Lets the members call what `pg_rewind` calls, in the database that it connects to.
+async fn ensure_rewind(client: &Client) -> Result<(), Error> {
+    const MISSING: &str = "SELECT f FROM unnest($1::text[]) f WHERE NOT has_function_privilege($2, f, 'EXECUTE')";
+    const FUNCTIONS: [&str; 4] = [
+        "pg_catalog.pg_ls_dir(text, boolean, boolean)",
+        "pg_catalog.pg_stat_file(text, boolean)",
+        "pg_catalog.pg_read_binary_file(text)",
+        "pg_catalog.pg_read_binary_file(text, bigint, bigint, boolean)",
+    ];
+    let parameters: [(&(dyn tokio_postgres::types::ToSql + Sync), Type); 2] =
+        [(&FUNCTIONS.as_slice(), Type::TEXT_ARRAY), (&MEMBERS_ROLE, Type::TEXT)];
+    let rows = client.query_typed(MISSING, &parameters).await?;
+    let members = identifier(MEMBERS_ROLE);
+    for row in rows {
+        let function: &str = row.try_get(0)?;
+        client
+            .batch_execute(&format!("GRANT EXECUTE ON FUNCTION {function} TO {members}"))
+            .await?;
+    }
+    Ok(())
 }
 
 /// Makes the slot; `true` if it keeps WAL.

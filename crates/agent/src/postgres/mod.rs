@@ -4,25 +4,35 @@ mod clone;
 mod config;
 mod conninfo;
 mod hba;
+mod history;
 mod initdb;
 mod members;
 mod password;
+mod promote;
 mod quote;
+mod receive;
 mod reload;
+mod rewind;
 mod server;
 mod sql;
 mod status;
+mod sync;
 mod tools;
+mod values;
 
 pub use clone::{CloneSource, clone};
 pub use config::{Config, Files, Primary, Role, Settings, SettingsError};
 pub use initdb::{InitdbRequest, initdb};
 pub use members::Standby;
 pub use password::{Verifier, VerifierError};
+pub use promote::{Promoted, promote};
+pub use receive::{promise, stop_receiving};
 pub use reload::{Reload, reload};
+pub use rewind::rewind;
 pub use server::{Server, StartError, StopMode, processes_on};
 pub use sql::{Sql, SqlError};
 pub use status::{Receiver, Sender, Slot, Status};
+pub use sync::{open, set_sync};
 pub use tools::{Tools, ToolsError};
 
 /// The role of which every member's replication role is a member; `pg_hba.conf` admits those, by certificate.
@@ -51,6 +61,18 @@ pub enum PostgresError {
         /// PostgreSQL's words.
         message: String,
     },
+    /// PostgreSQL did not answer, or refused.
+    #[error("{action}")]
+    Sql {
+        /// What was tried.
+        action: &'static str,
+        /// Why not.
+        #[source]
+        source: SqlError,
+    },
+    /// Something did not come about in time, or came about otherwise.
+    #[error("{0}")]
+    Unproven(String),
     /// A file operation failed.
     #[error("{action}")]
     File {
@@ -60,4 +82,15 @@ pub enum PostgresError {
         #[source]
         source: std::io::Error,
     },
+}
+
+/// Wraps PostgreSQL's silence or refusal.
+fn sql_failed(action: &'static str) -> impl FnOnce(SqlError) -> PostgresError {
+    move |source| PostgresError::Sql { action, source }
+}
+
+/// Runs file operations where they may block.
+async fn blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> T {
+    let done = tokio::task::spawn_blocking(work).await;
+    done.unwrap_or_else(|panic| std::panic::resume_unwind(panic.into_panic()))
 }

@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use super::server::{check, file};
-use super::{Config, PostgresError, Server, Sql, SqlError, Tools};
+use super::{Config, PostgresError, Server, Sql, SqlError, Tools, blocking, sql_failed};
 use crate::volume::Volume;
 
 /// What became of changed settings.
@@ -24,7 +24,7 @@ pub enum Reload {
 /// How long a server that answers may take to read its files again.
 const RELOAD_TIMEOUT: Duration = Duration::from_secs(10);
 /// How often it is asked whether it has.
-const ASK_AGAIN: Duration = Duration::from_millis(20);
+const ASK_AGAIN: Duration = Duration::from_millis(5);
 
 /// Writes the configuration if PostgreSQL accepts it, has the server read it, and waits until it has. What PostgreSQL
 /// refuses is never written: a restart would fail over it.
@@ -38,41 +38,81 @@ pub async fn reload(
     if let Some(error) = check(tools, volume, config).await? {
         return Ok(Reload::Refused { error });
     }
-    let before = loaded_at(sql).await?;
-    config
-        .write(&volume.pgdata())
-        .map_err(file("write the configuration"))?;
+    take_up(volume, server, sql, config).await?;
+    let status = sql
+        .status()
+        .await
+        .map_err(sql_failed("ask which settings wait for a restart"))?;
+    Ok(Reload::Applied {
+        pending_restart: status.pending_restart,
+    })
+}
+
+/// Writes the configuration, has the server read it, and waits until a fresh session proves that it has, with the
+/// synchronous rule in force that was written and no line of `pg_hba.conf` refused.
+pub(super) async fn take_up(volume: &Volume, server: &Server, sql: &Sql, config: &Config) -> Result<(), PostgresError> {
+    // Of a fresh session, too: an older one may not have heard of the last reload yet.
+    let before = loaded(sql).await?;
+    let (pgdata, writing) = (volume.pgdata(), config.clone());
+    let written = blocking(move || writing.write(&pgdata)).await;
+    written.map_err(file("write the configuration"))?;
     // Even if nothing differs: the server may not have read what an interrupted reload wrote.
     server.reload()?;
     let begun = Instant::now();
-    while loaded_at(sql).await? == before {
+    loop {
+        let now = loaded(sql).await?;
+        if now.at != before.at {
+            return now.check(config);
+        }
         if begun.elapsed() > RELOAD_TIMEOUT {
-            let message = format!("it has not done so within {} s", RELOAD_TIMEOUT.as_secs());
-            return Err(PostgresError::Statement {
-                action: "have PostgreSQL read its settings".to_owned(),
-                message,
-            });
+            return Err(PostgresError::Unproven(format!(
+                "PostgreSQL has not read its settings within {} s",
+                RELOAD_TIMEOUT.as_secs()
+            )));
         }
         tokio::time::sleep(ASK_AGAIN).await;
     }
-    let pending_restart = sql.status().await.map_err(asked)?.pending_restart;
-    Ok(Reload::Applied { pending_restart })
 }
 
-/// When the agent's session read the settings. The postmaster reads them before it tells its children to.
-async fn loaded_at(sql: &mut Sql) -> Result<String, PostgresError> {
-    const QUERY: &str = "SELECT pg_conf_load_time()::text";
-    let row = sql
-        .run(async |client| client.query_typed_one(QUERY, &[]).await)
-        .await
-        .map_err(asked)?;
-    row.try_get(0)
-        .map_err(|error| asked(SqlError::Broken(error.to_string())))
+/// What a session that has just begun goes by: it inherits it from the postmaster.
+struct Loaded {
+    /// When the postmaster read its settings.
+    at: String,
+    synchronous: String,
+    /// The first error in `pg_hba.conf`.
+    hba: Option<String>,
 }
 
-fn asked(error: SqlError) -> PostgresError {
-    PostgresError::Statement {
-        action: "ask PostgreSQL for its settings".to_owned(),
-        message: error.to_string(),
+impl Loaded {
+    fn check(self, config: &Config) -> Result<(), PostgresError> {
+        if self.synchronous != config.synchronous {
+            return Err(PostgresError::Unproven(format!(
+                "PostgreSQL has synchronous_standby_names {:?} instead of {:?}",
+                self.synchronous, config.synchronous
+            )));
+        }
+        match self.hba {
+            Some(error) => Err(PostgresError::Unproven(format!(
+                "PostgreSQL refuses its pg_hba.conf: {error}"
+            ))),
+            None => Ok(()),
+        }
     }
+}
+
+async fn loaded(sql: &Sql) -> Result<Loaded, PostgresError> {
+    const QUERY: &str = "SELECT pg_conf_load_time()::text, current_setting('synchronous_standby_names'),
+        (SELECT min(error) FROM pg_hba_file_rules)";
+    let row = sql
+        .freshly(async |client| client.query_typed_one(QUERY, &[]).await)
+        .await;
+    let row = row.map_err(sql_failed("ask a new session for its settings"))?;
+    let read = || {
+        Ok(Loaded {
+            at: row.try_get(0)?,
+            synchronous: row.try_get(1)?,
+            hba: row.try_get(2)?,
+        })
+    };
+    read().map_err(|error: tokio_postgres::Error| sql_failed("read its settings")(SqlError::Broken(error.to_string())))
 }

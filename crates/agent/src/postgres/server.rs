@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use tokio::sync::watch;
 
-use super::{Config, Files, PostgresError, Tools};
+use super::{Config, Files, PostgresError, Tools, blocking, history};
 use crate::process::{Output, ProcessError, Signal, Supervisor, postgres_processes, wait_for};
 use crate::volume::{Volume, make_directory, read_if_there, sync_parent, write_atomically};
 
@@ -35,6 +35,9 @@ pub enum StartError {
     /// A setting is refused; PostgreSQL's words.
     #[error("the settings are refused: {0}")]
     Settings(String),
+    /// A rewind of the data, or its setting aside, has not finished.
+    #[error("the data is being rewound or set aside: it must not be started")]
+    Torn,
     /// It may not be started any more.
     #[error("the start was called off")]
     CalledOff,
@@ -74,17 +77,17 @@ impl Server {
         config: &Config,
         allowed: impl Fn() -> bool,
     ) -> Result<Self, PostgresError> {
-        let pgdata = volume.pgdata();
-        if let Some(pid) = runs_on(&pgdata).map_err(file("list processes"))? {
-            return Err(StartError::AlreadyRuns { pid }.into());
-        }
-        remove_remains(&pgdata, &files.socket).map_err(file("remove what a dead server left"))?;
-        make_directory(&files.socket).map_err(file("make the socket directory"))?;
+        let (pgdata, before, sockets) = (volume.pgdata(), volume.clone(), files.socket.clone());
+        blocking(move || prepare(&before, &sockets)).await?;
         if let Some(words) = check(tools, volume, config).await? {
             return Err(StartError::Settings(words).into());
         }
-        config.write(&pgdata).map_err(file("write the configuration"))?;
-        config.write_signal(&pgdata).map_err(file("write standby.signal"))?;
+        let (place, writing) = (pgdata.clone(), config.clone());
+        blocking(move || {
+            writing.write(&place).map_err(file("write the configuration"))?;
+            writing.write_signal(&place).map_err(file("write standby.signal"))
+        })
+        .await?;
         let mut command = tools.command("postgres");
         command
             .arg("-D")
@@ -139,6 +142,20 @@ impl Server {
     }
 }
 
+/// Makes the way free for a server, if none runs and the data is whole.
+fn prepare(volume: &Volume, sockets: &Path) -> Result<(), PostgresError> {
+    let pgdata = volume.pgdata();
+    if let Some(pid) = runs_on(&pgdata).map_err(file("list processes"))? {
+        return Err(StartError::AlreadyRuns { pid }.into());
+    }
+    if volume.is_torn()? {
+        return Err(StartError::Torn.into());
+    }
+    remove_remains(&pgdata, sockets).map_err(file("remove what a dead server left"))?;
+    make_directory(sockets).map_err(file("make the socket directory"))?;
+    history::repair(&pgdata.join("pg_wal")).map_err(file("put the history files in order"))
+}
+
 /// A server process on `pgdata`, which is the working directory of all of them.
 fn runs_on(pgdata: &Path) -> io::Result<Option<u32>> {
     Ok(processes_on(pgdata)?.first().copied())
@@ -167,7 +184,9 @@ pub fn processes_on(pgdata: &Path) -> io::Result<Vec<u32>> {
 pub(super) async fn check(tools: &Tools, volume: &Volume, config: &Config) -> Result<Option<String>, PostgresError> {
     let pgdata = volume.pgdata();
     let candidate = pgdata.join("postgresql.conf.candidate");
-    write_atomically(&candidate, config.postgresql_conf.as_bytes(), 0o600).map_err(file("write the configuration"))?;
+    let (place, text) = (candidate.clone(), config.postgresql_conf.clone());
+    let written = blocking(move || write_atomically(&place, text.as_bytes(), 0o600)).await;
+    written.map_err(file("write the configuration"))?;
     let mut command = tools.command("postgres");
     command
         .arg("-D")
@@ -176,7 +195,8 @@ pub(super) async fn check(tools: &Tools, volume: &Volume, config: &Config) -> Re
         .arg(format!("config_file={}", candidate.display()))
         .args(["-C", "port"]);
     let checked = tools.supervisor().run(command, CHECK_TIMEOUT).await;
-    fs::remove_file(&candidate).map_err(file("remove the checked configuration"))?;
+    let removed = blocking(move || fs::remove_file(&candidate)).await;
+    removed.map_err(file("remove the checked configuration"))?;
     Ok(refusal(checked)?)
 }
 
@@ -264,7 +284,7 @@ pub(super) fn remove_remains(pgdata: &Path, sockets: &Path) -> io::Result<()> {
     Ok(())
 }
 
-fn remove_if_there(path: &Path) -> io::Result<()> {
+pub(super) fn remove_if_there(path: &Path) -> io::Result<()> {
     match fs::remove_file(path) {
         Err(error) if error.kind() != ErrorKind::NotFound => Err(error),
         _ => Ok(()),

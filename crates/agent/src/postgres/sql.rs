@@ -49,6 +49,10 @@ const OPTIONS: &str = "-c search_path=pg_catalog -c statement_timeout=10s -c loc
 const QUICK: Duration = Duration::from_secs(2);
 /// For statements that write.
 const SLOW: Duration = Duration::from_secs(15);
+/// See [`Sql::write_canary`].
+const CANARY: Duration = Duration::from_secs(60);
+/// A transaction of its own, so that it is flushed at its end.
+const WRITE: &str = "SELECT pg_logical_emit_message(true, 'cdb', '')";
 
 impl Sql {
     /// A connection (not made yet) through the socket in `socket`.
@@ -66,6 +70,14 @@ impl Sql {
         Self { config, client: None }
     }
 
+    /// Another connection to the same server (not made yet).
+    pub(super) fn another(&self) -> Self {
+        Self {
+            config: self.config.clone(),
+            client: None,
+        }
+    }
+
     /// What the server says of itself, in one round trip.
     pub async fn status(&mut self) -> Result<Status, SqlError> {
         let text = self
@@ -73,6 +85,34 @@ impl Sql {
             .await?;
         let text: String = text.try_get(0).map_err(|error| SqlError::Broken(error.to_string()))?;
         parse(&text).map_err(SqlError::Broken)
+    }
+
+    /// Writes a little to the WAL, and returns when it is flushed here. On a connection of its own: a hung disk hangs it, for
+    /// [`CANARY`] at most, which is so long that sessions that hang do not pile up. Judge by when it ended well last.
+    pub async fn write_canary(&mut self) -> Result<(), SqlError> {
+        self.within(CANARY, async |client| client.batch_execute(WRITE).await)
+            .await
+    }
+
+    /// Writes a little to the WAL, so that standbys report.
+    pub(super) async fn provoke_reports(&mut self) -> Result<(), SqlError> {
+        self.run(async |client| client.batch_execute(WRITE).await).await
+    }
+
+    /// Makes a checkpoint, on a session of its own.
+    pub(super) async fn checkpoint(&self, limit: Duration) -> Result<(), SqlError> {
+        let client = bounded(QUICK, connect(&self.config)).await?;
+        let work = client.batch_execute("SET statement_timeout = 0; CHECKPOINT");
+        bounded(limit, work).await
+    }
+
+    /// Runs `work` in a session that begins now.
+    pub(super) async fn freshly<T>(
+        &self,
+        work: impl AsyncFnOnce(&Client) -> Result<T, tokio_postgres::Error>,
+    ) -> Result<T, SqlError> {
+        let client = bounded(QUICK, connect(&self.config)).await?;
+        bounded(QUICK, work(&client)).await
     }
 
     /// Runs `work` on the connection, in time for statements that write.

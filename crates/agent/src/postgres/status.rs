@@ -1,7 +1,12 @@
 //! What the server says of itself.
 
-use machine::protocol::{Lsn, Position, Timeline};
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use machine::protocol::{Fork, Lsn, MemberId, Position, Timeline};
 use serde::Deserialize;
+
+use super::history;
 
 /// What the server says of itself, read in one round trip.
 #[derive(Clone, Debug, PartialEq)]
@@ -15,8 +20,15 @@ pub struct Status {
     /// End of the WAL that it has: flushed (primary), or the larger of received and replayed (standby), with the
     /// timeline of that WAL.
     pub position: Position,
+    /// Primary: end of its WAL, flushed or not.
+    pub inserted: Option<Lsn>,
     /// Standby: end of the WAL that it replayed.
     pub replayed: Option<Lsn>,
+    /// Standby: it has no WAL receiver, and has reached the end of all WAL that it has (protocol.md rule 5): `position`
+    /// does not grow any more.
+    pub at_end: bool,
+    /// Primary: ancestors of its timeline, oldest first.
+    pub history: Vec<Fork>,
     /// Standby: who sends it WAL; `None` if nobody.
     pub receiver: Option<Receiver>,
     /// Who gets WAL from it.
@@ -45,15 +57,20 @@ pub struct Receiver {
     pub flushed: Option<Lsn>,
     /// Timeline that it receives.
     pub timeline: Option<Timeline>,
+    /// Milliseconds since it heard the sender last.
+    pub heard_age: Option<u64>,
 }
 
 /// A WAL sender.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "camelCase")]
 pub struct Sender {
     /// Role that it is logged in as: the member.
     pub user: String,
     /// `application_name`.
     pub application: String,
+    /// Its process.
+    pub pid: i32,
     /// `streaming`, `catchup`, `backup` …
     pub state: String,
     /// Sent.
@@ -62,6 +79,26 @@ pub struct Sender {
     pub flushed: Option<Lsn>,
     /// Replayed there.
     pub replayed: Option<Lsn>,
+    /// When the standby sent its last report (its own clock); changes with every report.
+    pub reported: Option<String>,
+}
+
+impl Status {
+    /// How far the members that stream from here have flushed (`pg_stat_replication`, state `streaming`).
+    pub fn standbys(&self) -> BTreeMap<MemberId, Lsn> {
+        let streaming = self
+            .senders
+            .iter()
+            .filter(|sender| sender.state == "streaming" && sender.user == sender.application);
+        streaming
+            .filter_map(|sender| Some((MemberId::parse(&sender.user)?, sender.flushed?)))
+            .collect()
+    }
+
+    /// How long ago the WAL receiver heard the primary; `None` without a WAL receiver.
+    pub fn heard_age(&self) -> Option<Duration> {
+        self.receiver.as_ref()?.heard_age.map(Duration::from_millis)
+    }
 }
 
 /// A physical replication slot.
@@ -79,22 +116,58 @@ pub struct Slot {
 }
 
 /// One row with one JSON text. `pg_file_settings` reads the files anew, so it is asked only when a restart is pending.
+///
+/// The WAL receiver is looked at before the startup process. Once it is gone, what was received does not grow; and it was
+/// started only when all local WAL had been replayed. So a startup process that waits for more without a receiver has
+/// nothing left that would change the larger of received and replayed.
+///
+/// Without a receiver PostgreSQL does not tell the timeline of the WAL that it has received last, and the control file
+/// follows only later: the newest segment that holds that position tells it.
 pub(super) const STATUS_QUERY: &str = r#"
+WITH r AS MATERIALIZED (SELECT pg_is_in_recovery() AS recovering),
+w AS MATERIALIZED (
+  SELECT w.status, w.sender_host, w.slot_name, w.flushed_lsn, w.received_tli,
+         greatest(0, extract(epoch FROM clock_timestamp() - w.last_msg_receipt_time) * 1000)::bigint AS heard_age
+    FROM r LEFT JOIN pg_stat_wal_receiver w ON true
+   WHERE w.pid IS NOT NULL LIMIT 1),
+l AS MATERIALIZED (
+  SELECT (SELECT count(*) FROM w) > 0 AS receiving,
+         CASE WHEN r.recovering THEN pg_last_wal_receive_lsn() END AS received,
+         CASE WHEN r.recovering THEN pg_last_wal_replay_lsn() END AS replayed,
+         CASE WHEN NOT r.recovering THEN pg_current_wal_flush_lsn() END AS written,
+         CASE WHEN NOT r.recovering THEN left(pg_walfile_name(pg_current_wal_lsn()), 8) END AS written_timeline
+    FROM r),
+f AS MATERIALIZED (
+  SELECT (greatest(l.received, l.replayed) - '0/0'::pg_lsn - 1)::bigint / s.bytes AS number, 4294967296 / s.bytes AS each
+    FROM l, (SELECT setting::bigint AS bytes FROM pg_settings WHERE name = 'wal_segment_size') s
+   WHERE greatest(l.received, l.replayed) > '0/0'::pg_lsn)
 SELECT json_build_object(
   'inRecovery', r.recovering,
   'systemId', (SELECT system_identifier::text FROM pg_control_system()),
   'version', current_setting('server_version'),
-  'written', CASE WHEN NOT r.recovering THEN pg_current_wal_flush_lsn()::text END,
-  'writtenTimeline', CASE WHEN NOT r.recovering THEN left(pg_walfile_name(pg_current_wal_lsn()), 8) END,
-  'received', CASE WHEN r.recovering THEN pg_last_wal_receive_lsn()::text END,
-  'replayed', CASE WHEN r.recovering THEN pg_last_wal_replay_lsn()::text END,
+  'written', l.written::text,
+  'writtenTimeline', l.written_timeline,
+  'inserted', CASE WHEN NOT r.recovering THEN pg_current_wal_insert_lsn()::text END,
+  'history', CASE WHEN l.written_timeline > '00000001'
+                  THEN pg_read_file('pg_wal/' || l.written_timeline || '.history', 0, 1048576, true) END,
+  'received', l.received::text,
+  'replayed', l.replayed::text,
   'recoveredTimeline', (SELECT greatest(c.timeline_id, m.min_recovery_end_timeline)
                           FROM pg_control_checkpoint() c, pg_control_recovery() m),
+  'fileTimeline', CASE WHEN r.recovering AND NOT l.receiving THEN (
+      SELECT max(left(n.name, 8)) FROM f, pg_ls_dir('pg_wal') AS n(name)
+       WHERE n.name ~ '^[0-9A-F]{24}$'
+         AND right(n.name, 16) = upper(lpad(to_hex(f.number / f.each), 8, '0') || lpad(to_hex(f.number % f.each), 8, '0')))
+    END,
+  'atEnd', r.recovering AND NOT l.receiving AND (l.replayed >= l.received OR EXISTS (
+      SELECT FROM pg_stat_activity a
+       WHERE a.backend_type = 'startup' AND a.wait_event IN ('RecoveryRetrieveRetryInterval', 'RecoveryWalStream'))),
   'receiver', (SELECT json_build_object('status', w.status, 'senderHost', w.sender_host, 'slot', w.slot_name,
-                                        'flushed', w.flushed_lsn::text, 'timeline', w.received_tli)
-                 FROM pg_stat_wal_receiver w WHERE w.pid IS NOT NULL LIMIT 1),
+                                        'flushed', w.flushed_lsn::text, 'timeline', w.received_tli,
+                                        'heardAge', w.heard_age) FROM w),
   'senders', (SELECT coalesce(json_agg(json_build_object(
-                       'user', s.usename, 'application', s.application_name, 'state', coalesce(s.state, ''),
+                       'user', s.usename, 'application', s.application_name, 'pid', s.pid,
+                       'state', coalesce(s.state, ''), 'reported', s.reply_time::text,
                        'sent', s.sent_lsn::text, 'flushed', s.flush_lsn::text, 'replayed', s.replay_lsn::text)
                        ORDER BY s.application_name, s.pid), '[]'::json)
                 FROM pg_stat_replication s),
@@ -114,7 +187,7 @@ SELECT json_build_object(
   'sessions', (SELECT count(*) FROM pg_stat_activity a
                 WHERE a.backend_type = 'client backend' AND a.application_name <> 'cdb_agent')
 )::text
-FROM (SELECT pg_is_in_recovery() AS recovering) r,
+FROM r, l,
      (SELECT coalesce(json_agg(s.name ORDER BY s.name), '[]'::json) AS names, count(*) > 0 AS some
         FROM pg_settings s WHERE s.pending_restart) p
 "#;
@@ -127,9 +200,13 @@ struct Raw {
     version: String,
     written: Option<Lsn>,
     written_timeline: Option<String>,
+    inserted: Option<Lsn>,
+    history: Option<String>,
     received: Option<Lsn>,
     replayed: Option<Lsn>,
     recovered_timeline: u32,
+    file_timeline: Option<String>,
+    at_end: Option<bool>,
     receiver: Option<Receiver>,
     senders: Vec<Sender>,
     slots: Vec<Slot>,
@@ -140,18 +217,19 @@ struct Raw {
 
 pub(super) fn parse(text: &str) -> Result<Status, String> {
     let raw: Raw = serde_json::from_str(text).map_err(|error| format!("its status is not understood: {error}"))?;
-    let written = raw
-        .written_timeline
-        .as_deref()
-        .and_then(|digits| u32::from_str_radix(digits, 16).ok());
-    let received = raw
-        .receiver
-        .as_ref()
-        .and_then(|receiver| receiver.timeline)
-        .unwrap_or_default();
-    let timeline = match written {
-        Some(written) => Timeline(written),
-        None => received.max(Timeline(raw.recovered_timeline)),
+    let number = |digits: &Option<String>| {
+        let digits = digits.as_deref().unwrap_or("0");
+        u32::from_str_radix(digits, 16)
+            .map(Timeline)
+            .map_err(|error| format!("its status names timeline {digits:?}: {error}"))
+    };
+    let received = raw.receiver.as_ref().and_then(|receiver| receiver.timeline);
+    let timeline = match number(&raw.written_timeline)? {
+        Timeline(0) => received
+            .unwrap_or_default()
+            .max(number(&raw.file_timeline)?)
+            .max(Timeline(raw.recovered_timeline)),
+        written => written,
     };
     let lsn = raw.written.max(raw.received).max(raw.replayed).unwrap_or_default();
     Ok(Status {
@@ -159,7 +237,10 @@ pub(super) fn parse(text: &str) -> Result<Status, String> {
         system_id: raw.system_id,
         version: raw.version.split_whitespace().next().unwrap_or_default().to_owned(),
         position: Position { timeline, lsn },
+        inserted: raw.inserted,
         replayed: raw.replayed,
+        at_end: raw.at_end.unwrap_or_default(),
+        history: history::forks(raw.history.as_deref().unwrap_or_default())?,
         receiver: raw.receiver,
         senders: raw.senders,
         slots: raw.slots,
@@ -174,9 +255,11 @@ mod tests {
     use super::*;
 
     const STANDBY: &str = r#"{"inRecovery": true, "systemId": "7444", "version": "17.6 (Debian 17.6-1)",
-        "written": null, "writtenTimeline": null, "received": "0/5000000", "replayed": "0/50000A0",
+        "written": null, "writtenTimeline": null, "inserted": null, "history": null, "fileTimeline": null,
+        "atEnd": false, "received": "0/5000000", "replayed": "0/50000A0",
         "recoveredTimeline": 2, "receiver": {"status": "streaming", "senderHost": "10.0.0.2",
-        "slot": "cdb_1_a_b", "flushed": "0/5000000", "timeline": 3}, "senders": [], "slots": [],
+        "slot": "cdb_1_a_b", "flushed": "0/5000000", "timeline": 3,
+        "heardAge": 1200}, "senders": [], "slots": [],
         "pendingRestart": ["max_connections"], "lowersLimits": true, "sessions": 4}"#;
 
     #[test]
@@ -191,6 +274,35 @@ mod tests {
         );
         assert_eq!(status.version, "17.6");
         assert!(status.lowers_limits);
+        assert_eq!(status.heard_age(), Some(Duration::from_millis(1_200)));
+    }
+
+    #[test]
+    fn without_a_receiver_the_segments_tell_the_timeline() {
+        let text = STANDBY.replace(r#""fileTimeline": null"#, r#""fileTimeline": "0000000A""#);
+        let status = parse(&text).expect("readable");
+        assert_eq!(status.position.timeline, Timeline(10));
+        assert!(parse(&text.replace("0000000A", "x")).is_err());
+    }
+
+    #[test]
+    fn only_members_that_stream_under_their_own_name_count() {
+        let sender = |user: &str, application: &str, state: &str| {
+            format!(
+                r#"{{"user": "{user}", "application": "{application}", "pid": 1, "state": "{state}", "sent": "0/5",
+                "flushed": "0/5", "replayed": "0/4", "reported": null}}"#
+            )
+        };
+        let senders = [
+            sender("cdb_1_a_b", "cdb_1_a_b", "streaming"),
+            sender("cdb_2_a_b", "cdb_2_a_b", "catchup"),
+            sender("cdb_3_a_b", "clone-cdb_3_a_b", "streaming"),
+            sender("app", "app", "streaming"),
+        ];
+        let text = STANDBY.replace(r#""senders": []"#, &format!(r#""senders": [{}]"#, senders.join(",")));
+        let standbys = parse(&text).expect("readable").standbys();
+        let expected = MemberId::parse("cdb_1_a_b").expect("a member");
+        assert_eq!(standbys, BTreeMap::from([(expected, Lsn(5))]));
     }
 
     #[test]

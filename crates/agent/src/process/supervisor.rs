@@ -97,18 +97,24 @@ impl Supervisor {
     ) -> Result<Running, ProcessError> {
         let program = command.get_program().to_string_lossy().into_owned();
         // The reaper reaps under this lock only: it can neither miss this child's end nor take the failed child that
-        // the standard library waits for itself when the program cannot be executed.
-        let mut registry = registry();
-        if registry.closed > 0 {
-            return Err(ProcessError::Closed { program });
+        // the standard library waits for itself when the program cannot be executed. Another lock than the registry's:
+        // a program on a slow disk must not keep a signal from those that run.
+        let _one = SPAWNING.lock().unwrap_or_else(PoisonError::into_inner);
+        {
+            let mut registry = registry();
+            if registry.closed > 0 {
+                return Err(ProcessError::Closed { program });
+            }
+            registry.spawning = true;
         }
-        let mut child = command
-            .process_group(0)
-            .spawn()
-            .map_err(|source| ProcessError::Start { program, source })?;
+        let spawned = command.process_group(0).spawn();
+        let mut registry = registry();
+        registry.spawning = false;
+        let mut child = spawned.map_err(|source| ProcessError::Start { program, source })?;
         let (told, exit) = watch::channel(None);
         let report = name.map(|name| (name, self.exits.clone()));
         registry.children.insert(child.id(), Child { told, report });
+        drop(registry);
         CHILD_STARTED.notify_all();
         Ok(Running {
             pid: child.id(),
@@ -155,9 +161,14 @@ struct Child {
 struct Registry {
     children: HashMap<u32, Child>,
     reaping: bool,
+    /// A child is being started: it may live, and is not known yet.
+    spawning: bool,
     /// How many are killing everything right now.
     closed: usize,
 }
+
+/// Held while a child is started, and while children are reaped; taken before the registry's lock.
+static SPAWNING: Mutex<()> = Mutex::new(());
 
 static CHILD_STARTED: Condvar = Condvar::new();
 
@@ -190,6 +201,7 @@ fn reap() {
 }
 
 fn reap_all_dead() {
+    let _one = SPAWNING.lock().unwrap_or_else(PoisonError::into_inner);
     let mut registry = registry();
     while let Ok(Some((pid, status))) = rustix::process::wait(WaitOptions::NOHANG) {
         let pid = pid.as_raw_nonzero().get().unsigned_abs();
@@ -245,7 +257,8 @@ fn kill_until_none_is_left(except: &[u32]) -> io::Result<()> {
     // A process that is not our child tells nobody of its end, so we look again; and what it started meanwhile, too.
     let mut pause = Duration::from_millis(2);
     loop {
-        let mut left = 0;
+        // Asked before the look: what is started meanwhile is seen by the next one.
+        let mut left = usize::from(registry().spawning);
         for process in super::proc_fs::own_processes()?
             .into_iter()
             .filter(|process| !except.contains(&process.pid))

@@ -1,6 +1,6 @@
 //! Decisions in the log: what changes, and why.
 
-use machine::instance::{Action, Purpose};
+use machine::instance::Action;
 
 /// Logs decisions that differ from the one before, and waits for something else than the last one; what comes again and
 /// again only at level debug.
@@ -11,8 +11,9 @@ pub(super) struct Decisions {
 }
 
 impl Decisions {
-    pub(super) fn decision(&mut self, rule: &'static str, action: &Action, because: &str) {
-        if is_routine(action, because) {
+    /// `action` by its [`name`].
+    pub(super) fn decision(&mut self, rule: &'static str, action: String, because: &str) {
+        if is_routine(&action, because) {
             tracing::debug!(rule, because, "decided");
             return;
         }
@@ -24,29 +25,29 @@ impl Decisions {
             return;
         }
         self.last = Some((rule, because.to_owned()));
-        if *action == Action::Wait {
+        if action == WAIT {
             if self.last_wait == because {
                 return;
             }
             because.clone_into(&mut self.last_wait);
         }
-        tracing::info!(rule, action = name(action), because, "decided");
+        tracing::info!(rule, action, because, "decided");
     }
 }
 
-fn is_routine(action: &Action, because: &str) -> bool {
+/// The name of [`Action::Wait`].
+const WAIT: &str = "Wait";
+
+fn is_routine(action: &str, because: &str) -> bool {
     match action {
-        Action::WriteLease {
-            purpose: Purpose::Renew,
-            ..
-        } => because == "the lease is due for renewal",
-        Action::Report { .. } => true,
+        "RenewLease" => because == "the lease is due for renewal",
+        "Report" | "Ask" | "AskFailsafe" => true,
         _ => false,
     }
 }
 
 /// The action without its content.
-fn name(action: &Action) -> String {
+pub(super) fn name(action: &Action) -> String {
     match action {
         Action::WriteLease { purpose, .. } => format!("{purpose:?}Lease"),
         Action::Stop(stop) => format!("Stop{stop:?}"),
@@ -60,7 +61,7 @@ fn name(action: &Action) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use machine::instance::Stop;
+    use machine::instance::{Purpose, Stop};
 
     #[test]
     fn actions_have_short_names_without_content() {
@@ -70,5 +71,30 @@ mod tests {
         };
         assert_eq!(name(&secret), "Initdb");
         assert_eq!(name(&Action::Exit), "Exit");
+        assert_eq!(name(&Action::Wait), WAIT);
+        let renew = Action::WriteLease {
+            content: Box::new(content()),
+            purpose: Purpose::Renew,
+            timing: machine::timing::Timing::DEFAULT,
+        };
+        assert!(is_routine(&name(&renew), "the lease is due for renewal"));
+        assert!(!is_routine(&name(&renew), "a member has something new to tell"));
+    }
+
+    fn content() -> machine::lease_object::LeaseContent {
+        machine::lease_object::LeaseContent {
+            uid: "u".to_owned(),
+            version: "7".to_owned(),
+            holder: None,
+            duration: 10_000,
+            epoch: machine::protocol::Epoch(1),
+            system_id: None,
+            release: None,
+            rule: machine::quorum::SyncRule::default(),
+            timeline: None,
+            history: Vec::new(),
+            members: Default::default(),
+            positions: Default::default(),
+        }
     }
 }

@@ -8,16 +8,17 @@ use api::names::{PEER_PORT, PROBE_PORT};
 use machine::instance::Own;
 use ring::rand::{SecureRandom, SystemRandom};
 use tokio::net::TcpListener;
+use tokio::runtime::Handle;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::mpsc::{self, UnboundedReceiver, UnboundedSender};
 use tokio::sync::watch;
 
-use super::{Agent, Config, Event, config, log};
+use super::{Agent, Config, Event, asked, config, log, secrets};
 use crate::deadman::{DeadMan, boot_time};
 use crate::execute::Executor;
 use crate::http::{self, Health, Metrics};
 use crate::kubernetes::{Clients, watch as watch_object};
-use crate::observe::{Poll, Scan, World, poll, scan};
+use crate::observe::{Poll, Scan, World, canary, poll, scan, watch_secrets};
 use crate::peer;
 use crate::postgres::{Files, Tools};
 use crate::process::{Exit, Supervisor};
@@ -26,17 +27,21 @@ use crate::volume::Volume;
 /// Requests of peers that may wait for the event loop.
 const PEER_BACKLOG: usize = 64;
 
-pub(super) async fn start(config: Config, dead_man: DeadMan) -> anyhow::Result<(Agent, UnboundedReceiver<Event>)> {
+pub(super) async fn start(
+    config: Config,
+    clients: Clients,
+    dead_man: DeadMan,
+    workers: Handle,
+) -> anyhow::Result<(Agent, UnboundedReceiver<Event>)> {
     let (events, received) = mpsc::unbounded_channel();
     forward_signals(&events)?;
     let (supervisor, exits) = Supervisor::start().context("start the supervisor of processes")?;
     forward_exits(&events, exits);
     let health = Arc::new(Health::new(boot_time()));
     let metrics = Arc::new(Metrics::new());
-    let probes = TcpListener::bind(any(PROBE_PORT)).await.context("listen for probes")?;
-    tokio::spawn(http::serve(probes, Arc::clone(&health), Arc::clone(&metrics)));
-    let peers = serve_peers(&config, &events).await?;
-    let clients = Clients::in_cluster(&config.namespace, config.names.clone()).context("find the API server")?;
+    let probes = listen(&workers, PROBE_PORT).await.context("listen for probes")?;
+    workers.spawn(http::serve(probes, Arc::clone(&health), Arc::clone(&metrics)));
+    let peers = serve_peers(&config, &events, &workers).await?;
     watch_objects(&clients, &events);
     let volume = Volume::new(config.data.clone(), config.wal.clone());
     let files = Files {
@@ -44,12 +49,18 @@ pub(super) async fn start(config: Config, dead_man: DeadMan) -> anyhow::Result<(
         tls: config.tls.clone(),
         certificate: volume.certificate_file(),
         key: volume.key_file(),
+        credential: volume.credential_file(),
         system_user: config::system_user()?,
     };
-    let poll = start_poll(&config, &events);
+    let poll = start_poll(&config, &events, &workers);
+    follow_secrets(&config, &events, &workers);
+    let mount = config.data.clone();
+    let mount = tokio::task::spawn_blocking(move || std::fs::canonicalize(mount)).await?;
+    let pgdata = mount.context("find the data volume")?.join("pgdata");
     let agent = Agent {
         world: World::new(own(&config)?, config.cluster_uid.clone()),
         executor: Executor {
+            workers,
             events,
             clients,
             peers,
@@ -59,6 +70,8 @@ pub(super) async fn start(config: Config, dead_man: DeadMan) -> anyhow::Result<(
             dead_man: Arc::new(dead_man),
             password_file: config.password,
             sql: Arc::default(),
+            written: Arc::default(),
+            deadline: Arc::default(),
             undo_start: Arc::default(),
             killing: Arc::default(),
         },
@@ -66,6 +79,9 @@ pub(super) async fn start(config: Config, dead_man: DeadMan) -> anyhow::Result<(
         metrics,
         poll,
         log: log::Decisions::default(),
+        asked: asked::Asked::default(),
+        password: secrets::Password::default(),
+        pgdata,
         armed: None,
         looking: false,
         look_again: false,
@@ -93,6 +109,11 @@ fn any(port: u16) -> SocketAddr {
     (Ipv4Addr::UNSPECIFIED, port).into()
 }
 
+/// Listens where connections are served.
+async fn listen(workers: &Handle, port: u16) -> anyhow::Result<TcpListener> {
+    Ok(workers.spawn(TcpListener::bind(any(port))).await??)
+}
+
 fn forward_signals(events: &UnboundedSender<Event>) -> anyhow::Result<()> {
     for kind in [SignalKind::terminate(), SignalKind::interrupt()] {
         let mut signals = signal(kind).context("listen for signals")?;
@@ -115,18 +136,23 @@ fn forward_exits(events: &UnboundedSender<Event>, mut exits: UnboundedReceiver<E
     });
 }
 
-async fn serve_peers(config: &Config, events: &UnboundedSender<Event>) -> anyhow::Result<peer::Client> {
+async fn serve_peers(
+    config: &Config,
+    events: &UnboundedSender<Event>,
+    workers: &Handle,
+) -> anyhow::Result<peer::Client> {
     let tls = peer::Tls::open(config.tls.clone(), &config.peer_name())?;
-    let listener = TcpListener::bind(any(PEER_PORT)).await.context("listen for peers")?;
+    let listener = listen(workers, PEER_PORT).await.context("listen for peers")?;
     let (requests, mut received) = mpsc::channel(PEER_BACKLOG);
-    tokio::spawn(peer::serve(listener, tls.clone(), requests));
+    workers.spawn(peer::serve(listener, tls.clone(), config.names.clone(), requests));
     let events = events.clone();
     tokio::spawn(async move {
         while let Some(request) = received.recv().await {
             let _ = events.send(Event::Peer(request));
         }
     });
-    Ok(peer::Client::new(tls))
+    let resolver = peer::Resolver::new(&config.names.headless(), &config.namespace, "/etc/resolv.conf");
+    Ok(peer::Client::new(tls).with_resolver(resolver))
 }
 
 fn watch_objects(clients: &Clients, events: &UnboundedSender<Event>) {
@@ -152,13 +178,25 @@ fn watch_objects(clients: &Clients, events: &UnboundedSender<Event>) {
     }));
 }
 
-fn start_poll(config: &Config, events: &UnboundedSender<Event>) -> watch::Sender<Poll> {
+fn start_poll(config: &Config, events: &UnboundedSender<Event>, workers: &Handle) -> watch::Sender<Poll> {
     let (wanted, receiver) = watch::channel(Poll::default());
     let tell = events.clone();
-    tokio::spawn(poll(config.socket.clone(), receiver, move |pid, asked, answer| {
+    workers.spawn(canary(config.socket.clone(), receiver.clone(), move |pid, begun| {
+        let _ = tell.send(Event::Wrote(pid, begun));
+    }));
+    let tell = events.clone();
+    workers.spawn(poll(config.socket.clone(), receiver, move |pid, asked, answer| {
         let _ = tell.send(Event::Status(pid, asked, answer));
     }));
     wanted
+}
+
+fn follow_secrets(config: &Config, events: &UnboundedSender<Event>, workers: &Handle) {
+    let tell = events.clone();
+    let (tls, password) = (config.tls.clone(), config.password.clone());
+    workers.spawn(watch_secrets(tls, password, move |secret| {
+        let _ = tell.send(Event::Secret(secret));
+    }));
 }
 
 /// Reads the volume, after making sure that it can be used.

@@ -23,6 +23,8 @@ pub struct ControlData {
     pub enforced: EnforcedSettings,
     /// Data pages have checksums.
     pub checksums: bool,
+    /// A copy of another instance that has not been started yet: the state is that of the other.
+    pub from_backup: bool,
 }
 
 /// Settings that a standby may not have lower than the primary whose WAL it replays (`pg_control` keeps them).
@@ -62,6 +64,23 @@ pub enum ClusterState {
 }
 
 impl ControlData {
+    /// It was last written by a primary, not by a standby (a promoted standby is a primary).
+    pub fn is_primarys(&self) -> bool {
+        let recovering = [ClusterState::InArchiveRecovery, ClusterState::ShutDownInRecovery];
+        !self.from_backup && !recovering.contains(&self.state)
+    }
+
+    /// Timeline of the last WAL that is known to be in it: a promotion shows in the end of recovery first, and only in the
+    /// next checkpoint.
+    pub fn newest_timeline(&self) -> Timeline {
+        self.timeline.max(self.minimum_recovery_timeline)
+    }
+
+    /// The last position that it is known to hold.
+    pub fn end(&self) -> Lsn {
+        self.checkpoint.max(self.minimum_recovery_end)
+    }
+
     /// Reads the output of `pg_controldata` (`LC_ALL=C`). The error names what is wrong.
     pub(super) fn parse(output: &str) -> Result<Self, String> {
         if output.contains("Calculated CRC checksum does not match") {
@@ -104,6 +123,7 @@ impl ControlData {
                 max_locks_per_transaction: number("max_locks_per_xact setting")?,
             },
             checksums: number("Data page checksum version")? != 0,
+            from_backup: false,
         })
     }
 }

@@ -1,18 +1,24 @@
 //! The data volume: who this member is, and what data it has.
 //!
-//! `pgdata/` (PGDATA), `agent/` (identity, replication key and certificate, markers), `staging/` (an unfinished initdb
-//! or clone). The WAL volume, if any, holds `pg_wal/`, to which `pg_wal` in PGDATA is a link.
+//! `pgdata/` (PGDATA), `agent/` (identity, replication key and certificate, promise, markers), `staging/` (an unfinished
+//! initdb or clone), `aside/` (data that gave way to a new copy). The WAL volume, if any, holds `pg_wal/`, to which
+//! `pg_wal` in PGDATA is a link.
 
+mod aside;
 mod control;
 mod files;
 mod identity;
 mod origin;
+mod promise;
 mod reservation;
 
 use std::fs;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
+
+use machine::protocol::Epoch;
 
 use crate::postgres::Tools;
 use files::{exists, failed, is_empty, remove_tree};
@@ -28,6 +34,8 @@ pub struct Volume {
     /// `pg_wal` on the WAL volume, if there is one.
     wal: Option<PathBuf>,
     reservation: reservation::Reservation,
+    /// Held while the promise and the credential are changed.
+    promising: Arc<Mutex<()>>,
 }
 
 /// Why the volume could not be read or written. Never to be taken for "absent".
@@ -61,6 +69,14 @@ pub enum VolumeError {
     /// A certificate that is not for this member's key and name.
     #[error("the replication certificate is refused: {0}")]
     Certificate(String),
+    /// Following a primary would break a promise.
+    #[error("epoch {promised} is promised: nothing is received from epoch {epoch}", promised = promised.0, epoch = epoch.0)]
+    Promised {
+        /// What is promised.
+        promised: Epoch,
+        /// The primary's.
+        epoch: Epoch,
+    },
     /// `pg_controldata` failed.
     #[error("read the control file")]
     ControlFile(#[from] crate::process::ProcessError),
@@ -90,6 +106,7 @@ impl Volume {
             data: data.into(),
             wal: wal.map(|mount| mount.join("pg_wal")),
             reservation: reservation::Reservation::default(),
+            promising: Arc::default(),
         }
     }
 
@@ -181,22 +198,43 @@ impl Volume {
 
     /// Removes what an unfinished initdb or clone left, its part of the WAL volume included. A PGDATA in place is never
     /// touched: with a mark of something unfinished beside it, this is an error for people to look at.
+    /// A setting aside that was begun is completed instead.
     pub async fn discard_unfinished(&self) -> Result<(), VolumeError> {
+        self.blocking(Volume::discard_now).await
+    }
+
+    /// Runs `work` where it may block.
+    pub(crate) async fn blocking<T: Send + 'static>(
+        &self,
+        work: impl FnOnce(&Self) -> Result<T, VolumeError> + Send + 'static,
+    ) -> Result<T, VolumeError> {
         let volume = self.clone();
-        let discarded = tokio::task::spawn_blocking(move || volume.discard_now()).await;
-        discarded.unwrap_or_else(|error| Err(failed("empty", &self.staging())(std::io::Error::other(error))))
+        let done = tokio::task::spawn_blocking(move || work(&volume)).await;
+        done.unwrap_or_else(|panic| std::panic::resume_unwind(panic.into_panic()))
     }
 
     /// What data there is.
     pub async fn data_state(&self, tools: &Tools) -> Result<DataState, VolumeError> {
+        match self.blocking(Volume::state_but_for_data).await? {
+            Some(state) => Ok(state),
+            None => Ok(DataState::Ready(self.control_data(tools).await?)),
+        }
+    }
+
+    /// What there is; `None` is a PGDATA in place.
+    fn state_but_for_data(&self) -> Result<Option<DataState>, VolumeError> {
         let marker = self.marker();
         if let Some(what) = read_if_there(&marker).map_err(failed("read", &marker))? {
-            return Ok(DataState::Unfinished { what });
+            return Ok(Some(DataState::Unfinished { what }));
+        }
+        if self.is_setting_aside()? {
+            let what = "setting aside".to_owned();
+            return Ok(Some(DataState::Unfinished { what }));
         }
         if exists(&self.pgdata())? {
-            return Ok(DataState::Ready(self.control_data(tools).await?));
+            return Ok(None);
         }
-        self.state_without_data()
+        self.state_without_data().map(Some)
     }
 
     /// What there is without a PGDATA or a marker. WAL alone is not ours to throw away: its data may come back.
@@ -217,7 +255,10 @@ impl Volume {
 
     /// What the control file of PGDATA says.
     pub async fn control_data(&self, tools: &Tools) -> Result<ControlData, VolumeError> {
-        control_data(tools, &self.pgdata()).await
+        let pgdata = self.pgdata();
+        let mut control = control_data(tools, &pgdata).await?;
+        control.from_backup = self.blocking(move |_| exists(&pgdata.join("backup_label"))).await?;
+        Ok(control)
     }
 
     /// What the control file of the staged PGDATA says.
@@ -226,6 +267,9 @@ impl Volume {
     }
 
     fn discard_now(&self) -> Result<(), VolumeError> {
+        if self.is_setting_aside()? {
+            return self.complete_setting_aside();
+        }
         let (pgdata, marker) = (self.pgdata(), self.marker());
         let marked = exists(&marker)?;
         let placed = exists(&pgdata)?;
@@ -250,6 +294,14 @@ impl Volume {
         sync_parent(&pgdata).map_err(failed("sync", &self.data))
     }
 
+    fn data_mount(&self) -> &Path {
+        &self.data
+    }
+
+    fn wal_mount(&self) -> Option<&Path> {
+        self.wal.as_deref().and_then(Path::parent)
+    }
+
     fn agent_directory(&self) -> PathBuf {
         self.data.join("agent")
     }
@@ -266,7 +318,6 @@ impl Volume {
 /// Asks `pg_controldata`.
 async fn control_data(tools: &Tools, pgdata: &Path) -> Result<ControlData, VolumeError> {
     let control = pgdata.join("global/pg_control");
-    fs::metadata(&control).map_err(failed("read", &control))?;
     let mut command = tools.command("pg_controldata");
     command.arg("-D").arg(pgdata);
     let output = tools.supervisor().run(command, CONTROL_DATA_TIMEOUT).await?;

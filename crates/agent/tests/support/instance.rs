@@ -12,7 +12,8 @@ use agent::process::Supervisor;
 use agent::volume::{ControlData, DataState, EnforcedSettings, Member, Volume};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
-use machine::protocol::MemberId;
+use machine::protocol::{Epoch, MemberId};
+use machine::quorum::SyncRule;
 use rcgen::SubjectPublicKeyInfo;
 use tokio_postgres::{Client, NoTls};
 
@@ -67,6 +68,7 @@ impl Scene {
             tls: root.join("tls"),
             certificate: volume.certificate_file(),
             key: volume.key_file(),
+            credential: volume.credential_file(),
             system_user: self.place.user.clone(),
         };
         let port = free_port();
@@ -77,6 +79,7 @@ impl Scene {
             locale: "C.UTF-8".to_owned(),
             parameters: BTreeMap::new(),
             wal_capacity: volume.wal_capacity().expect("a size"),
+            suspicion: Duration::from_secs(3),
         };
         let sql = Sql::new(&files.socket, port);
         Instance {
@@ -87,7 +90,16 @@ impl Scene {
             settings,
             sql,
             server: None,
+            epoch: Epoch(1),
         }
+    }
+}
+
+/// A primary that lets applications in and waits for nobody.
+pub fn open_primary() -> Role {
+    Role::Primary {
+        rule: SyncRule::default(),
+        open: true,
     }
 }
 
@@ -99,6 +111,8 @@ pub struct Instance {
     pub settings: Settings,
     pub sql: Sql,
     pub server: Option<Server>,
+    /// The epoch in which it follows.
+    pub epoch: Epoch,
 }
 
 impl Instance {
@@ -142,20 +156,19 @@ impl Instance {
     }
 
     pub async fn start_primary(&mut self) {
-        self.try_start(&Role::Primary).await.expect("started");
+        self.try_start(&open_primary()).await.expect("started");
         self.until("accepts writes", |status| !status.in_recovery).await;
     }
 
     pub async fn start_standby(&mut self, primary: &Instance) {
         let role = self.standby_of(primary).await;
+        self.volume.follow(self.epoch).expect("no higher promise");
         self.try_start(&role).await.expect("started");
-        self.until("streams", |status| {
-            status
-                .receiver
-                .as_ref()
-                .is_some_and(|receiver| receiver.status == "streaming")
-        })
-        .await;
+        self.until_streaming().await;
+    }
+
+    pub async fn until_streaming(&mut self) -> Status {
+        self.until("streams", is_streaming).await
     }
 
     pub async fn standby_of(&self, primary: &Instance) -> Role {
@@ -229,6 +242,13 @@ impl Instance {
         let client = self.session("postgres").await;
         client.query_one(query, &[]).await.expect("an answer").get(0)
     }
+}
+
+pub fn is_streaming(status: &Status) -> bool {
+    status
+        .receiver
+        .as_ref()
+        .is_some_and(|receiver| receiver.status == "streaming")
 }
 
 fn free_port() -> u16 {

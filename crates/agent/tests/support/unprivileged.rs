@@ -65,7 +65,7 @@ pub struct Place {
 }
 
 /// PostgreSQL's programs: the newest of Debian's packages.
-fn binaries() -> (u16, PathBuf) {
+pub fn binaries() -> (u16, PathBuf) {
     let installed = fs::read_dir("/usr/lib/postgresql").into_iter().flatten().flatten();
     let majors = installed.filter_map(|entry| entry.file_name().to_str()?.parse::<u16>().ok());
     let found = majors
@@ -76,7 +76,7 @@ fn binaries() -> (u16, PathBuf) {
 }
 
 /// Who runs the servers: the present user, or for root the user of Debian's PostgreSQL packages, or `nobody`.
-fn user() -> (String, u32, u32) {
+pub fn user() -> (String, u32, u32) {
     let own = rustix::process::geteuid();
     let passwd = fs::read_to_string("/etc/passwd").expect("readable");
     let users: Vec<(String, u32, u32)> = passwd

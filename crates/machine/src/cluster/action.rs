@@ -2,11 +2,12 @@
 
 use std::borrow::Cow;
 
-use api::status::RestartPermit;
+use api::status::{RestartPermit, SwitchoverMemo};
 use chrono::{DateTime, Utc};
 
 use super::observed::{ChildKind, Target};
-use crate::protocol::{Epoch, MemberId};
+use crate::protocol::{Epoch, MemberId, Timeline};
+use crate::quorum::SyncRule;
 
 /// One effect, or the reason for none.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -19,8 +20,8 @@ pub enum Action {
     RemoveFinalizer(Exact),
     /// Bring one object to the content that its builder gives.
     Apply(Apply),
-    /// Make the Lease again, with this content and no holder (release by `member`, no position): `member` alone can
-    /// take it. Create only; an existing Lease is a conflict.
+    /// Make the Lease again, with this content and no holder (release by `member`, no position): `member` can take it, and
+    /// another one only with the answers of all the others. Create only; an existing Lease is a conflict.
     RecreateLease {
         /// The member that held it last.
         member: MemberId,
@@ -28,6 +29,11 @@ pub enum Action {
         epoch: Epoch,
         /// System identifier of the data.
         system_id: String,
+        /// The rule by which elections count until the holder changes it: the one that was in force is not known, so all
+        /// other members have to answer.
+        rule: SyncRule,
+        /// The timeline that was served last.
+        timeline: Option<Timeline>,
     },
     /// Write the status that [`super::status`] computes for this decision: its changes are promises and records that must
     /// stand before anybody acts on them.
@@ -41,6 +47,8 @@ pub enum Action {
     },
     /// Delete one pod, so that the StatefulSet makes it again from its present template.
     ReplacePod(Exact),
+    /// Delete the RoleBinding, whose role cannot be changed; the next decision makes it again.
+    DeleteRoleBinding(Exact),
     /// Delete the StatefulSet and orphan its pods; the next decision makes it again.
     OrphanStatefulSet(Exact),
     /// Delete the StatefulSet, and let its pods stop and go (propagation `Background`).
@@ -65,6 +73,7 @@ impl Action {
             Action::WriteStatus(_) => Target::Status,
             Action::Apply(apply) => Target::Child(apply.kind),
             Action::RecreateLease { .. } => Target::Child(ChildKind::Lease),
+            Action::DeleteRoleBinding(_) => Target::Child(ChildKind::RoleBinding),
             Action::OrphanStatefulSet(_) | Action::DeleteStatefulSet(_) => Target::Child(ChildKind::StatefulSet),
             Action::LabelPod { pod, .. } | Action::ReplacePod(pod) => Target::Pod(pod.name.clone()),
             Action::ResizeClaim { claim, .. } | Action::DeleteClaim(claim) => Target::Claim(claim.name.clone()),
@@ -82,6 +91,7 @@ impl Action {
             Action::WriteStatus(_) => "WriteStatus",
             Action::LabelPod { .. } => "LabelPod",
             Action::ReplacePod(_) => "ReplacePod",
+            Action::DeleteRoleBinding(_) => "DeleteRoleBinding",
             Action::OrphanStatefulSet(_) => "OrphanStatefulSet",
             Action::DeleteStatefulSet(_) => "DeleteStatefulSet",
             Action::ResizeClaim { .. } => "ResizeClaim",
@@ -140,6 +150,8 @@ pub enum ApplyHow {
     Make,
     /// Change this very object, at this version. Secrets and the EndpointSlice: metadata only.
     Change(Exact),
+    /// Make the content of this very Secret, at this version, anew. What can be kept of it (a password) is kept.
+    Renew(Exact),
 }
 
 /// Why nothing is done.
@@ -151,7 +163,7 @@ pub struct Waiting {
     pub since: DateTime<Utc>,
     /// Who or what can end it.
     pub who_can_end_it: Cow<'static, str>,
-    /// When something else is done.
+    /// When something else is done, or it is said that the wait takes too long (see [`super::patience`]).
     pub deadline: Option<DateTime<Utc>>,
     /// Nothing is missing: this is the wait of a database that is as it should be. Not shown in the status.
     pub resting: bool,
@@ -206,6 +218,12 @@ pub enum StatusChange {
     PermitRestart(RestartPermit),
     /// Drop `intent.restart`.
     EndRestart,
+    /// `intent.primary` and `memo.switchover`.
+    MovePrimary(SwitchoverMemo),
+    /// Drop `intent.primary`, and remember in `memo.switchover.ended` that it was given up at this time.
+    GiveUpSwitchover(DateTime<Utc>),
+    /// Drop `intent.primary` and `memo.switchover`.
+    EndSwitchover,
     /// `intent.stop`.
     RequestStop,
     /// `memo.deletionDone`.

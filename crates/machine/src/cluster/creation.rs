@@ -5,8 +5,8 @@ use chrono::TimeDelta;
 use super::action::{Action, Exact};
 use super::decision::Step;
 use super::facts::{Facts, list};
-use super::members::ordinal_of;
-use super::observed::{Known, Pod};
+use super::failure;
+use super::observed::{Known, Pod, Target};
 use super::rule::{Proposal, Rule};
 
 /// See [`Rule::what`].
@@ -24,15 +24,6 @@ pub const AWAIT_DATABASE: Rule = Rule {
     family: "creation",
     what: "Until the first primary has made the database, everything waits for it.",
     propose: await_database,
-    passable: false,
-};
-
-/// See [`Rule::what`].
-pub const AWAIT_PRIMARY: Rule = Rule {
-    name: "await-primary",
-    family: "creation",
-    what: "While the holder of the Lease does not serve, everything waits for it.",
-    propose: await_primary,
     passable: false,
 };
 
@@ -93,7 +84,7 @@ fn await_database(facts: &Facts<'_>) -> Option<Proposal> {
 }
 
 /// Waits for a pod that does not run yet.
-fn pending(facts: &Facts<'_>, step: Step, pod: &Pod) -> Option<Proposal> {
+pub(super) fn pending(facts: &Facts<'_>, step: Step, pod: &Pod) -> Option<Proposal> {
     let name = &pod.name;
     let (what, who) = if let Some(error) = &pod.image_error {
         let image = &error.image;
@@ -119,44 +110,6 @@ fn pending(facts: &Facts<'_>, step: Step, pod: &Pod) -> Option<Proposal> {
     })
 }
 
-fn await_primary(facts: &Facts<'_>) -> Option<Proposal> {
-    if facts.primary().is_some() {
-        return None;
-    }
-    let Known::Known(lease) = &facts.observed.lease else {
-        return Proposal::wait(facts, Step::Primary, "the Lease to be read", "the API server");
-    };
-    let name = facts.wanted.name;
-    let Some(lease) = lease else {
-        return Proposal::wait(facts, Step::Primary, format!("Lease {name}"), "the user");
-    };
-    let holder = lease.holder.as_ref().map(|holder| &holder.incarnation.member);
-    let Some(last) = holder.or(lease.release.as_ref().map(|release| &release.member)) else {
-        return Proposal::wait(
-            facts,
-            Step::Primary,
-            format!("somebody to take Lease {name}"),
-            "the agents",
-        );
-    };
-    let ordinal = ordinal_of(last);
-    let pod = facts
-        .pods()
-        .iter()
-        .find(|pod| Some(pod.ordinal) == ordinal && !pod.terminating);
-    match pod {
-        Some(pod) if pod.node.is_none() || pod.image_error.is_some() => pending(facts, Step::Primary, pod),
-        Some(pod) => {
-            let what = format!("the primary {} to serve", pod.name);
-            Proposal::wait(facts, Step::Primary, what, format!("the agent in pod {}", pod.name))
-        }
-        None => {
-            let what = format!("the pod of the member {last}, which held the Lease last");
-            Proposal::wait(facts, Step::Primary, what, "the StatefulSet controller")
-        }
-    }
-}
-
 fn await_standbys(facts: &Facts<'_>) -> Option<Proposal> {
     let absent = (0..facts.expected()).find(|ordinal| facts.pod(*ordinal).is_none_or(|pod| pod.terminating));
     if let Some(ordinal) = absent {
@@ -177,6 +130,14 @@ fn await_standbys(facts: &Facts<'_>) -> Option<Proposal> {
     if facts.all_serve_except(None) {
         return None;
     }
+    let refused = facts.pods().iter().filter(|pod| !facts.serves(pod)).find_map(|pod| {
+        let fault = failure::rest_of(facts, &Target::Certificate(pod.name.clone()))?.0;
+        Some((pod, fault))
+    });
+    if let Some((pod, fault)) = refused {
+        let what = format!("a key of {} that can be signed: {}", pod.name, fault.message);
+        return Proposal::wait(facts, Step::Standbys, what, format!("the agent in pod {}", pod.name));
+    }
     let late = facts
         .pods()
         .iter()
@@ -189,7 +150,7 @@ fn await_standbys(facts: &Facts<'_>) -> Option<Proposal> {
 #[cfg(test)]
 mod tests {
     use super::super::testing::Scene;
-    use super::super::{Action, ChildKind, ImageError, Known};
+    use super::super::{Action, ChildKind, Known};
 
     #[test]
     fn nothing_is_made_before_the_finalizer() {
@@ -208,27 +169,6 @@ mod tests {
             assert_eq!(apply.kind, kind);
             scene.set_child(kind, super::super::ChildState::Current { uid: "u".to_owned() });
         }
-    }
-
-    #[test]
-    fn the_primary_is_waited_for_by_the_name_of_its_pod() {
-        let mut scene = Scene::ready(3);
-        scene.pod_mut(0).ready = false;
-        let decision = scene.decide();
-        assert_eq!(
-            (decision.rule, decision.because.to_string().as_str()),
-            ("await-primary", "the primary demo-0 to serve")
-        );
-        scene.pod_mut(0).image_error = Some(ImageError {
-            reason: "ErrImagePull".to_owned(),
-            image: "postgres:17".to_owned(),
-            message: String::new(),
-            since: scene.now,
-        });
-        assert_eq!(
-            scene.decide().because.to_string(),
-            "pod demo-0 to run image postgres:17 (ErrImagePull)"
-        );
     }
 
     #[test]

@@ -62,8 +62,10 @@ pub enum Step {
     Bootstrap,
     /// Standbys are being cloned, or are catching up.
     Standbys,
-    /// The primary is not serving; it is being waited for.
+    /// No primary serves; one is being waited for.
     Primary,
+    /// The primary is being moved to another instance.
+    Switchover,
     /// A lost or changed object is being put right.
     Repair,
     /// Settings are being taken up.
@@ -83,6 +85,23 @@ pub enum Step {
 }
 
 impl Step {
+    /// All of them, in declaration order.
+    pub const ALL: [Step; 13] = [
+        Step::Objects,
+        Step::Bootstrap,
+        Step::Standbys,
+        Step::Primary,
+        Step::Switchover,
+        Step::Repair,
+        Step::Settings,
+        Step::Rollout,
+        Step::Scaling,
+        Step::Volumes,
+        Step::Stopping,
+        Step::Removing,
+        Step::Paused,
+    ];
+
     /// As it stands in `status.step`.
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -90,6 +109,7 @@ impl Step {
             Step::Bootstrap => "Bootstrap",
             Step::Standbys => "Standbys",
             Step::Primary => "Primary",
+            Step::Switchover => "Switchover",
             Step::Repair => "Repair",
             Step::Settings => "Settings",
             Step::Rollout => "Rollout",

@@ -63,14 +63,6 @@ fn remove_finalizer(facts: &Facts<'_>, because: &'static str) -> Option<Proposal
 
 fn let_go(facts: &Facts<'_>) -> Option<Proposal> {
     if !facts.wanted.deleting {
-        if facts.observed.namespace_terminating {
-            return Proposal::wait(
-                facts,
-                Step::Removing,
-                "the namespace to be gone",
-                "the namespace controller",
-            );
-        }
         return None;
     }
     if !facts.wanted.finalizer {
@@ -298,13 +290,6 @@ mod tests {
             scene.observed.pods = Known::Unknown;
             assert!(matches!(scene.decide().action, Action::RemoveFinalizer(_)));
         }
-        let mut scene = Scene::ready(3);
-        scene.observed.namespace_terminating = true;
-        scene.set_child(ChildKind::RwService, ChildState::Missing);
-        assert!(
-            matches!(scene.decide().action, Action::Wait(_)),
-            "nothing is made in it any more"
-        );
     }
 
     #[test]

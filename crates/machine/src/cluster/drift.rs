@@ -1,17 +1,21 @@
 //! Objects: made in the order of [`ChildKind`], put right when changed, and what is in the way of that.
 
+use std::collections::BTreeSet;
+
 use super::action::{Action, Apply, ApplyHow, Exact};
 use super::decision::Step;
 use super::facts::Facts;
+use super::failure::resting;
 use super::observed::{ChildKind, ChildState, Claim, Known, StorageClass};
 use super::rule::{Proposal, Rule};
-use crate::protocol::{Epoch, MemberId};
+use crate::protocol::{Epoch, MemberId, Timeline};
+use crate::quorum::SyncRule;
 
 /// See [`Rule::what`].
 pub const CHILDREN: Rule = Rule {
     name: "children",
     family: "drift",
-    what: "The first object, in the order of creation, that is missing or not as it should be is made or put right.",
+    what: "The first object, in the order of creation, that is missing or not as it should be is made or put right; while one is refused, those behind it have their turn.",
     propose: children,
     passable: false,
 };
@@ -35,7 +39,15 @@ pub const BLOCKED: Rule = Rule {
 };
 
 fn children(facts: &Facts<'_>) -> Option<Proposal> {
-    ChildKind::ALL.iter().find_map(|kind| child(facts, *kind))
+    let mut refused = None;
+    for kind in ChildKind::ALL {
+        let Some(proposal) = child(facts, kind) else { continue };
+        if resting(facts, &proposal.action).is_none() {
+            return Some(proposal);
+        }
+        refused = refused.or(Some(proposal));
+    }
+    refused
 }
 
 fn child(facts: &Facts<'_>, kind: ChildKind) -> Option<Proposal> {
@@ -55,7 +67,21 @@ fn child(facts: &Facts<'_>, kind: ChildKind) -> Option<Proposal> {
             });
             Proposal::act(step, action, format!("{} is missing", name()))
         }
-        ChildState::Missing => None,
+        ChildState::Damaged {
+            uid,
+            resource_version,
+            what,
+            ..
+        } if may_make(facts, kind) => {
+            let how = ApplyHow::Renew(Exact::new(facts.child_name(kind), uid, resource_version));
+            let action = Action::Apply(Apply {
+                kind,
+                how,
+                replicas: None,
+            });
+            Proposal::act(step, action, format!("{} {what}", name()))
+        }
+        ChildState::Missing | ChildState::Damaged { .. } => None,
         ChildState::Drifted {
             uid,
             resource_version,
@@ -66,6 +92,9 @@ fn child(facts: &Facts<'_>, kind: ChildKind) -> Option<Proposal> {
             let because = format!("{} differs in {what}", name());
             if kind == ChildKind::StatefulSet && *immutable {
                 return Proposal::act(step, Action::OrphanStatefulSet(exact), because);
+            }
+            if kind == ChildKind::RoleBinding && *immutable {
+                return Proposal::act(step, Action::DeleteRoleBinding(exact), because);
             }
             let how = ApplyHow::Change(exact);
             Proposal::act(
@@ -117,7 +146,8 @@ fn may_make_stateful_set(facts: &Facts<'_>) -> bool {
         && (facts.bootstrapped() || (ready && storage_class_fault(facts).is_none()))
 }
 
-fn exists(facts: &Facts<'_>, kind: ChildKind) -> bool {
+/// It is there, and ours.
+pub(super) fn exists(facts: &Facts<'_>, kind: ChildKind) -> bool {
     matches!(
         facts.child(kind),
         Some(ChildState::Current { .. } | ChildState::Drifted { .. })
@@ -185,7 +215,12 @@ pub(super) fn lost(facts: &Facts<'_>, kind: ChildKind) -> bool {
         | ChildKind::PodDisruptionBudget
         | ChildKind::StatefulSet => false,
     };
-    unique && facts.missing(kind) && was_made(facts, kind)
+    let gone = match facts.child(kind) {
+        Some(ChildState::Missing) => true,
+        Some(ChildState::Damaged { recoverable, .. }) => !recoverable,
+        Some(ChildState::Current { .. } | ChildState::Drifted { .. } | ChildState::Foreign { .. }) | None => false,
+    };
+    unique && gone && was_made(facts, kind)
 }
 
 /// By the record, or by what is only ever made after it.
@@ -208,7 +243,9 @@ pub(super) fn first_lost(facts: &Facts<'_>) -> Option<ChildKind> {
 pub(super) fn first_foreign<'a>(facts: &Facts<'a>) -> Option<(ChildKind, &'a str)> {
     ChildKind::ALL.iter().find_map(|kind| match facts.child(*kind)? {
         ChildState::Foreign { why } => Some((*kind, why.as_str())),
-        ChildState::Missing | ChildState::Current { .. } | ChildState::Drifted { .. } => None,
+        ChildState::Missing | ChildState::Current { .. } | ChildState::Drifted { .. } | ChildState::Damaged { .. } => {
+            None
+        }
     })
 }
 
@@ -241,15 +278,20 @@ fn recreate_lease(facts: &Facts<'_>) -> Option<Proposal> {
     let (member, system_id) = last_primary(facts)?;
     let epoch = Epoch(facts.status.epoch? + 1);
     let because = format!("the Lease is lost, and its annotation asks for a new one for {member}, the last primary");
-    Proposal::act(
-        Step::Repair,
-        Action::RecreateLease {
-            member,
-            epoch,
-            system_id,
-        },
-        because,
-    )
+    let members = facts.status.members.values();
+    let others: BTreeSet<_> = members
+        .filter_map(|found| MemberId::parse(found.member_id.as_deref()?))
+        .filter(|other| *other != member)
+        .collect();
+    let required = usize::from(!others.is_empty());
+    let action = Action::RecreateLease {
+        member,
+        epoch,
+        system_id,
+        rule: SyncRule::any(required, others),
+        timeline: facts.status.timeline.map(Timeline),
+    };
+    Proposal::act(Step::Repair, action, because)
 }
 
 /// The member that the status names as the last primary, with the system identifier of its data.
@@ -419,7 +461,14 @@ mod tests {
         assert_eq!(size(&scene), Some(3), "the holder");
         let member = scene.report_mut(1).member.clone();
         let lease = scene.lease_mut().unwrap();
-        (lease.holder, lease.release) = (None, Some(Release { member, position: None }));
+        (lease.holder, lease.release) = (
+            None,
+            Some(Release {
+                member,
+                position: None,
+                successor: None,
+            }),
+        );
         assert_eq!(size(&scene), Some(2), "the last one");
         scene.lease_mut().unwrap().release = None;
         assert_eq!(size(&scene), Some(1));
@@ -433,6 +482,74 @@ mod tests {
         assert_eq!(size(&scene), Some(3));
         scene.observed.claims = Known::Unknown;
         assert_eq!(size(&scene), Some(2));
+    }
+
+    #[test]
+    fn a_refused_object_does_not_hold_up_those_behind_it() {
+        let mut scene = Scene::ready(3);
+        for kind in [
+            ChildKind::RoService,
+            ChildKind::EndpointSlice,
+            ChildKind::PodDisruptionBudget,
+        ] {
+            scene.set_child(kind, ChildState::Missing);
+        }
+        scene.observed.faults = vec![super::super::Fault {
+            target: super::super::Target::Child(ChildKind::RoService),
+            kind: super::super::FaultKind::Quota,
+            message: "exceeded quota".to_owned(),
+            attempts: 20,
+            at: scene.now,
+        }];
+        for kind in [ChildKind::EndpointSlice, ChildKind::PodDisruptionBudget] {
+            let decision = scene.decide();
+            assert_eq!(decision.failure.unwrap().reason, FailureReason::QuotaExceeded);
+            assert!(matches!(decision.action, Action::Apply(apply) if apply.kind == kind));
+            scene.set_child(kind, ChildState::Current { uid: "u".to_owned() });
+        }
+        let Action::Wait(waiting) = scene.decide().action else {
+            panic!()
+        };
+        assert!(waiting.what.contains("making Service demo-ro"), "{}", waiting.what);
+    }
+
+    #[test]
+    fn the_role_of_a_binding_is_changed_by_making_it_again() {
+        let mut scene = Scene::ready(3);
+        scene.set_child(ChildKind::RoleBinding, drifted(ChildKind::RoleBinding, true));
+        assert!(matches!(scene.decide().action, Action::DeleteRoleBinding(_)));
+        scene.set_child(ChildKind::RoleBinding, ChildState::Missing);
+        assert!(matches!(scene.decide().action, Action::Apply(_)));
+    }
+
+    #[test]
+    fn an_emptied_secret_gets_its_content_again_or_is_lost() {
+        let damaged = |recoverable| ChildState::Damaged {
+            uid: "u".to_owned(),
+            resource_version: "9".to_owned(),
+            what: "holds no password".to_owned(),
+            recoverable,
+        };
+        for (kind, recoverable) in [(ChildKind::TlsSecret, true), (ChildKind::AppSecret, true)] {
+            let mut scene = Scene::ready(3);
+            scene.set_child(kind, damaged(recoverable));
+            let Action::Apply(apply) = scene.decide().action else {
+                panic!("{kind:?}")
+            };
+            assert_eq!(apply.how, ApplyHow::Renew(Exact::new(scene_name(kind), "u", "9")));
+        }
+        for kind in [ChildKind::CaSecret, ChildKind::AppSecret] {
+            let mut scene = Scene::ready(3);
+            scene.set_child(kind, damaged(false));
+            let decision = scene.decide();
+            let failure = decision.failure.unwrap();
+            assert_eq!((decision.rule, failure.reason), ("blocked", FailureReason::PartLost));
+            assert!(failure.message.contains("holds no password"), "{}", failure.message);
+        }
+        let mut scene = Scene::ready(3);
+        scene.set_child(ChildKind::CaSecret, damaged(false));
+        scene.set_child(ChildKind::TlsSecret, damaged(true));
+        assert!(matches!(scene.decide().action, Action::Wait(_)), "nobody can sign it");
     }
 
     #[test]
@@ -507,5 +624,29 @@ mod tests {
         let mut running = Scene::ready(3);
         running.observed.storage_class = Known::Known(StorageClass::NoDefault);
         assert_eq!(running.decide().phase, Phase::Ready, "bound volumes need no class");
+    }
+
+    #[test]
+    fn a_lease_that_is_made_again_asks_all_other_members() {
+        let mut scene = Scene::ready(3);
+        scene.elect(1);
+        scene.store();
+        scene.set_child(ChildKind::Lease, ChildState::Missing);
+        scene.observed.lease = Known::Known(None);
+        scene.recreate_lease = Some(scene.with_wanted(|wanted| wanted.uid.to_owned()));
+        let Action::RecreateLease {
+            member,
+            epoch,
+            rule,
+            timeline,
+            ..
+        } = scene.decide().action
+        else {
+            panic!("{:?}", scene.decide())
+        };
+        assert_eq!(super::super::members::ordinal_of(&member), Some(1));
+        assert_eq!((epoch, timeline), (Epoch(3), Some(Timeline(1))));
+        assert_eq!((rule.required, rule.names.len(), rule.promises_needed()), (1, 2, 2));
+        assert!(!rule.names.contains(&member));
     }
 }

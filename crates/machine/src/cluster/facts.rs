@@ -127,7 +127,9 @@ impl<'a> Facts<'a> {
                 .report(pod)
                 .filter(|report| !report.is_silent())
                 .is_some_and(|report| match report.state {
-                    MemberState::Primary | MemberState::Streaming => true,
+                    MemberState::Streaming => true,
+                    // What a primary of before said last is not true any more.
+                    MemberState::Primary => self.holder_pod().is_some_and(|holder| holder.uid == pod.uid),
                     MemberState::Waiting
                     | MemberState::Initializing
                     | MemberState::Cloning

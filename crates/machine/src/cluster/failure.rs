@@ -96,6 +96,9 @@ fn lost(facts: &Facts<'_>) -> Option<Failure> {
             api::names::ANNOTATION_RECREATE_LEASE,
             facts.wanted.uid
         ),
+        _ if let Some(ChildState::Damaged { what, .. }) = facts.child(kind) => format!(
+            "Secret {name} {what}, and is not given other content: restore it from a copy, or delete it and restore it"
+        ),
         _ => format!(
             "Secret {name} is lost and is not made again with other content: restore it from a copy, labelled {}={}",
             api::names::LABEL_CLUSTER,
@@ -193,14 +196,11 @@ pub(super) fn resting(facts: &Facts<'_>, action: &Action) -> Option<Proposal> {
         return None;
     }
     let target = action.target()?;
-    let fault = facts.observed.faults.iter().find(|fault| fault.target == target)?;
-    let again = retry_at(fault);
-    if facts.now >= again {
-        return None;
-    }
+    let (fault, again) = rest_of(facts, &target)?;
     let doing = match action {
         Action::Apply(apply) if apply.how == ApplyHow::Make => "making",
         Action::DeleteStatefulSet(_)
+        | Action::DeleteRoleBinding(_)
         | Action::DeleteClaim(_)
         | Action::OrphanStatefulSet(_)
         | Action::ReplacePod(_) => "deleting",
@@ -208,12 +208,25 @@ pub(super) fn resting(facts: &Facts<'_>, action: &Action) -> Option<Proposal> {
     };
     let what = format!("{doing} {} to succeed: {}", describe(facts, &target), fault.message);
     let who = match fault.kind {
-        FaultKind::Quota => "whoever can raise the quota",
-        FaultKind::Forbidden => "whoever can grant the operator what it needs",
+        FaultKind::Quota => "whoever can raise the quota (it is tried again)",
+        FaultKind::Forbidden => "whoever can grant the operator what it needs (it is tried again)",
         FaultKind::Invalid => "the user, by changing the spec",
         FaultKind::Conflict | FaultKind::Transient => "the API server (it is tried again)",
     };
-    Some(Proposal::wait(facts, step_of(facts), what, who)?.until(again))
+    // The next try is no deadline: it would be another one after every try.
+    Some(Proposal::wait(facts, step_of(facts), what, who)?.looking_again(again))
+}
+
+/// What was done to `target` has failed, and is not tried again yet.
+pub(super) fn rests(facts: &Facts<'_>, target: &Target) -> bool {
+    rest_of(facts, target).is_some()
+}
+
+/// The failure of what was done to `target`, and when that is tried again, if it is not yet.
+pub(super) fn rest_of<'a>(facts: &Facts<'a>, target: &Target) -> Option<(&'a Fault, DateTime<Utc>)> {
+    let fault = facts.observed.faults.iter().find(|fault| fault.target == *target)?;
+    let again = retry_at(fault);
+    (facts.now < again).then_some((fault, again))
 }
 
 fn step_of(facts: &Facts<'_>) -> Step {
@@ -241,6 +254,7 @@ fn describe(facts: &Facts<'_>, target: &Target) -> String {
         Target::Child(kind) => format!("{} {}", kind.kind(), facts.child_name(*kind)),
         Target::Pod(name) => format!("pod {name}"),
         Target::Claim(name) => format!("claim {name}"),
+        Target::Certificate(pod) => format!("the certificate of {pod}"),
     }
 }
 
@@ -294,13 +308,7 @@ mod tests {
                 "{}",
                 waiting.what
             );
-            assert_eq!(
-                (waiting.deadline, decision.wake),
-                (
-                    Some(scene.now + TimeDelta::seconds(rest)),
-                    scene.now + TimeDelta::seconds(rest)
-                )
-            );
+            assert_eq!(decision.wake, scene.now + TimeDelta::seconds(rest));
             scene.now += TimeDelta::seconds(rest);
             assert!(matches!(scene.decide().action, Action::Apply(_)));
         }
@@ -349,6 +357,7 @@ mod tests {
     #[test]
     fn an_image_gets_two_minutes_and_only_at_the_wanted_revision() {
         let mut scene = Scene::ready(3);
+        scene.stored.phase = Some(api::Phase::Updating);
         let pod = scene.pod_mut(2);
         pod.ready = false;
         let (reason, image) = ("ImagePullBackOff".to_owned(), "postgres:nope".to_owned());

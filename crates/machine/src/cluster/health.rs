@@ -6,7 +6,7 @@ use k8s_openapi::jiff::Timestamp;
 
 use super::facts::{Facts, list};
 use super::observed::Pod;
-use super::{failure, phase, rollout};
+use super::{durability, failure, phase, rollout};
 
 /// A question about a database.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -30,6 +30,8 @@ pub enum Reason {
     AsWanted,
     /// Something is not as wanted yet.
     NotAsWanted,
+    /// What is waited for has not come in the time that it should take (`status.waiting.deadline`).
+    DeadlineExceeded,
     /// See [`FailureReason`].
     Failed(FailureReason),
     /// The resource is being deleted.
@@ -52,6 +54,8 @@ pub enum Reason {
     Replicated,
     /// No standby streams from the primary.
     NotReplicated,
+    /// Commits wait for fewer standbys than `spec.durability` promises.
+    DurabilityReduced,
     /// There is only one instance.
     SingleInstance,
     /// A member's data is not this database's.
@@ -88,6 +92,7 @@ impl Reason {
         match self {
             Reason::AsWanted => "AsWanted",
             Reason::NotAsWanted => "NotAsWanted",
+            Reason::DeadlineExceeded => "DeadlineExceeded",
             Reason::Failed(FailureReason::StorageClassNotFound) => "StorageClassNotFound",
             Reason::Failed(FailureReason::InvalidSpec) => "InvalidSpec",
             Reason::Failed(FailureReason::ImageCannotRun) => "ImageCannotRun",
@@ -105,6 +110,7 @@ impl Reason {
             Reason::SettingsRefused => "SettingsRefused",
             Reason::Replicated => "Replicated",
             Reason::NotReplicated => "NotReplicated",
+            Reason::DurabilityReduced => "DurabilityReduced",
             Reason::SingleInstance => "SingleInstance",
             Reason::ForeignData => "ForeignData",
             Reason::Unknown => "Unknown",
@@ -201,17 +207,37 @@ fn available(facts: &Facts<'_>) -> Answer {
 }
 
 fn progressing(facts: &Facts<'_>) -> Answer {
-    match obstacle(facts) {
-        None => Answer::new(false, Reason::AsWanted, "everything is as the spec wants it"),
-        Some(Answer {
-            reason: Reason::NotAsWanted,
-            ..
-        }) if facts.wanted.spec.paused => Answer::new(false, Reason::Paused, "spec.paused is true"),
-        Some(obstacle) => Answer {
-            holds: Some(!matches!(obstacle.reason, Reason::Failed(_))),
+    let Some(obstacle) = obstacle(facts) else {
+        return Answer::new(false, Reason::AsWanted, "everything is as the spec wants it");
+    };
+    if matches!(obstacle.reason, Reason::Failed(_)) {
+        return Answer {
+            holds: Some(false),
+            ..obstacle
+        };
+    }
+    if facts.wanted.spec.paused && !facts.wanted.deleting {
+        return Answer::new(false, Reason::Paused, "spec.paused is true");
+    }
+    match late(facts) {
+        Some(message) => Answer::new(false, Reason::DeadlineExceeded, message),
+        None => Answer {
+            holds: Some(true),
             ..obstacle
         },
     }
+}
+
+/// What takes too long, if something does.
+fn late(facts: &Facts<'_>) -> Option<String> {
+    let waiting = facts.status.waiting.as_ref()?;
+    waiting.deadline.filter(|deadline| facts.now >= *deadline)?;
+    Some(format!(
+        "since {} waiting for {}; who can end it: {}",
+        waiting.since.format("%FT%TZ"),
+        waiting.what,
+        waiting.who_can_end_it
+    ))
 }
 
 fn degraded(facts: &Facts<'_>) -> Answer {
@@ -259,6 +285,11 @@ fn data_safe(facts: &Facts<'_>) -> Answer {
     };
     let follows = |pod: &&Pod| pod.uid != primary.uid && facts.serves(pod);
     match facts.pods().iter().find(follows) {
+        Some(_) if durability::reduced(facts) => Answer::new(
+            false,
+            Reason::DurabilityReduced,
+            "commits wait for fewer standbys than spec.durability asks for; see status.durability",
+        ),
         Some(_) => Answer::new(
             true,
             Reason::Replicated,

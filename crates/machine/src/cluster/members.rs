@@ -5,6 +5,7 @@ use chrono::{DateTime, TimeDelta, Utc};
 
 use super::action::{Action, Exact, StatusChange};
 use super::bootstrap;
+use super::certificates;
 use super::decision::Step;
 use super::facts::{Facts, list};
 use super::observed::{ChildKind, ChildState, Claim, Pod};
@@ -74,7 +75,7 @@ fn record(facts: &Facts<'_>) -> Option<Proposal> {
         bootstrap::changes(facts, &mut changes);
     }
     record_system_identifier(facts, &mut changes);
-    sign(facts, &mut changes);
+    certificates::sign(facts, &mut changes);
     let granting = changes
         .iter()
         .any(|change| matches!(change, StatusChange::GrantBootstrap { .. }));
@@ -119,7 +120,10 @@ fn publish(facts: &Facts<'_>, changes: &mut Vec<StatusChange>) -> Option<DateTim
 
 /// The claim of a pod whose published identity is not its present one.
 fn claim_to_publish<'a>(facts: &Facts<'a>, pod: &Pod) -> Option<&'a Claim> {
-    if pod.terminating {
+    // One that goes for good before it was published: its claims would be nobody's.
+    let policy = facts.wanted.spec.volume_policy.on_scale_down;
+    let leaves = pod.ordinal >= facts.expected() && policy == api::spec::VolumeFate::Delete && !facts.wanted.deleting;
+    if pod.terminating && !leaves {
         return None;
     }
     let claim = facts.data_claim(pod.ordinal)?;
@@ -139,38 +143,6 @@ fn record_system_identifier(facts: &Facts<'_>, changes: &mut Vec<StatusChange>) 
     let serves = lease.epoch.0 > 1 || lease.holder.as_ref().is_some_and(|holder| holder.serving);
     if let Some(system_id) = lease.system_id.as_ref().filter(|_| serves) {
         changes.push(StatusChange::RecordSystemIdentifier(system_id.clone()));
-    }
-}
-
-/// Keys that the primary has copied into the Lease, of members that are published as they are.
-fn sign(facts: &Facts<'_>, changes: &mut Vec<StatusChange>) {
-    let authority = matches!(
-        facts.child(ChildKind::CaSecret),
-        Some(ChildState::Current { .. } | ChildState::Drifted { .. })
-    );
-    if !authority || !facts.holder().is_some_and(|holder| holder.serving) {
-        return;
-    }
-    for pod in facts.pods().iter().filter(|pod| !pod.terminating) {
-        let (Some(report), Some(member)) = (facts.report(pod), facts.member(pod)) else {
-            continue;
-        };
-        let Some(key) = &report.public_key else { continue };
-        let signed = member.certificate.is_some()
-            && member.certified_key.as_ref() == Some(key)
-            && member.member_id.as_deref() == Some(report.member.as_str());
-        // Nobody gets a certificate in another member's name.
-        let own = member
-            .claim_uid
-            .as_deref()
-            .is_some_and(|claim| made_on(&report.member, pod.ordinal, claim));
-        if own && !signed {
-            changes.push(StatusChange::SignCertificate {
-                pod: pod.name.clone(),
-                member: report.member.clone(),
-                public_key: key.clone(),
-            });
-        }
     }
 }
 
@@ -222,6 +194,9 @@ fn describe(changes: &[StatusChange]) -> String {
             StatusChange::ForgetMember { .. }
             | StatusChange::PermitRestart(_)
             | StatusChange::EndRestart
+            | StatusChange::MovePrimary(_)
+            | StatusChange::GiveUpSwitchover(_)
+            | StatusChange::EndSwitchover
             | StatusChange::RequestStop
             | StatusChange::DeletionDone(_) => {}
         }

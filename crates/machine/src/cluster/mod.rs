@@ -16,22 +16,27 @@
 
 mod action;
 mod bootstrap;
+mod certificates;
 mod creation;
 mod decision;
 mod deletion;
 mod drift;
+mod durability;
 mod facts;
+mod failover;
 mod failure;
 pub mod health;
 mod members;
 mod observed;
 mod page;
+mod patience;
 mod phase;
 mod rest;
 mod rollout;
 mod rule;
 mod scaling;
 mod status;
+mod switchover;
 pub mod testing;
 mod transitions;
 mod volumes;
@@ -41,15 +46,17 @@ use api::ClusteredDatabaseStatus;
 use chrono::{DateTime, TimeDelta, Utc};
 
 pub use action::{Action, Apply, ApplyHow, DeletionStep, Exact, StatusChange, Waiting};
+pub use certificates::AgentsCertificate;
 pub use decision::{Because, Decision, Failure, Step};
 pub use facts::Facts;
 pub use failure::IMAGE_PATIENCE;
 pub use observed::{
-    ChildKind, ChildState, Children, Claim, Fault, FaultKind, ImageError, Known, Observed, Pod, SetFacts, StorageClass,
-    Target, Volume,
+    Certificates, ChildKind, ChildState, Children, Claim, Fault, FaultKind, ImageError, Known, Observed, Pod, SetFacts,
+    StorageClass, Target, Validity, Volume,
 };
 pub use page::state_machine_page;
-pub use phase::{ready, stored as stored_phase};
+pub use patience::{patience, rests};
+pub use phase::{briefly_away, ready, stored as stored_phase};
 pub use rule::{Proposal, Rule};
 pub use status::{Due, due, status};
 pub use transitions::{TRANSITIONS, may_follow};
@@ -67,21 +74,25 @@ pub const RULES: &[Rule] = &[
     members::LABEL_ROLES,
     members::RECORD,
     failure::INVALID_SPEC,
+    certificates::RENEW,
     volumes::GROW,
     drift::CHILDREN,
     drift::RECREATE_LEASE,
+    switchover::SWITCH_OVER,
     drift::BLOCKED,
     rollout::REPLACE_IDLE,
     scaling::SCALE,
     creation::AWAIT_DATABASE,
-    creation::AWAIT_PRIMARY,
+    failover::AWAIT_PRIMARY,
     scaling::REMOVED_MEMBERS,
     rollout::REPLACE_SERVING,
     rollout::RESTART,
     creation::AWAIT_STANDBYS,
+    switchover::AWAIT_SWITCHOVER,
     rollout::AWAIT_ROLLOUT,
     rollout::AWAIT_SETTINGS,
     scaling::AWAIT_SCALE,
+    durability::AWAIT_DURABILITY,
     volumes::AWAIT_EXPANDABLE,
     rest::REST,
 ];
@@ -97,13 +108,15 @@ pub fn decide(
     now: DateTime<Utc>,
 ) -> Decision {
     let facts = Facts::new(wanted, observed, stored, now);
-    let (rule, proposal) = choose(&facts);
+    let (rule, mut proposal) = choose(&facts);
     let (phase, failure) = phase::after(&facts, failure::failure(&facts), &proposal.action);
     let recheck = now + RECHECK;
     let wakes = [
         Some(recheck),
         proposal.wake.map(|wake| wake.max(now)),
         failure::next_deadline(&facts),
+        phase::briefly_away(&facts),
+        patience::bound(&facts, &mut proposal.action, phase, proposal.step),
     ];
     Decision {
         phase,

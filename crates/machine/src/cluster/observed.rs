@@ -1,9 +1,11 @@
 //! What the operator sees, in plain values. "Could not read it" is a value of its own and never means "absent".
 
+use std::collections::BTreeMap;
 use std::ops::{Index, IndexMut};
 
 use chrono::{DateTime, Utc};
 
+use super::certificates::AgentsCertificate;
 use crate::protocol::LeaseRecord;
 
 /// What was read, or that it could not be read. Nothing is ever made or deleted because of `Unknown`.
@@ -41,7 +43,9 @@ pub struct Observed {
     pub lease: Known<Option<LeaseRecord>>,
     /// The StorageClass that the data volumes ask for (the default one if they name none); the WAL volumes' if only that is missing.
     pub storage_class: Known<StorageClass>,
-    /// The namespace is being deleted. Give `false` if unknown.
+    /// When the certificates are valid, as far as that is known.
+    pub certificates: Certificates,
+    /// The namespace is being deleted. Give `false` if unknown; asked only of a resource that is being deleted.
     pub namespace_terminating: bool,
     /// Actions that failed and have not succeeded since (kept by the executor in its memory; after a restart it starts empty).
     pub faults: Vec<Fault>,
@@ -175,10 +179,39 @@ pub enum ChildState {
         resource_version: String,
         /// What differs, in a word (`spec.selector`).
         what: String,
-        /// What differs cannot be changed in place (a StatefulSet's claim templates): the object has to be deleted,
-        /// its dependents orphaned, and made again.
+        /// What differs cannot be changed in place (a StatefulSet's claim templates, a RoleBinding's role): the object
+        /// has to be deleted, its dependents orphaned, and made again.
         immutable: bool,
     },
+    /// A Secret of ours whose content is of no use any more.
+    Damaged {
+        /// Its UID.
+        uid: String,
+        /// Its version.
+        resource_version: String,
+        /// What is wrong with it, in words that follow its name: `holds no password`.
+        what: String,
+        /// The same content can be made again, or other content does no harm.
+        recoverable: bool,
+    },
+}
+
+/// When the certificates are valid. One that is not here is not renewed.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Certificates {
+    /// The agents' common one, in the Secret `-tls`.
+    pub agents: Option<AgentsCertificate>,
+    /// The members' in the status, by pod name.
+    pub members: BTreeMap<String, Validity>,
+}
+
+/// When a certificate is valid.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Validity {
+    /// `notBefore`.
+    pub from: DateTime<Utc>,
+    /// `notAfter`.
+    pub until: DateTime<Utc>,
 }
 
 /// What the StatefulSet asks for.
@@ -314,6 +347,8 @@ pub enum Target {
     Pod(String),
     /// A claim, by name.
     Claim(String),
+    /// The certificate of the member in this pod.
+    Certificate(String),
 }
 
 /// The kind of a refusal.

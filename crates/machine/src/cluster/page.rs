@@ -2,7 +2,8 @@
 
 use std::fmt::Write;
 
-use super::{RULES, TRANSITIONS};
+use super::decision::Step;
+use super::{RULES, TRANSITIONS, patience};
 
 /// `docs/state-machine.md`.
 pub fn state_machine_page() -> String {
@@ -38,6 +39,24 @@ pub fn state_machine_page() -> String {
             rule.family,
             rule.what
         );
+    }
+    page.push_str(
+        "\n## Deadlines\n\n\
+         Every wait outside `Ready`, `Hibernated` and `Failed` has one, unless the user has paused the database \
+         (`status.waiting.deadline`). Some end with something else being done. After the others the phase stays, nothing is \
+         given up, and the condition `Progressing` is `False` with reason `DeadlineExceeded` until the wait ends or changes.\n\n\
+         | step | time for one wait |\n|---|---|\n",
+    );
+    for step in Step::ALL {
+        let _ = match step {
+            Step::Paused => writeln!(page, "| {} | as long as the user likes |", step.as_str()),
+            _ => writeln!(
+                page,
+                "| {} | {} min |",
+                step.as_str(),
+                patience(Some(step)).num_minutes()
+            ),
+        };
     }
     page
 }

@@ -1,12 +1,15 @@
 //! The phase: a word for people, found from what is observed, with the stored one as a hint where that leaves a choice.
 
 use api::Phase;
+use chrono::{DateTime, TimeDelta, Utc};
 
 use super::action::Action;
 use super::decision::Failure;
 use super::facts::Facts;
+use super::health::ConditionKind;
 use super::observed::{ChildKind, ChildState};
-use super::volumes;
+use super::transitions::may_follow;
+use super::{durability, failover, switchover, volumes};
 
 /// The stored phase, as far as it can be true. A resource that is not being deleted cannot have been before: such a
 /// status was copied from another one.
@@ -37,7 +40,11 @@ pub(super) fn after(facts: &Facts<'_>, found: Option<Failure>, action: &Action) 
     if facts.wanted.spec.paused || !facts.all_known() {
         return (stored.unwrap_or_else(|| underway(facts)), None);
     }
-    let phase = if ready(facts) { Phase::Ready } else { underway(facts) };
+    let phase = if ready(facts) || briefly_away(facts).is_some() {
+        Phase::Ready
+    } else {
+        moving(facts, action).unwrap_or_else(|| underway(facts))
+    };
     (phase, None)
 }
 
@@ -65,6 +72,18 @@ fn stored_failure(facts: &Facts<'_>) -> Option<Failure> {
     })
 }
 
+/// The primary is on its way from one instance to another, on request or because it is lost; a creation stays one.
+fn moving(facts: &Facts<'_>, action: &Action) -> Option<Phase> {
+    let phase = if switchover::under_way(facts) || switchover::begins(action) {
+        Phase::SwitchingOver
+    } else if failover::under_way(facts) {
+        Phase::FailingOver
+    } else {
+        return None;
+    };
+    (underway(facts) == Phase::Updating && may_follow(stored(facts), phase)).then_some(phase)
+}
+
 /// On the way to `Ready`: for the first time, or again. A database whose status was wiped after it was made is being
 /// updated, since a creation that far has a phase.
 fn underway(facts: &Facts<'_>) -> Phase {
@@ -86,22 +105,132 @@ fn underway(facts: &Facts<'_>) -> Phase {
     }
 }
 
-/// The primary serves; as many members as wanted serve, at the wanted revision and settings; every object and
-/// every volume is as it should be.
+/// The primary serves, and it is one that the spec may have; as many members as wanted serve, at the wanted revision and
+/// settings; commits wait for as many standbys as wanted; every object and every volume is as it should be.
 pub fn ready(facts: &Facts<'_>) -> bool {
+    intact(facts) && all_there(facts) && durability::in_force(facts)
+}
+
+/// A standby that restarts is back within this time; a phase that changed each time would say little.
+const BRIEF: TimeDelta = TimeDelta::seconds(15);
+
+/// Until when the database still counts as ready though a standby is away: the conditions tell of it at once.
+pub fn briefly_away(facts: &Facts<'_>) -> Option<DateTime<Utc>> {
+    let brief = facts.status.phase == Some(Phase::Ready) && intact(facts) && !all_there(facts);
+    let until = away_since(facts) + BRIEF;
+    (brief && facts.now < until).then_some(until)
+}
+
+/// Since when something has been missing, by the condition that says so.
+fn away_since(facts: &Facts<'_>) -> DateTime<Utc> {
+    let degraded = |found: &&k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition| {
+        found.type_ == ConditionKind::Degraded.as_str() && found.status == "True"
+    };
+    let since = facts.status.conditions.iter().find(degraded);
+    since
+        .and_then(|found| DateTime::from_timestamp_millis(found.last_transition_time.0.as_millisecond()))
+        .unwrap_or(facts.now)
+}
+
+/// As wanted, but for members that do not serve.
+fn intact(facts: &Facts<'_>) -> bool {
     facts.wanted.invalid.is_none()
         && facts.wanted.finalizer
         && !facts.wanted.deleting
-        && facts.primary().is_some()
+        && facts
+            .primary()
+            .is_some_and(|primary| facts.expected() == 1 || switchover::preferred(facts, primary))
         && facts.expected() == facts.wanted.replicas()
-        && facts.all_serve_except(None)
-        && facts.pods().len() == facts.wanted.replicas() as usize
+        && facts.pods().iter().all(|pod| facts.current_revision(pod))
         && facts
             .pods()
             .iter()
-            .all(|pod| facts.current_revision(pod) && facts.current_settings(pod))
+            .filter(|pod| facts.serves(pod))
+            .all(|pod| facts.current_settings(pod))
         && volumes::large_enough(facts)
         && ChildKind::ALL
             .iter()
             .all(|kind| matches!(facts.child(*kind), Some(ChildState::Current { .. })))
+}
+
+/// All members serve, and there are no others.
+fn all_there(facts: &Facts<'_>) -> bool {
+    facts.all_serve_except(None)
+        && facts.pods().len() == facts.wanted.replicas() as usize
+        && facts.pods().iter().all(|pod| facts.current_settings(pod))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::testing::Scene;
+    use super::super::{Due, Known};
+    use super::*;
+
+    #[test]
+    fn a_standby_that_is_back_soon_changes_no_phase() {
+        let mut scene = Scene::ready(3);
+        scene.pod_mut(2).ready = false;
+        let decision = scene.decide();
+        assert_eq!((decision.phase, decision.wake), (Phase::Ready, scene.now + BRIEF));
+        assert!(matches!(scene.due(&decision), Due::Within(_)));
+        scene.now += TimeDelta::seconds(3);
+        scene.store();
+        let (since, waiting) = (scene.now, scene.stored.waiting.clone().unwrap());
+        assert_eq!(waiting.what, "demo-2 to stream from the primary");
+        let condition = |scene: &Scene, kind: &str| {
+            let found = scene.stored.conditions.iter().find(|found| found.type_ == kind);
+            found.unwrap().status.clone()
+        };
+        assert_eq!(
+            (
+                condition(&scene, "Ready").as_str(),
+                condition(&scene, "Degraded").as_str()
+            ),
+            ("False", "True")
+        );
+        scene.now = since + BRIEF - TimeDelta::seconds(1);
+        assert_eq!(
+            (scene.decide().phase, scene.decide().wake),
+            (Phase::Ready, since + BRIEF)
+        );
+        let mut back = scene.clone();
+        back.pod_mut(2).ready = true;
+        assert_eq!(
+            (back.decide().phase, back.stored.history.len()),
+            (Phase::Ready, scene.stored.history.len())
+        );
+        scene.now = since + BRIEF;
+        assert_eq!(
+            (scene.decide().phase, scene.due(&scene.decide())),
+            (Phase::Updating, Due::Now)
+        );
+    }
+
+    #[test]
+    fn only_a_standby_may_be_away_for_a_moment() {
+        let phase = |change: &dyn Fn(&mut Scene)| {
+            let mut scene = Scene::ready(3);
+            scene.pod_mut(2).ready = false;
+            change(&mut scene);
+            scene.decide().phase
+        };
+        assert_eq!(phase(&|_| {}), Phase::Ready);
+        assert_eq!(
+            phase(&|scene| scene.pods_mut().truncate(2)),
+            Phase::Ready,
+            "its pod is made again"
+        );
+        assert_eq!(phase(&|scene| scene.pod_mut(0).ready = false), Phase::FailingOver);
+        assert_eq!(phase(&|scene| scene.revision = "r2".to_owned()), Phase::Updating);
+        assert_eq!(phase(&|scene| scene.edit(|spec| spec.replicas = 4)), Phase::Updating);
+        assert_eq!(
+            phase(&|scene| scene.set_child(ChildKind::RoService, ChildState::Missing)),
+            Phase::Updating
+        );
+        assert_eq!(
+            phase(&|scene| scene.stored.phase = Some(Phase::Updating)),
+            Phase::Updating
+        );
+        assert_eq!(phase(&|scene| scene.observed.lease = Known::Unknown), Phase::Ready);
+    }
 }

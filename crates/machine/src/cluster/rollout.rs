@@ -17,7 +17,7 @@ use super::rule::{Proposal, Rule};
 pub const REPLACE_IDLE: Rule = Rule {
     name: "replace-idle",
     family: "rollout",
-    what: "A pod of an older template that is not ready is replaced at once, unless the wanted image is known not to run. Once there is a database, one that may run waits until no other pod is going away, and the Lease holder's is given a minute to be ready again.",
+    what: "A pod of an older template that is not ready is replaced at once, unless the wanted image is known not to run. Once there is a database, one that may run waits until no other pod is going away, and the Lease holder's, or any while no primary serves, is given a minute.",
     propose: replace_idle,
     passable: false,
 };
@@ -26,7 +26,7 @@ pub const REPLACE_IDLE: Rule = Rule {
 pub const REPLACE_SERVING: Rule = Rule {
     name: "replace-serving",
     family: "rollout",
-    what: "A pod of an older template that serves is replaced while all others serve: the highest standby first, the primary last.",
+    what: "A pod of an older template that serves is replaced while all others serve: the highest standby first, a primary only if it is alone.",
     propose: replace_serving,
     passable: false,
 };
@@ -84,12 +84,18 @@ fn replace_idle(facts: &Facts<'_>) -> Option<Proposal> {
         if facts.pods().iter().any(|pod| pod.terminating) {
             return None;
         }
-        if is_holder(pod) {
-            let what = format!("{} to be ready again, before it is replaced", pod.name);
+        // While no primary serves, any member may be the one that is elected.
+        let patience = if is_holder(pod) {
+            Some(format!("{} to be ready again, before it is replaced", pod.name))
+        } else if facts.primary().is_none() && facts.expected() > 1 {
+            Some("a primary to serve, before pods of the older template are replaced".to_owned())
+        } else {
+            None
+        };
+        if let Some(what) = patience {
             let deadline = facts.waiting_since(&what) + HOLDER_PATIENCE;
             if facts.now < deadline {
-                let who = format!("the agent in pod {}", pod.name);
-                return Some(Proposal::wait(facts, Step::Rollout, what, who)?.until(deadline));
+                return Some(Proposal::wait(facts, Step::Rollout, what, "the agents")?.until(deadline));
             }
         }
     }
@@ -102,6 +108,10 @@ fn replace_serving(facts: &Facts<'_>) -> Option<Proposal> {
     let pod = outdated(facts)
         .find(|pod| !is_primary(pod))
         .or_else(|| outdated(facts).next())?;
+    // A primary that another can take over from is moved first, and goes as a standby.
+    if is_primary(pod) && facts.expected() > 1 {
+        return None;
+    }
     if primary.is_some() && facts.status.intent.restart.is_none() && facts.all_serve_except(Some(pod.ordinal)) {
         return replace(
             pod,
@@ -266,11 +276,14 @@ mod tests {
     fn the_highest_standby_first_and_the_primary_last() {
         for (primary, order) in [(0, [2, 1, 0]), (2, [1, 0, 2]), (1, [2, 0, 1])] {
             let mut scene = outdated(primary);
-            for ordinal in order {
+            let [first, second, last] = order;
+            for ordinal in [first, second] {
                 assert_eq!(replaced(&scene), Some(format!("demo-{ordinal}")));
                 scene.pod_mut(ordinal).revision = Some("r2".to_owned());
             }
-            assert_eq!(replaced(&scene), None);
+            assert_eq!(scene.decide().rule, "switch-over");
+            scene.elect(first);
+            assert_eq!(replaced(&scene), Some(format!("demo-{last}")), "it is a standby now");
         }
     }
 
@@ -301,6 +314,9 @@ mod tests {
         for ordinal in 0..3 {
             scene.pod_mut(ordinal).ready = false;
         }
+        scene.store();
+        assert_eq!(replaced(&scene), None, "any of them may be elected");
+        scene.now += HOLDER_PATIENCE;
         assert_eq!(replaced(&scene), Some("demo-2".to_owned()));
         scene.pod_mut(2).revision = Some("r2".to_owned());
         assert_eq!(replaced(&scene), Some("demo-1".to_owned()));
@@ -316,6 +332,9 @@ mod tests {
         assert_eq!(scene.decide().wake, wake);
         let mut unready = scene.clone();
         unready.pod_mut(0).ready = false;
+        assert_eq!(replaced(&unready), None, "it may be elected");
+        unready.store();
+        unready.now += HOLDER_PATIENCE;
         assert_eq!(replaced(&unready), Some("demo-0".to_owned()), "others go first");
         let mut unscheduled = scene.clone();
         unscheduled.pod_mut(2).node = None;

@@ -1,12 +1,14 @@
-//! Scaling: more instances at once; fewer only while the primary serves and is not among those that go.
+//! Scaling: more instances at once; fewer only while the primary serves and is not among those that go (see
+//! [`super::switchover`]).
 
 use api::spec::VolumeFate;
 
 use super::action::{Action, Apply, ApplyHow, Exact, StatusChange};
 use super::decision::Step;
 use super::drift::foreign_claim;
+use super::durability;
 use super::facts::Facts;
-use super::members::{exact_claim, ordinal_of};
+use super::members::exact_claim;
 use super::observed::{ChildKind, Claim, SetFacts, Volume};
 use super::rule::{Proposal, Rule};
 
@@ -14,7 +16,7 @@ use super::rule::{Proposal, Rule};
 pub const SCALE: Rule = Rule {
     name: "scale",
     family: "scaling",
-    what: "The StatefulSet gets the wanted number of pods, but never fewer than the primary's ordinal needs.",
+    what: "The StatefulSet gets the wanted number of pods, but never fewer than the primary's ordinal needs, nor before the synchronous rule does without those that go.",
     propose: scale,
     passable: false,
 };
@@ -32,7 +34,7 @@ pub const REMOVED_MEMBERS: Rule = Rule {
 pub const AWAIT_SCALE: Rule = Rule {
     name: "await-scale",
     family: "scaling",
-    what: "While the primary is among the instances that are to go, or a new one would pick up a foreign claim, that is said.",
+    what: "While no primary serves, commits still wait for an instance that is to go, or a new one would pick up a foreign claim, that is said.",
     propose: await_scale,
     passable: false,
 };
@@ -43,21 +45,10 @@ fn possible(facts: &Facts<'_>, set: &SetFacts) -> u32 {
     if wanted >= set.replicas {
         return wanted;
     }
-    match protected(facts) {
-        Some(ordinal) => wanted.max(ordinal + 1).min(set.replicas),
+    match facts.primary() {
+        Some(primary) => wanted.max(primary.ordinal + 1).min(set.replicas),
         None => set.replicas,
     }
-}
-
-/// The highest ordinal that must stay: the primary's, by what the Lease says of its holder and its last one.
-fn protected(facts: &Facts<'_>) -> Option<u32> {
-    let primary = facts.primary()?.ordinal;
-    let last = facts
-        .lease?
-        .release
-        .as_ref()
-        .and_then(|release| ordinal_of(&release.member));
-    Some(last.map_or(primary, |last| last.max(primary)))
 }
 
 fn scale(facts: &Facts<'_>) -> Option<Proposal> {
@@ -68,6 +59,9 @@ fn scale(facts: &Facts<'_>) -> Option<Proposal> {
     }
     // Whose claims these are must be known before pods pick them up.
     facts.observed.claims.get()?;
+    if replicas < set.replicas && durability::before_scale_down(facts, replicas).is_some() {
+        return None;
+    }
     let exact = Exact::new(facts.wanted.name, &set.uid, &set.resource_version);
     let how = ApplyHow::Change(exact);
     let because = format!(
@@ -97,26 +91,17 @@ fn await_scale(facts: &Facts<'_>) -> Option<Proposal> {
             "the user, by deleting the claim or by the number of before",
         );
     }
-    if wanted > set.replicas {
-        return Proposal::wait(facts, Step::Scaling, "the claims to be read", "the API server");
-    }
-    let Some(primary) = facts.primary() else {
+    if wanted < set.replicas && facts.primary().is_none() {
         let what = format!(
             "a primary that serves, to go from {} to {wanted} instances",
             set.replicas
         );
         return Proposal::wait(facts, Step::Scaling, what, "the agents");
-    };
-    let what = format!(
-        "a switchover: {} is primary, and {wanted} instances leave no room for it",
-        primary.name
-    );
-    Proposal::wait(
-        facts,
-        Step::Scaling,
-        what,
-        "the user, by a switchover or by the number of before",
-    )
+    }
+    let shrinking = (wanted < set.replicas).then(|| durability::before_scale_down(facts, possible(facts, set)));
+    shrinking
+        .flatten()
+        .or_else(|| Proposal::wait(facts, Step::Scaling, "the claims to be read", "the API server"))
 }
 
 /// A member of the status that was removed, and whose pod is gone.
@@ -136,7 +121,11 @@ fn removed<'a>(facts: &Facts<'a>) -> Option<(&'a str, u32, Option<&'a str>)> {
 }
 
 fn removed_members(facts: &Facts<'_>) -> Option<Proposal> {
-    let (pod, ordinal, claim_uid) = removed(facts)?;
+    let Some((pod, ordinal, claim_uid)) = removed(facts) else {
+        let claim = abandoned(facts).filter(|_| facts.wanted.spec.volume_policy.on_scale_down == VolumeFate::Delete)?;
+        let because = format!("nobody has used {}, and volumePolicy.onScaleDown is Delete", claim.name);
+        return Proposal::act(Step::Scaling, Action::DeleteClaim(exact_claim(claim)), because);
+    };
     if facts.wanted.spec.volume_policy.on_scale_down == VolumeFate::Delete {
         let Some(claims) = facts.observed.claims.get() else {
             return Proposal::wait(facts, Step::Scaling, "the claims to be read", "the API server");
@@ -155,23 +144,44 @@ fn removed_members(facts: &Facts<'_>) -> Option<Proposal> {
 }
 
 /// The next claim of a removed member: its WAL volume, then the data volume that it was published with. If another
-/// claim has taken that name, none is.
+/// claim has taken that name, none is. If the data volume is gone already, the WAL volume is of no use any more.
 fn claim_to_delete<'a>(
     facts: &Facts<'_>,
     claims: &'a [Claim],
     ordinal: u32,
     claim_uid: Option<&str>,
 ) -> Option<&'a Claim> {
-    let mine = |claim: &&Claim| claim.ordinal == ordinal && claim.cluster_uid.as_deref() == Some(facts.wanted.uid);
-    let data = claims
-        .iter()
-        .filter(mine)
-        .find(|claim| claim.volume == Volume::Data && Some(claim.uid.as_str()) == claim_uid)?;
-    let wal = claims
-        .iter()
-        .filter(mine)
-        .find(|claim| claim.volume == Volume::Wal && !claim.terminating);
-    wal.or(Some(data).filter(|claim| !claim.terminating))
+    let mine = |volume: Volume| {
+        let ours = |claim: &&Claim| claim.cluster_uid.as_deref() == Some(facts.wanted.uid);
+        let here = move |claim: &&Claim| claim.ordinal == ordinal && claim.volume == volume;
+        claims.iter().filter(here).find(ours)
+    };
+    let data = mine(Volume::Data);
+    if data.is_some_and(|claim| Some(claim.uid.as_str()) != claim_uid) {
+        return None;
+    }
+    let going = |claim: &&Claim| !claim.terminating;
+    mine(Volume::Wal).filter(going).or(data.filter(going))
+}
+
+/// A claim of an instance that was taken away before it was published. Only one that never had a volume: what is on any
+/// other may be data that an earlier policy wanted kept.
+fn abandoned<'a>(facts: &Facts<'a>) -> Option<&'a Claim> {
+    let set = facts.observed.stateful_set.as_ref()?;
+    facts.observed.pods.get()?;
+    let kept = facts.wanted.replicas().max(set.replicas);
+    facts.claims().iter().find(|claim| {
+        claim.ordinal >= kept
+            && claim.cluster_uid.as_deref() == Some(facts.wanted.uid)
+            && !claim.bound
+            && !claim.terminating
+            && facts.pod(claim.ordinal).is_none()
+            && facts
+                .status
+                .members
+                .keys()
+                .all(|pod| facts.ordinal(pod) != Some(claim.ordinal))
+    })
 }
 
 #[cfg(test)]
@@ -195,26 +205,24 @@ mod tests {
         scene.edit(|spec| spec.replicas = 5);
         assert_eq!((replicas(&scene), scene.decide().phase), (Some(5), Phase::Updating));
         scene.edit(|spec| spec.replicas = 1);
+        scene.synchronize();
         assert_eq!(replicas(&scene), Some(1));
     }
 
     #[test]
-    fn the_primary_stays_and_a_switchover_is_asked_for() {
+    fn the_primary_stays_until_it_has_handed_over() {
         let mut scene = Scene::ready(3);
         scene.elect(1);
         scene.edit(|spec| spec.replicas = 1);
+        scene.synchronize();
+        assert_eq!(scene.decide().rule, "switch-over");
+        scene.report_mut(0).state = crate::protocol::MemberState::CatchingUp;
         assert_eq!(replicas(&scene), Some(2), "what can go goes");
-        let mut scene = Scene::ready(3);
         scene.elect(2);
-        scene.edit(|spec| spec.replicas = 1);
-        let decision = scene.decide();
-        assert_eq!(decision.rule, "await-scale");
-        assert!(
-            decision
-                .because
-                .to_string()
-                .starts_with("a switchover: demo-2 is primary")
-        );
+        scene.report_mut(0).state = crate::protocol::MemberState::CatchingUp;
+        assert_eq!(scene.decide().rule, "await-standbys", "nobody can take over yet");
+        scene.elect(0);
+        assert_eq!(replicas(&scene), Some(1));
     }
 
     #[test]
@@ -232,6 +240,7 @@ mod tests {
     fn scaled_down(fate: VolumeFate) -> Scene {
         let mut scene = Scene::ready(3);
         scene.edit(|spec| (spec.replicas, spec.volume_policy.on_scale_down) = (1, fate));
+        scene.synchronize();
         scene.observed.stateful_set.as_mut().unwrap().replicas = 1;
         scene.pods_mut().truncate(1);
         scene
@@ -274,6 +283,48 @@ mod tests {
             panic!("{:?}", scene.decide())
         };
         assert_eq!(claim.name(), "data-demo-2", "the pod of demo-1 still exists");
+    }
+
+    #[test]
+    fn a_wal_volume_does_not_outlive_its_data() {
+        let mut scene = scaled_down(VolumeFate::Delete);
+        let mut wal = scene.claims_mut()[1].clone();
+        (wal.name, wal.uid, wal.volume) = ("wal-demo-1".to_owned(), "w".to_owned(), Volume::Wal);
+        scene.claims_mut()[1] = wal;
+        let Action::DeleteClaim(claim) = scene.decide().action else {
+            panic!("{:?}", scene.decide())
+        };
+        assert_eq!(claim.name(), "wal-demo-1");
+    }
+
+    #[test]
+    fn claims_of_an_instance_that_was_never_published_go_if_nothing_is_on_them() {
+        let mut scene = scaled_down(VolumeFate::Delete);
+        for _ in 1..3 {
+            scene.claims_mut().truncate(1);
+            scene.store();
+        }
+        assert_eq!(scene.decide().rule, "rest");
+        let left = Scene::ready(3).claims_mut()[2].clone();
+        scene.claims_mut().push(left);
+        assert_eq!(scene.decide().rule, "rest", "there may be data on it");
+        scene.claims_mut()[1].bound = false;
+        assert!(matches!(scene.decide().action, Action::DeleteClaim(claim) if claim.name() == "data-demo-2"));
+        scene.edit(|spec| spec.volume_policy.on_scale_down = VolumeFate::Retain);
+        assert_eq!(scene.decide().rule, "rest");
+    }
+
+    #[test]
+    fn an_instance_that_goes_before_it_was_published_is_published_for_its_claims() {
+        let mut scene = Scene::ready(1);
+        scene.spec.volume_policy.on_scale_down = VolumeFate::Delete;
+        scene.add_pod(1);
+        scene.pod_mut(1).terminating = true;
+        scene.now += chrono::TimeDelta::seconds(3);
+        scene.store();
+        assert!(scene.stored.members.contains_key("demo-1"));
+        scene.pods_mut().truncate(1);
+        assert!(matches!(scene.decide().action, Action::DeleteClaim(claim) if claim.name() == "data-demo-1"));
     }
 
     #[test]

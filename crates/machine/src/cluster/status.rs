@@ -5,10 +5,7 @@ use std::time::Duration;
 
 use api::ClusteredDatabaseStatus;
 use api::names::LABEL_CLUSTER;
-use api::status::{
-    BootstrapGrant, DurabilityMode, DurabilityStatus, FailureStatus, MemberRole, MemberStatus, Transition,
-    WaitingStatus,
-};
+use api::status::{BootstrapGrant, FailureStatus, MemberRole, MemberStatus, Transition, WaitingStatus};
 use chrono::{DateTime, Utc};
 
 use super::action::{Action, StatusChange, Waiting};
@@ -16,7 +13,7 @@ use super::decision::Decision;
 use super::facts::Facts;
 use super::observed::Observed;
 use super::wanted::Wanted;
-use super::{decide, health};
+use super::{decide, durability, health};
 
 /// How many changes of phase are kept.
 const HISTORY: usize = 20;
@@ -58,8 +55,6 @@ pub fn status(
     let before = Facts::new(wanted, observed, stored, now);
     describe_members(&mut next, &before);
     describe_database(&mut next, &before);
-    let conditions = health::conditions(&Facts::new(wanted, observed, &next, now));
-    next.conditions = conditions;
     next.waiting = match &decision.action {
         Action::Wait(waiting) => waiting_status(waiting),
         // What comes after the write: otherwise the next decision would write again only to say so.
@@ -75,6 +70,7 @@ pub fn status(
         }
         _ => None,
     };
+    next.conditions = health::conditions(&Facts::new(wanted, observed, &next, now));
     next
 }
 
@@ -162,6 +158,17 @@ fn apply(next: &mut ClusteredDatabaseStatus, change: &StatusChange, certificates
         }
         StatusChange::PermitRestart(permit) => next.intent.restart = Some(permit.clone()),
         StatusChange::EndRestart => next.intent.restart = None,
+        StatusChange::MovePrimary(memo) => {
+            next.intent.primary = Some(memo.target.clone());
+            next.memo.switchover = Some(memo.clone());
+        }
+        StatusChange::GiveUpSwitchover(at) => {
+            next.intent.primary = None;
+            if let Some(memo) = &mut next.memo.switchover {
+                memo.ended = Some(*at);
+            }
+        }
+        StatusChange::EndSwitchover => (next.intent.primary, next.memo.switchover) = (None, None),
         StatusChange::RequestStop => next.intent.stop = true,
         StatusChange::DeletionDone(step) => next.memo.deletion_done.push(step.as_str().to_owned()),
     }
@@ -242,8 +249,8 @@ fn describe_database(next: &mut ClusteredDatabaseStatus, facts: &Facts<'_>) {
         }
     }
     next.ready = format!("{}/{wanted}", next.ready_replicas);
-    next.durability = Some(durability());
     let Some(lease) = facts.lease else { return };
+    next.durability = Some(durability::describe(facts));
     let serving = lease.holder.as_ref().filter(|holder| holder.serving);
     next.current_primary = serving.map(|holder| holder.incarnation.pod.clone());
     if let Some(timeline) = serving.and_then(|holder| holder.timeline) {
@@ -261,16 +268,6 @@ fn describe_database(next: &mut ClusteredDatabaseStatus, facts: &Facts<'_>) {
 /// At most nine members, and as many pods as a StatefulSet of them has.
 fn count(number: usize) -> i32 {
     i32::try_from(number).unwrap_or(i32::MAX)
-}
-
-/// What asynchronous replication promises, while a lost primary is waited for.
-fn durability() -> DurabilityStatus {
-    DurabilityStatus {
-        mode: DurabilityMode::Async,
-        loss_bound: "none while the primary's volume survives; with its volume, all data is lost to this database"
-            .to_owned(),
-        recovery_bound: "until the primary's pod runs again on its volume".to_owned(),
-    }
 }
 
 #[cfg(test)]
@@ -297,21 +294,20 @@ mod tests {
         scene.lease_mut().unwrap().epoch.0 = 9;
         assert!(matches!(scene.due(&scene.decide()), Due::Within(_)));
         scene.pod_mut(2).ready = false;
+        assert!(
+            matches!(scene.due(&scene.decide()), Due::Within(_)),
+            "it may be back soon"
+        );
+        scene.pod_mut(0).ready = false;
         assert_eq!(scene.due(&scene.decide()), Due::Now, "the phase changes");
     }
 
     #[test]
     fn history_keeps_the_last_twenty_changes() {
         let mut scene = Scene::ready(3);
-        for round in 0..15 {
-            scene.pod_mut(2).ready = round % 2 == 1;
+        for round in 0..35 {
+            scene.pod_mut(0).ready = round % 2 == 1;
             scene.now += chrono::TimeDelta::seconds(1);
-            scene.store();
-        }
-        scene.pod_mut(2).ready = false;
-        for _ in 0..20 {
-            let ready = scene.pod_mut(2).ready;
-            scene.pod_mut(2).ready = !ready;
             scene.store();
         }
         assert_eq!(scene.stored.history.len(), HISTORY);

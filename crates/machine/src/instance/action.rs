@@ -1,10 +1,11 @@
 //! What an agent can do, one at a time. Each action names everything: its executor makes no choice.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
-use super::observed::Work;
+use super::observed::{Upstream, Work};
 use crate::lease_object::LeaseContent;
-use crate::protocol::{Epoch, MemberId, ReportRequest};
+use crate::protocol::{Epoch, FailsafeRequest, MemberId, PromiseRequest, ReportRequest, Timeline};
+use crate::quorum::SyncRule;
 use crate::timing::{BootTime, Timing};
 
 /// One step.
@@ -49,7 +50,8 @@ pub enum Action {
         /// The times promised in it.
         timing: Timing,
     },
-    /// Start PostgreSQL for writing.
+    /// Start PostgreSQL for writing, on the timeline that its data has: closed to applications, with `rule` as
+    /// `synchronous_standby_names`.
     StartPrimary {
         /// The epoch in which the lease is held.
         epoch: Epoch,
@@ -57,11 +59,65 @@ pub enum Action {
         until: BootTime,
         /// Hash of the settings to start with.
         settings: String,
+        /// The synchronous rule on record.
+        rule: SyncRule,
     },
-    /// Start PostgreSQL as standby.
+    /// Promise durably, in the order of protocol.md rule 4: persist the epoch; take away the credential of the WAL receiver;
+    /// end the WAL receiver, and see that there is none.
+    Promise {
+        /// The epoch: nothing is received any more from one below.
+        epoch: Epoch,
+    },
+    /// Ask the other members for promises, all at once; their answers come one by one.
+    Ask {
+        /// Pod names and addresses.
+        peers: BTreeMap<String, String>,
+        /// The request.
+        request: PromiseRequest,
+    },
+    /// Ask the other members not to take the lease while it cannot be renewed, all at once; their answers come one by one.
+    AskFailsafe {
+        /// Pod names and addresses.
+        peers: BTreeMap<String, String>,
+        /// The request.
+        request: FailsafeRequest,
+    },
+    /// Promote the running standby (protocol.md rules 13, 14): note the promotion on the volume; set `rule` and verify it;
+    /// close to applications; make the slots of the rule's names; lay stub history files so that PostgreSQL picks
+    /// `timeline`; promote; read the timeline back, and stop at once if it is another; drop the note.
+    Promote {
+        /// The epoch in which the lease is held.
+        epoch: Epoch,
+        /// Do not begin at this time or later.
+        until: BootTime,
+        /// The timeline reserved for it.
+        timeline: Timeline,
+        /// The synchronous rule on record.
+        rule: SyncRule,
+    },
+    /// Set `synchronous_standby_names` and prove that every WAL sender uses it (protocol.md rule 11).
+    SetSync {
+        /// The rule.
+        rule: SyncRule,
+    },
+    /// Let applications connect.
+    Open,
+    /// Make the stopped, diverged data follow the primary again (`pg_rewind`), under a durable mark (protocol.md rule 17).
+    Rewind {
+        /// The primary.
+        upstream: Upstream,
+        /// Whose role to use.
+        member: MemberId,
+    },
+    /// Move the data aside, to be copied anew from the primary.
+    SetAside {
+        /// It may hold the only copy of acknowledged commits: keep it. Else it is removed.
+        keep: bool,
+    },
+    /// Start PostgreSQL as standby. With an upstream, its epoch is promised before.
     StartStandby {
-        /// Address of the primary; `None` follows nobody.
-        upstream: Option<String>,
+        /// The primary; `None` follows nobody.
+        upstream: Option<Upstream>,
         /// Hash of the settings to start with.
         settings: String,
     },
@@ -69,8 +125,8 @@ pub enum Action {
     Configure {
         /// Hash of the settings.
         settings: String,
-        /// Address of the primary that a standby follows.
-        upstream: Option<String>,
+        /// The primary that a standby follows; its epoch is promised before.
+        upstream: Option<Upstream>,
     },
     /// Stop PostgreSQL; does not wait for it.
     Stop(Stop),
@@ -112,7 +168,7 @@ pub enum Action {
 pub enum Purpose {
     /// This run becomes its holder, in a new epoch.
     Take,
-    /// This run stays its holder.
+    /// This run stays its holder (perhaps in a higher epoch: protocol.md rule 7).
     Renew,
     /// Nobody holds it any more.
     Release,
@@ -146,6 +202,14 @@ impl Action {
             Action::Admit { .. } => Some(Work::Admit),
             Action::DropSlots { .. } => Some(Work::DropSlots),
             Action::Report { .. } => Some(Work::Report),
+            Action::Promise { .. } => Some(Work::Promise),
+            Action::Ask { .. } => Some(Work::Ask),
+            Action::AskFailsafe { .. } => Some(Work::Failsafe),
+            Action::Promote { .. } => Some(Work::Promote),
+            Action::SetSync { .. } => Some(Work::SetSync),
+            Action::Open => Some(Work::Open),
+            Action::Rewind { .. } => Some(Work::Rewind),
+            Action::SetAside { .. } => Some(Work::SetAside),
             Action::Wait | Action::Stop(_) | Action::Exit | Action::GiveUp { .. } => None,
         }
     }

@@ -1,7 +1,8 @@
 //! What the rules ask of what is observed.
 
+use super::failsafe;
 use super::observed::*;
-use crate::protocol::{Epoch, HolderRecord, Incarnation, LeaseRecord};
+use crate::protocol::{Epoch, HolderRecord, Incarnation, LeaseRecord, Position};
 use crate::timing::{BootTime, Timing};
 
 /// What is observed, and the questions that several rules ask of it.
@@ -77,10 +78,12 @@ impl<'a> Context<'a> {
         })
     }
 
-    /// When PostgreSQL must be stopped, by the last successful write of the Lease.
+    /// When PostgreSQL must be stopped, by the last successful write of the Lease, or by what enough others have promised
+    /// since (protocol.md rule 19).
     pub fn fence_at(&self) -> Option<BootTime> {
         let confirmed = self.observed.lease.confirmed?;
-        Some(confirmed.sent.plus(confirmed.timing.fence.min(self.timing().fence)))
+        let sent = failsafe::sent(self).map_or(confirmed.sent, |promised| promised.max(confirmed.sent));
+        Some(sent.plus(confirmed.timing.fence.min(self.timing().fence)))
     }
 
     /// How this run stands to the lease (protocol.md; design §4).
@@ -99,9 +102,10 @@ impl<'a> Context<'a> {
         let Some(holder) = &record.holder else {
             return Tenure::Vacant;
         };
-        if self.is_own_member(holder) && self.is_this_run(holder) {
+        if self.is_self(holder) {
             return match until {
-                Some(until) if confirmed == Some(record.epoch) => Tenure::Held {
+                // A higher epoch under this run's name was written by this run, and its answer is on the way.
+                Some(until) if confirmed.is_some_and(|confirmed| confirmed <= record.epoch) => Tenure::Held {
                     epoch: record.epoch,
                     until,
                 },
@@ -122,6 +126,10 @@ impl<'a> Context<'a> {
     }
     pub fn is_own_pod(&self, holder: &HolderRecord) -> bool {
         holder.incarnation.pod_uid == self.observed.own.pod_uid
+    }
+    /// The Lease names this very run.
+    pub fn is_self(&self, holder: &HolderRecord) -> bool {
+        self.is_own_member(holder) && self.is_this_run(holder)
     }
     fn is_this_run(&self, holder: &HolderRecord) -> bool {
         self.is_own_pod(holder) && holder.incarnation.run == self.observed.own.run
@@ -163,7 +171,7 @@ impl<'a> Context<'a> {
     }
     pub fn starting(&self) -> Option<Mode> {
         match self.tasks().start.running? {
-            Work::StartPrimary => Some(Mode::Primary),
+            Work::StartPrimary | Work::Promote => Some(Mode::Primary),
             _ => Some(Mode::Standby),
         }
     }
@@ -173,15 +181,46 @@ impl<'a> Context<'a> {
     }
     /// Something may write here, or be about to.
     pub fn writable(&self) -> bool {
-        self.running() == Some(Mode::Primary) || self.starting() == Some(Mode::Primary)
+        self.running() == Some(Mode::Primary) || self.starting() == Some(Mode::Primary) || self.promoted_standby()
+    }
+    /// What was started as a standby has left recovery, and no promotion of this agent's is under way.
+    pub fn promoted_standby(&self) -> bool {
+        let writes = self.observed.postgres.answer.is_some_and(|answer| !answer.in_recovery);
+        self.running() == Some(Mode::Standby) && self.starting().is_none() && writes
+    }
+    /// The volume was read since PostgreSQL ended last: before that, what is known of its data is of another time.
+    pub fn knows_data(&self) -> bool {
+        match (self.observed.postgres.process, self.volume()) {
+            (Process::Stopped { exit: Some(exit) }, Some(volume)) => volume.read >= exit.at,
+            (Process::Stopped { exit: None } | Process::Running { .. }, Some(_)) => true,
+            (_, None) => false,
+        }
     }
     /// Nothing of PostgreSQL lives and nothing works on the volume.
     pub fn at_rest(&self) -> bool {
         !self.alive() && self.tasks().volume.running.is_none()
     }
-    /// PostgreSQL serves writes: it runs as primary and has left recovery.
-    pub fn serving(&self) -> bool {
+    /// PostgreSQL can write: it runs as primary and has left recovery. Members may stream from it.
+    pub fn accepting(&self) -> bool {
         self.running() == Some(Mode::Primary) && self.observed.postgres.answer.is_some_and(|answer| !answer.in_recovery)
+    }
+    /// It serves applications.
+    pub fn serving(&self) -> bool {
+        self.accepting() && self.observed.postgres.open
+    }
+    /// What this member has promised; `None` if that cannot be read.
+    pub fn promise(&self) -> Option<Promise> {
+        self.volume()?.promise
+    }
+    /// End of all WAL that this running standby has received, or holds so far.
+    pub fn position(&self) -> Option<Position> {
+        self.observed.postgres.answer?.position
+    }
+    /// The end of all WAL that this member has, now that it receives none (protocol.md rule 5).
+    pub fn final_position(&self) -> Option<Position> {
+        let answer = self.observed.postgres.answer?;
+        let standby = self.running() == Some(Mode::Standby) && answer.in_recovery && answer.at_end;
+        answer.position.filter(|_| standby && self.starting().is_none())
     }
     /// All instances are to be stopped.
     pub fn stop_intended(&self) -> bool {

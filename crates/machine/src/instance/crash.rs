@@ -60,7 +60,7 @@ pub(super) fn kill_strays(context: &Context, draft: &mut Draft) -> Option<Verdic
 
 /// PostgreSQL may be started now.
 pub(super) fn may_start(context: &Context, draft: &mut Draft) -> bool {
-    if !context.at_rest() {
+    if !context.at_rest() || !context.knows_data() {
         return false;
     }
     let Some(free) = context.tasks().start.free_at(START_RETRY) else {
@@ -104,6 +104,7 @@ mod tests {
             }),
         };
         observed.postgres.answer = None;
+        volume(&mut observed).read = BootTime(at);
         observed.tasks.lease.running = Some(Work::WriteLease);
         observed
     }

@@ -1,7 +1,7 @@
 //! The clock fence: a holder whose lease ran out, or went elsewhere, has stopped PostgreSQL before anybody may take it.
 
 use super::context::{Context, Tenure};
-use super::{Action, Draft, Mode, Stop, Stopping, Verdict};
+use super::{Action, Draft, Stop, Stopping, Verdict};
 use crate::timing::BootTime;
 
 /// Part of the kill budget after which SIGQUIT is followed by SIGKILL. Backends answer SIGQUIT in milliseconds unless
@@ -27,26 +27,21 @@ pub(super) fn fence(context: &Context, draft: &mut Draft) -> Option<Verdict> {
     stop_now(context, draft, because)
 }
 
-/// Stops a standby that was promoted by hand: nothing may be written but by the holder of the lease.
+/// Stops a standby that was promoted by hand, or by a promotion that was not seen to its end: nothing may be written but by
+/// the holder of the lease, on the timeline that is reserved for it.
 pub(super) fn stop_promoted(context: &Context, draft: &mut Draft) -> Option<Verdict> {
-    let promoted = context.running() == Some(Mode::Standby)
-        && context
-            .observed
-            .postgres
-            .answer
-            .is_some_and(|answer| !answer.in_recovery);
-    if !promoted || context.held().is_some() {
+    if !context.promoted_standby() {
         return None;
     }
     stop_now(
         context,
         draft,
-        "the standby was promoted by hand, without the lease: PostgreSQL is stopped at once",
+        "the standby left recovery without a promotion that was proven: PostgreSQL is stopped at once",
     )
 }
 
 /// SIGQUIT, then SIGKILL again and again.
-fn stop_now(context: &Context, draft: &mut Draft, because: &'static str) -> Option<Verdict> {
+pub(super) fn stop_now(context: &Context, draft: &mut Draft, because: &'static str) -> Option<Verdict> {
     let now = context.now;
     let quit = draft.memo.stopping.filter(|stopping| stopping.stop >= Stop::Immediate);
     let stop = match quit {
@@ -72,8 +67,9 @@ fn stop_now(context: &Context, draft: &mut Draft, because: &'static str) -> Opti
 /// When the dead-man must act: as long as something may write here, or is about to.
 pub(super) fn dead_man(context: &Context, action: &Action) -> Option<BootTime> {
     // Backends that have outlived their postmaster write on.
-    let about_to_write =
-        context.writable() || context.observed.postgres.strays > 0 || matches!(action, Action::StartPrimary { .. });
+    let about_to_write = context.writable()
+        || context.observed.postgres.strays > 0
+        || matches!(action, Action::StartPrimary { .. } | Action::Promote { .. });
     let deadline = || {
         context
             .fence_at()
@@ -81,6 +77,11 @@ pub(super) fn dead_man(context: &Context, action: &Action) -> Option<BootTime> {
             .plus(dead_man_delay(context.kill()))
     };
     about_to_write.then(deadline)
+}
+
+/// Until when the lease is held, and something may be started for writing, unless it is renewed before; `None`: it is not.
+pub fn held_until(observed: &super::Observed, now: BootTime) -> Option<BootTime> {
+    Context::new(observed, now).held().map(|(_, until)| until)
 }
 
 /// From the fence deadline to the moment when the dead-man acts, in milliseconds.
@@ -131,10 +132,17 @@ mod tests {
     }
 
     #[test]
-    fn a_higher_epoch_fences_even_with_this_run_as_holder() {
+    fn an_epoch_that_this_run_has_taken_up_does_not_fence_before_its_answer_comes() {
         let mut observed = primary();
         record(&mut observed).epoch = crate::protocol::Epoch(9);
-        assert_eq!(decide(&observed, &Memo::default(), BootTime(1_100)).rule, "fence");
+        assert_ne!(decide(&observed, &settled(), BootTime(FENCE - 1)).rule, "fence");
+        assert_eq!(decide(&observed, &settled(), BootTime(FENCE)).rule, "fence");
+        record(&mut observed).epoch = crate::protocol::Epoch(0);
+        assert_eq!(
+            decide(&observed, &settled(), BootTime(1_100)).rule,
+            "fence",
+            "an older one was put back"
+        );
     }
 
     #[test]
@@ -193,16 +201,19 @@ mod tests {
         observed.postgres.answer.as_mut().unwrap().in_recovery = false;
         let now = BootTime(1_200);
         let first = decide(&observed, &settled(), now);
-        assert_eq!(
-            (first.rule, &first.action),
-            ("stop promoted", &Action::Stop(Stop::Immediate))
-        );
+        assert_eq!((first.rule, &first.action), ("fence", &Action::Stop(Stop::Immediate)));
         let second = decide(&observed, &first.memo, now.plus(750));
         assert_eq!(second.action, Action::Stop(Stop::Kill));
         assert!(report::readiness(&observed, now).is_err());
-        let mut holder = primary();
-        holder.postgres.process = Process::Running { mode: Mode::Standby };
-        assert_ne!(decide(&holder, &settled(), now).rule, "stop promoted");
+        // The holder's, too: a promotion that was not seen to its end is no promotion.
+        let mut observed = elected();
+        observed.postgres.answer.as_mut().unwrap().in_recovery = false;
+        let decision = decide(&observed, &settled(), now);
+        assert_eq!(
+            (decision.rule, decision.action),
+            ("stop promoted", Action::Stop(Stop::Immediate))
+        );
+        assert!(decision.dead_man.is_some());
     }
 
     #[test]

@@ -2,12 +2,14 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use api::status::BootstrapGrant;
+use api::status::{BootstrapGrant, DurabilityMode};
 
 use super::*;
 use crate::protocol::{
-    Epoch, HolderRecord, Incarnation, LeaseRecord, Lsn, MemberId, MemberReport, MemberState, Position, Timeline,
+    Epoch, HolderRecord, Incarnation, LeaseRecord, Lsn, MemberId, MemberReport, MemberState, Position, PromiseReply,
+    Timeline,
 };
+use crate::quorum::SyncRule;
 use crate::timing::Timing;
 
 pub(super) const CLUSTER_UID: &str = "c0ffee";
@@ -61,6 +63,9 @@ pub(super) fn blank() -> Observed {
             grant: None,
             restart: None,
             stop: false,
+            durability: Durability::default(),
+            strict_reads: false,
+            primary: None,
         }),
         lease: LeaseView {
             record: Reading::Is(LeaseRecord {
@@ -72,16 +77,23 @@ pub(super) fn blank() -> Observed {
                 epoch: Epoch(0),
                 system_id: None,
                 release: None,
+                rule: SyncRule::default(),
+                timeline: None,
+                history: Vec::new(),
                 members: BTreeMap::new(),
                 positions: BTreeMap::new(),
             }),
             changed: BootTime(0),
+            holder_since: BootTime(0),
             confirmed: None,
+            unsettled: None,
         },
         volume: Reading::Is(VolumeView {
             member: None,
             made_for: None,
             data: Data::Empty,
+            promise: Some(Promise::default()),
+            rewinding: false,
             read: BootTime(900),
         }),
         postgres: stopped(),
@@ -89,6 +101,11 @@ pub(super) fn blank() -> Observed {
         admitted: BTreeSet::new(),
         route: None,
         reply: None,
+        contact: Contact::default(),
+        asked_for: None,
+        promises: BTreeMap::new(),
+        failsafe: BTreeMap::new(),
+        failsafe_given: None,
         tasks: Tasks::default(),
         terminating: false,
     }
@@ -104,6 +121,12 @@ pub(super) fn stopped() -> PostgresView {
         answer: None,
         streamed: false,
         version: None,
+        open: false,
+        in_doubt: None,
+        sync: SyncSetting::default(),
+        standbys: BTreeMap::new(),
+        wrote: None,
+        history: Vec::new(),
     }
 }
 
@@ -135,6 +158,7 @@ fn database() -> Database {
         timeline: Timeline(1),
         checkpoint: Lsn(0x100),
         clean: true,
+        primary: true,
     }
 }
 
@@ -156,7 +180,10 @@ pub(super) fn primary() -> Observed {
             streaming: false,
             pending_restart: false,
             lowers_limits: false,
+            heard: None,
+            at_end: false,
         }),
+        open: true,
         ..stopped()
     };
     let report = MemberReport {
@@ -177,6 +204,7 @@ pub(super) fn primary() -> Observed {
         report: report.clone(),
         position: Some(position()),
         heard: BootTime(1_000),
+        promised: Epoch(0),
     };
     observed.peers = BTreeMap::from([("orders-1".to_owned(), peer)]);
     observed.admitted = BTreeSet::from([id(1)]);
@@ -261,7 +289,10 @@ pub(super) fn standby() -> Observed {
         process: Process::Running { mode: Mode::Standby },
         configured: Some(Configured {
             settings: SETTINGS.to_owned(),
-            upstream: Some("10.0.0.2".to_owned()),
+            upstream: Some(Upstream {
+                address: "10.0.0.2".to_owned(),
+                epoch: Epoch(1),
+            }),
         }),
         answer: Some(Answer {
             in_recovery: true,
@@ -269,6 +300,8 @@ pub(super) fn standby() -> Observed {
             streaming: true,
             pending_restart: false,
             lowers_limits: false,
+            heard: None,
+            at_end: false,
         }),
         streamed: true,
         ..stopped()
@@ -293,6 +326,7 @@ fn answered(mut observed: Observed) -> Observed {
     observed.reply = Some(Reply {
         epoch: Epoch(1),
         admitted: true,
+        gives_way: false,
         report,
         sent: BootTime(1_000),
     });
@@ -326,4 +360,81 @@ pub(super) fn volume(observed: &mut Observed) -> &mut VolumeView {
         Reading::Is(volume) => volume,
         other => panic!("{other:?}"),
     }
+}
+
+/// Three members under `ANY 1`: `orders-0` (this one) and `orders-2` stream from `orders-1`, which was heard last at 1 s.
+pub(super) fn voter() -> Observed {
+    let mut observed = standby();
+    cluster(&mut observed).durability = Durability {
+        mode: DurabilityMode::Required,
+        standbys: 1,
+    };
+    let mut third = record(&mut observed).members["orders-1"].clone();
+    (third.member, third.address) = (id(2), "10.0.0.3".to_owned());
+    record(&mut observed).members.insert("orders-2".to_owned(), third);
+    record(&mut observed).rule = SyncRule::any(1, [id(0), id(2)]);
+    observed.contact.heard = Some(BootTime(1_000));
+    let answer = observed.postgres.answer.as_mut().expect("an answer");
+    answer.heard = Some(BootTime(1_000));
+    observed.tasks.report.running = Some(Work::Report);
+    observed
+}
+
+/// The WAL receiver of [`voter`] has ended.
+pub(super) fn silenced() -> Observed {
+    let mut observed = voter();
+    let answer = observed.postgres.answer.as_mut().expect("an answer");
+    (answer.streaming, answer.at_end) = (false, true);
+    observed
+}
+
+/// The answer of `orders-2`.
+pub(super) fn answer_of_third(epoch: u64, lsn: Option<u64>) -> Promised {
+    Promised {
+        reply: PromiseReply {
+            member: id(2),
+            promised: Epoch(epoch),
+            suspects: true,
+            position: lsn.map(|lsn| Position {
+                timeline: Timeline(1),
+                lsn: Lsn(lsn),
+            }),
+        },
+        at: BootTime(4_000),
+    }
+}
+
+/// [`silenced`] has won the election, and is not promoted yet; it took the lease at 1 s.
+pub(super) fn elected() -> Observed {
+    let mut observed = silenced();
+    let mut holder = other_holder();
+    holder.incarnation = Incarnation {
+        pod: "orders-0".to_owned(),
+        pod_uid: "pod-0".to_owned(),
+        run: "run-1".to_owned(),
+        member: id(0),
+    };
+    (holder.address, holder.timeline, holder.serving) = ("10.0.0.1".to_owned(), None, false);
+    hold_by(&mut observed, holder, 2);
+    record(&mut observed).timeline = Some(Timeline(2));
+    record(&mut observed).rule = SyncRule::any(1, [id(1), id(2)]);
+    volume(&mut observed).promise = Some(Promise {
+        epoch: Epoch(2),
+        promoting: None,
+    });
+    let Data::Present(database) = &mut volume(&mut observed).data else {
+        panic!("data")
+    };
+    database.primary = false;
+    observed.lease.confirmed = Some(Confirmed {
+        epoch: Epoch(2),
+        sent: BootTime(1_000),
+        timing: Timing::DEFAULT,
+    });
+    observed.tasks.lease.running = Some(Work::WriteLease);
+    observed
+}
+
+pub(super) fn third() -> MemberId {
+    id(2)
 }

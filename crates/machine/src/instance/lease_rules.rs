@@ -1,16 +1,20 @@
-//! Taking and renewing the lease. Releasing it belongs to [`super::shutdown`].
+//! Taking the lease again and renewing it. Releasing it belongs to [`super::shutdown`], taking another member's to
+//! [`super::election`].
 //!
-//! Until members can be elected, only the member that held the lease last takes it again: it has every acknowledged
-//! write, in every mode.
+//! The member that held the lease last may always take it again: it has every acknowledged write, in every mode.
 
 use std::borrow::Cow;
 
 use super::context::{Context, Tenure};
-use super::members;
-use super::shutdown;
-use super::{Action, Draft, Process, Purpose, Verdict};
+use super::{Action, Database, Draft, Mode, Process, Purpose, Verdict};
+use super::{election, members, shutdown};
 use crate::lease_object::LeaseContent;
-use crate::protocol::{Epoch, HolderRecord, LeaseRecord, Release};
+use crate::protocol::{Epoch, Fork, HolderRecord, LeaseRecord, MemberReport, MemberState, Position, Release, Timeline};
+use crate::quorum::SyncRule;
+
+/// For so long after a release the last holder leaves the lease to members that streamed from it, in milliseconds: longer
+/// than they leave it to a chosen successor among them.
+const HANDBACK: u64 = 4_000;
 
 /// The new content of the Lease that `record` was read from.
 pub(super) struct Write<'a> {
@@ -19,6 +23,8 @@ pub(super) struct Write<'a> {
     pub epoch: Epoch,
     pub system_id: Option<String>,
     pub release: Option<Release>,
+    pub rule: SyncRule,
+    pub timeline: Option<Timeline>,
     pub purpose: Purpose,
 }
 
@@ -34,12 +40,24 @@ impl Write<'_> {
                 epoch: self.epoch,
                 system_id: self.system_id,
                 release: self.release,
+                rule: self.rule,
+                timeline: self.timeline,
+                history: history(context, self.record),
                 members: reports,
                 positions,
             }),
             purpose: self.purpose,
             timing: context.timing(),
         }
+    }
+}
+
+/// The history of the timeline that is written here, or what is on record.
+fn history(context: &Context, record: &LeaseRecord) -> Vec<Fork> {
+    if context.accepting() {
+        context.observed.postgres.history.clone()
+    } else {
+        record.history.clone()
     }
 }
 
@@ -51,22 +69,28 @@ pub(super) fn renew(context: &Context, draft: &mut Draft) -> Option<Verdict> {
         Tenure::Lapsed => false,
         Tenure::OwnBefore(_) | Tenure::Other(_) | Tenure::Vacant | Tenure::Unknown => return None,
     };
-    if shutdown::may_release(context) {
+    if shutdown::may_release(context, draft) || draft.memo.gives_way.is_some() {
         return None;
     }
     let timing = context.timing();
     let sent = context.observed.lease.confirmed.map(|confirmed| confirmed.sent);
     let due = sent.map_or(context.now, |sent| sent.plus(timing.renew));
+    let epoch = record.epoch.max(promised_above(context));
     let holder = holder(context, record)?;
     let because: Cow<'static, str> = if !held {
         "the Lease names this run, but it was not renewed in time".into()
     } else if context.now >= due {
         "the lease is due for renewal".into()
+    } else if epoch > record.epoch {
+        "a member has promised a higher epoch: it is taken up, so that it may follow again".into()
     } else if record.holder.as_ref() != Some(&holder) {
-        if holder.serving {
-            "this member serves writes now"
-        } else {
-            "this member does not serve writes any more"
+        match (
+            holder.serving,
+            record.holder.as_ref().is_some_and(|before| before.serving),
+        ) {
+            (true, false) => "this member serves writes now",
+            (false, true) => "this member does not serve writes any more",
+            _ => "this member has something new to tell of itself",
         }
         .into()
     } else if record.duration != timing.lease {
@@ -82,13 +106,22 @@ pub(super) fn renew(context: &Context, draft: &mut Draft) -> Option<Verdict> {
     }
     let write = Write {
         record,
-        epoch: record.epoch,
+        epoch,
         system_id: record.system_id.clone(),
         release: record.release.clone(),
+        rule: record.rule.clone(),
+        timeline: record.timeline,
         holder: Some(holder),
         purpose: Purpose::Renew,
     };
     Verdict::new(write.action(context, draft), because)
+}
+
+/// The highest epoch that a member, or this one, has promised (protocol.md rule 7).
+fn promised_above(context: &Context) -> Epoch {
+    let own = context.promise().map(|promise| promise.epoch);
+    let peers = context.observed.peers.values().map(|peer| peer.promised);
+    peers.chain(own).max().unwrap_or_default()
 }
 
 /// Takes the lease, if this member's data was the last to be written or is the very first.
@@ -97,7 +130,9 @@ pub(super) fn take(context: &Context, draft: &mut Draft) -> Option<Verdict> {
     let basis = basis(context, record, draft)?;
     let incarnation = context.incarnation()?;
     let database = context.database()?;
-    if !is_free(context, draft) || !context.at_rest() {
+    // A standby may run: it writes nothing.
+    let stands_by = context.running() == Some(Mode::Standby) && context.starting().is_none();
+    if !is_free(context, draft) || !context.knows_data() || !(stands_by || context.at_rest()) {
         return None;
     }
     let write = Write {
@@ -108,12 +143,27 @@ pub(super) fn take(context: &Context, draft: &mut Draft) -> Option<Verdict> {
             timeline: None,
             serving: false,
         }),
-        epoch: Epoch(record.epoch.0 + 1),
+        epoch: Epoch(record.epoch.0 + 1).max(promised_above(context)),
         system_id: Some(database.system_id.clone()),
         release: None,
+        rule: record.rule.clone(),
+        timeline: timeline_again(context, record, database),
         purpose: Purpose::Take,
     };
     Verdict::new(write.action(context, draft), basis)
+}
+
+/// A primary's data goes on with its timeline. A promotion that was not finished is begun again with another number
+/// (protocol.md rule 14).
+fn timeline_again(context: &Context, record: &LeaseRecord, database: &Database) -> Option<Timeline> {
+    let primarys = context.at_rest() && database.primary;
+    if primarys && record.timeline.is_none_or(|reserved| database.timeline == reserved) {
+        return record.timeline;
+    }
+    let replayed = context
+        .position()
+        .map_or(database.timeline, |position| position.timeline);
+    Some(election::next_timeline(record, database.timeline.max(replayed)))
 }
 
 /// Why this run may take the lease now.
@@ -126,7 +176,12 @@ fn basis(context: &Context, record: &LeaseRecord, draft: &mut Draft) -> Option<&
     match context.tenure() {
         Tenure::Vacant if is_first(context, record) => Some("this volume holds the first database, made by the grant"),
         Tenure::Vacant if context.was_last_holder() && context.is_our_data() => {
-            Some("this member released the lease itself")
+            let others_first = context.observed.lease.holder_since.plus(HANDBACK);
+            if others_could(context, record) && context.now < others_first {
+                draft.wake(others_first);
+                return None;
+            }
+            Some("this member released the lease itself, and nobody else has taken it")
         }
         Tenure::OwnBefore(holder) if context.is_our_data() => {
             let fresh = context.observed.lease.confirmed.is_none();
@@ -149,6 +204,15 @@ fn basis(context: &Context, record: &LeaseRecord, draft: &mut Draft) -> Option<&
     }
 }
 
+/// Some other member followed when the lease was released; its stream may have ended with what the release was for.
+fn others_could(context: &Context, record: &LeaseRecord) -> bool {
+    let own = &context.observed.own.pod;
+    let follows = |report: &MemberReport| {
+        matches!(report.state, MemberState::Streaming | MemberState::CatchingUp) && !report.is_silent()
+    };
+    record.members.iter().any(|(pod, report)| pod != own && follows(report))
+}
+
 /// The Lease was never held, nothing is recorded anywhere, and the data here was made by the grant for this cluster.
 fn is_first(context: &Context, record: &LeaseRecord) -> bool {
     let (Some(cluster), Some(volume)) = (context.cluster(), context.volume()) else {
@@ -164,10 +228,12 @@ fn is_first(context: &Context, record: &LeaseRecord) -> bool {
 }
 
 /// This run, as the Lease shall describe it.
-fn holder(context: &Context, record: &LeaseRecord) -> Option<HolderRecord> {
+pub(super) fn holder(context: &Context, record: &LeaseRecord) -> Option<HolderRecord> {
     let serving = context.serving();
     let position = context.observed.postgres.answer.and_then(|answer| answer.position);
-    let timeline = position.filter(|_| serving).map(|position| position.timeline);
+    let timeline = position
+        .filter(|_| context.accepting())
+        .map(|position| position.timeline);
     let before = record.holder.as_ref().and_then(|holder| holder.timeline);
     Some(HolderRecord {
         incarnation: context.incarnation()?,
@@ -178,7 +244,7 @@ fn holder(context: &Context, record: &LeaseRecord) -> Option<HolderRecord> {
 }
 
 /// A write of the Lease may begin now. Failures are repeated soon: the fence deadline does not wait.
-fn is_free(context: &Context, draft: &mut Draft) -> bool {
+pub(super) fn is_free(context: &Context, draft: &mut Draft) -> bool {
     let longest = context.timing().renew / 2;
     match context.tasks().lease.free_at(longest) {
         None => false,
@@ -190,40 +256,50 @@ fn is_free(context: &Context, draft: &mut Draft) -> bool {
     }
 }
 
-/// Hands the lease back: PostgreSQL has stopped and nothing of it lives.
-pub(super) fn release(context: &Context, draft: &mut Draft) -> Option<Verdict> {
+/// Hands the lease back: nothing of PostgreSQL lives here that could write. What is left is the end of the WAL, if it is
+/// known: after a clean stop, or of a standby that was not promoted.
+pub(super) fn release(context: &Context, draft: &mut Draft, successor: Option<String>) -> Option<Verdict> {
     let record = context.record()?;
     let member = context.member()?.id.clone();
     if !is_free(context, draft) {
         return None;
     }
-    let exit = match context.observed.postgres.process {
-        Process::Stopped { exit } => exit,
-        Process::Running { .. } => return None,
+    let position = match context.observed.postgres.process {
+        Process::Running { .. } => Some(context.final_position()?),
+        Process::Stopped { exit } => {
+            let read = context.volume()?.read;
+            if exit.is_some_and(|exit| read < exit.at) {
+                return None;
+            }
+            context.database().filter(|database| database.clean).map(end_of)
+        }
     };
-    let volume = context.volume()?;
-    if exit.is_some_and(|exit| volume.read < exit.at) {
-        return None;
-    }
-    let position = context
-        .database()
-        .filter(|database| database.clean)
-        .map(|database| crate::protocol::Position {
-            timeline: database.timeline,
-            lsn: database.checkpoint,
-        });
+    let because = match position {
+        Some(_) => "nothing writes here any more: the lease is handed back with the last position",
+        None => "nothing writes here any more: the lease is handed back",
+    };
     let write = Write {
         record,
         holder: None,
         epoch: record.epoch,
         system_id: record.system_id.clone(),
-        release: Some(Release { member, position }),
+        release: Some(Release {
+            member,
+            position,
+            successor,
+        }),
+        rule: record.rule.clone(),
+        timeline: record.timeline,
         purpose: Purpose::Release,
     };
-    Verdict::new(
-        write.action(context, draft),
-        "PostgreSQL has stopped: the lease is handed back with its last position",
-    )
+    Verdict::new(write.action(context, draft), because)
+}
+
+fn end_of(database: &Database) -> Position {
+    Position {
+        timeline: database.timeline,
+        lsn: database.checkpoint,
+    }
 }
 
 #[cfg(test)]
@@ -321,18 +397,28 @@ mod tests {
         let mut observed = restarted();
         let member = volume(&mut observed).member.as_ref().unwrap().id.clone();
         record(&mut observed).holder = None;
-        record(&mut observed).release = Some(Release { member, position: None });
+        record(&mut observed).release = Some(Release {
+            member,
+            position: None,
+            successor: None,
+        });
+        // A member that streamed from it comes first.
+        assert_ne!(decided(&observed, HANDBACK - 1).rule, "take");
+        assert_eq!(content(&decided(&observed, HANDBACK)).1, Purpose::Take);
+        record(&mut observed).members.get_mut("orders-1").unwrap().state = MemberState::CatchingUp;
+        assert_ne!(decided(&observed, HANDBACK - 1).rule, "take");
+        record(&mut observed).members.remove("orders-1");
         assert_eq!(content(&decided(&observed, 1)).1, Purpose::Take);
         record(&mut observed).release.as_mut().unwrap().member = other_holder().incarnation.member;
         assert_ne!(decided(&observed, 1_000_000).rule, "take");
     }
 
     #[test]
-    fn nobody_takes_from_another_member_however_long_it_is_silent() {
+    fn a_member_without_a_running_standby_takes_nothing_however_long_the_holder_is_silent() {
         let mut observed = standby();
         observed.postgres.process = Process::Stopped { exit: None };
         for now in [1, 20_000, 10_000_000] {
-            assert_ne!(decided(&observed, now).rule, "take");
+            assert!(!matches!(decided(&observed, now).action, Action::WriteLease { .. }));
         }
     }
 
@@ -354,14 +440,14 @@ mod tests {
     fn a_renewal_in_flight_is_not_doubled_and_a_failed_one_is_repeated_soon() {
         let mut observed = primary();
         observed.tasks.lease.running = Some(Work::WriteLease);
-        assert_eq!(decided(&observed, 4_000).action, Action::Wait);
+        assert_eq!(decided(&observed, 3_500).action, Action::Wait);
         observed.tasks.lease = Task {
             failures: 1,
-            ended: BootTime(3_900),
+            ended: BootTime(3_400),
             ..Task::default()
         };
-        assert_eq!(decided(&observed, 4_000).wake, Some(BootTime(4_100)));
-        assert_eq!(decided(&observed, 4_100).rule, "renew");
+        assert_eq!(decided(&observed, 3_500).wake, Some(BootTime(3_600)));
+        assert_eq!(decided(&observed, 3_600).rule, "renew");
     }
 
     #[test]
@@ -391,6 +477,7 @@ mod tests {
             }),
         };
         observed.postgres.answer = None;
+        volume(&mut observed).read = BootTime(7_200);
         let decision = decided(&observed, 20_000);
         assert_eq!(
             (content(&decision).0.epoch, content(&decision).1),

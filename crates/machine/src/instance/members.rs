@@ -64,9 +64,7 @@ pub(super) fn reports(context: &Context, draft: &mut Draft) -> BTreeMap<String, 
 fn keep(context: &Context, draft: &mut Draft, pod: &str, report: &mut MemberReport) -> bool {
     let heard = context.observed.peers.get(pod).map_or(BootTime(0), |peer| peer.heard);
     let since = draft.memo.holding_since.unwrap_or(context.now).max(heard);
-    let wanted = context
-        .cluster()
-        .is_none_or(|cluster| ordinal(pod).is_none_or(|ordinal| ordinal < cluster.replicas));
+    let wanted = is_wanted(context, pod);
     if !wanted && context.now >= since.plus(FORGOTTEN) {
         return false;
     }
@@ -79,6 +77,13 @@ fn keep(context: &Context, draft: &mut Draft, pod: &str, report: &mut MemberRepo
         draft.wake(since.plus(SILENT));
     }
     true
+}
+
+/// The pod is one of as many as the spec asks for; also as long as that is not known.
+pub(super) fn is_wanted(context: &Context, pod: &str) -> bool {
+    context
+        .cluster()
+        .is_none_or(|cluster| ordinal(pod).is_none_or(|ordinal| ordinal < cluster.replicas))
 }
 
 /// The number at the end of a pod's name.

@@ -8,12 +8,18 @@ mod action;
 mod bootstrap;
 mod context;
 mod crash;
+mod durability;
+pub mod election;
+pub mod failsafe;
 pub mod fence;
+mod give_way;
+mod handover;
 mod identity;
 mod lease_rules;
 mod members;
 mod observed;
 mod primary;
+mod rejoin;
 pub mod report;
 mod settings;
 mod shutdown;
@@ -28,11 +34,13 @@ mod fixtures;
 mod properties;
 
 use std::borrow::Cow;
+use std::collections::{BTreeMap, BTreeSet};
 
 pub use action::{Action, Purpose, Stop};
 pub use context::Tenure;
 pub use observed::*;
 
+use crate::protocol::{Epoch, MemberId};
 use crate::timing::BootTime;
 use context::Context;
 
@@ -47,12 +55,28 @@ pub struct Memo {
     pub crashes: u32,
     /// The end that was counted last.
     pub last_exit: Option<BootTime>,
-    /// Settings for which PostgreSQL was restarted in place; once is enough.
+    /// Settings for which PostgreSQL was restarted in place and which still wait for a restart; once is enough.
     pub restarted_for: Option<String>,
     /// The members whose slots were kept when slots were dropped last.
-    pub kept: Option<std::collections::BTreeSet<crate::protocol::MemberId>>,
+    pub kept: Option<BTreeSet<MemberId>>,
     /// When the container was first seen to be asked to end.
     pub terminating_since: Option<BootTime>,
+    /// Since when the holder of which epoch has been suspected.
+    pub suspected: Option<(Epoch, BootTime)>,
+    /// Since when this holder has not been able to write.
+    pub unable_since: Option<BootTime>,
+    /// It gives way, in this epoch.
+    pub gives_way: Option<Epoch>,
+    /// When it last did.
+    pub gave_way: Option<BootTime>,
+    /// The pod to which the lease is being handed over.
+    pub handing_over: Option<String>,
+    /// The epoch in which that was seen last.
+    pub handing_in: Option<Epoch>,
+    /// When a handover was last begun.
+    pub handed_over: Option<BootTime>,
+    /// Since when members of the rule have been away.
+    pub away: BTreeMap<MemberId, BootTime>,
 }
 
 /// A stop that is under way.
@@ -103,12 +127,24 @@ pub const RULES: &[Rule] = &[
         apply: crash::kill_strays,
     },
     Rule {
+        name: "give way",
+        apply: give_way::give_way,
+    },
+    Rule {
         name: "renew",
         apply: lease_rules::renew,
     },
     Rule {
+        name: "ask failsafe",
+        apply: failsafe::ask,
+    },
+    Rule {
         name: "shut down",
         apply: shutdown::shut_down,
+    },
+    Rule {
+        name: "hand over",
+        apply: shutdown::hand_over,
     },
     Rule {
         name: "create member",
@@ -123,6 +159,18 @@ pub const RULES: &[Rule] = &[
         apply: lease_rules::take,
     },
     Rule {
+        name: "promise",
+        apply: election::promise,
+    },
+    Rule {
+        name: "win election",
+        apply: election::take,
+    },
+    Rule {
+        name: "ask",
+        apply: election::ask,
+    },
+    Rule {
         name: "give up",
         apply: bootstrap::give_up,
     },
@@ -135,12 +183,24 @@ pub const RULES: &[Rule] = &[
         apply: bootstrap::initdb,
     },
     Rule {
-        name: "leave standby",
-        apply: primary::leave_standby,
+        name: "promote",
+        apply: primary::promote,
+    },
+    Rule {
+        name: "reserve again",
+        apply: primary::reserve_again,
+    },
+    Rule {
+        name: "start to promote",
+        apply: primary::start_to_promote,
     },
     Rule {
         name: "start primary",
         apply: primary::start,
+    },
+    Rule {
+        name: "open",
+        apply: durability::open,
     },
     Rule {
         name: "route",
@@ -151,8 +211,20 @@ pub const RULES: &[Rule] = &[
         apply: primary::admit,
     },
     Rule {
+        name: "change rule",
+        apply: durability::change,
+    },
+    Rule {
         name: "drop slots",
         apply: primary::drop_slots,
+    },
+    Rule {
+        name: "stop diverged",
+        apply: rejoin::stop_diverged,
+    },
+    Rule {
+        name: "rewind",
+        apply: rejoin::rewind,
     },
     Rule {
         name: "clone",
@@ -255,5 +327,8 @@ fn remember(context: &Context, mut memo: Memo) -> Memo {
     if context.observed.terminating {
         memo.terminating_since = memo.terminating_since.or(Some(context.now));
     }
+    election::remember(context, &mut memo);
+    give_way::remember(context, &mut memo);
+    handover::remember(context, &mut memo);
     memo
 }

@@ -3,9 +3,10 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use api::status::{BootstrapGrant, RestartPermit};
+use api::status::{BootstrapGrant, DurabilityMode, RestartPermit};
 
-use crate::protocol::{Epoch, LeaseRecord, Lsn, MemberId, MemberReport, Position, Timeline};
+use crate::protocol::{Epoch, Fork, LeaseRecord, Lsn, MemberId, MemberReport, Position, PromiseReply, Timeline};
+use crate::quorum::SyncRule;
 use crate::timing::{BootTime, Timing};
 
 /// Something that is read from outside.
@@ -51,6 +52,16 @@ pub struct Observed {
     pub route: Option<Route>,
     /// The primary's last answer to this member's report.
     pub reply: Option<Reply>,
+    /// How the holder's agent answers this one.
+    pub contact: Contact,
+    /// A candidate's request for a promise, the newest epoch asked for.
+    pub asked_for: Option<Epoch>,
+    /// What other members answered to this one's own request, by pod name.
+    pub promises: BTreeMap<String, Promised>,
+    /// Members that have promised this holder not to take its lease, by pod name; forgotten when it is renewed.
+    pub failsafe: BTreeMap<String, Failsafe>,
+    /// What this member has promised the holder.
+    pub failsafe_given: Option<FailsafeGiven>,
     /// What is being done.
     pub tasks: Tasks,
     /// The container is asked to end (SIGTERM).
@@ -99,6 +110,61 @@ pub struct ClusterView {
     pub restart: Option<RestartPermit>,
     /// `status.intent.stop`.
     pub stop: bool,
+    /// `spec.durability`, with its defaults.
+    pub durability: Durability,
+    /// `spec.failover.reads` is `Strict`: no election before the lease has run out.
+    pub strict_reads: bool,
+    /// `status.intent.primary`.
+    pub primary: Option<String>,
+}
+
+/// What a commit waits for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Durability {
+    /// The mode.
+    pub mode: DurabilityMode,
+    /// How many standbys; 0 with `Async`.
+    pub standbys: usize,
+}
+
+/// What is heard of the holder beside the Lease. Of the holder's run that the Lease names; forgotten when that changes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Contact {
+    /// When its agent answered last, in whatever way.
+    pub heard: Option<BootTime>,
+    /// Since when its agent's port refuses every connection (the address lives, the process does not).
+    pub refused: Option<BootTime>,
+}
+
+/// Another member's answer to a request for a promise.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Promised {
+    /// The answer.
+    pub reply: PromiseReply,
+    /// When it came.
+    pub at: BootTime,
+}
+
+/// A member's promise to this holder not to take its lease ([`crate::protocol::FailsafeReply`]).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Failsafe {
+    /// Whose.
+    pub member: MemberId,
+    /// The epoch for which it was given.
+    pub epoch: Epoch,
+    /// When the request was about to be sent: the promise is no older.
+    pub sent: BootTime,
+}
+
+/// This member's promise to the holder not to take its lease.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FailsafeGiven {
+    /// The epoch for which it was given.
+    pub epoch: Epoch,
+    /// The holder's run.
+    pub run: String,
+    /// For how long.
+    pub until: BootTime,
 }
 
 /// A replication certificate.
@@ -117,8 +183,24 @@ pub struct LeaseView {
     pub record: Reading<LeaseRecord>,
     /// When this agent saw its holder, epoch or renewal change last.
     pub changed: BootTime,
+    /// When this agent first saw the present holder (its run), or that there is none, in the present epoch.
+    pub holder_since: BootTime,
     /// This run's last write that made or kept it the holder, and succeeded.
     pub confirmed: Option<Confirmed>,
+    /// This run's writes whose outcome is not known: they were sent, and may be in the Lease by now.
+    pub unsettled: Option<Unsettled>,
+}
+
+/// Writes of the Lease that were sent on top of one version. Once another version is seen, none of them can succeed any
+/// more, or it is what is seen.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Unsettled {
+    /// That version.
+    pub version: String,
+    /// The synchronous rules in them.
+    pub rules: BTreeSet<SyncRule>,
+    /// One of them releases the lease.
+    pub releases: bool,
 }
 
 /// A successful write of the Lease.
@@ -141,8 +223,23 @@ pub struct VolumeView {
     pub made_for: Option<String>,
     /// PGDATA and the staging directory.
     pub data: Data,
+    /// What this member has promised; `None` if that cannot be read (protocol.md rule 2: then it neither stands for
+    /// election nor acknowledges).
+    pub promise: Option<Promise>,
+    /// A rewind was begun and is not finished: the data must not be started.
+    pub rewinding: bool,
     /// When `data` was read.
     pub read: BootTime,
+}
+
+/// What a member has promised, kept on its volume outside PGDATA (protocol.md rule 2).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Promise {
+    /// It receives nothing from an epoch below this one.
+    pub epoch: Epoch,
+    /// A promotion to this timeline was begun; written before it begins, removed when the data follows another primary
+    /// (protocol.md rule 14).
+    pub promoting: Option<Timeline>,
 }
 
 /// Identity of the data on a volume.
@@ -177,12 +274,15 @@ pub enum Data {
 pub struct Database {
     /// System identifier.
     pub system_id: String,
-    /// Timeline of the last checkpoint.
+    /// Timeline of the last WAL that is known to be in it: of the last checkpoint, or of the end of recovery if that is later.
     pub timeline: Timeline,
     /// Its position.
     pub checkpoint: Lsn,
     /// It was stopped cleanly as a primary: that checkpoint is the end of its WAL.
     pub clean: bool,
+    /// It was written by a primary, not by a standby, when the control file was written last, and is no fresh copy of one
+    /// (no `standby.signal`, no `backup_label`).
+    pub primary: bool,
 }
 
 /// PostgreSQL's processes and what they say.
@@ -204,6 +304,29 @@ pub struct PostgresView {
     pub streamed: bool,
     /// Its version.
     pub version: Option<String>,
+    /// Applications may connect over the network; a primary starts closed (protocol.md rule 13).
+    pub open: bool,
+    /// End of its WAL when it was started or promoted for writing: what may be in doubt is before it.
+    pub in_doubt: Option<Lsn>,
+    /// A primary's setting of `synchronous_standby_names`.
+    pub sync: SyncSetting,
+    /// How far the standbys that stream from here have flushed (`pg_stat_replication`, state `streaming`).
+    pub standbys: BTreeMap<MemberId, Lsn>,
+    /// When a small write to the WAL was last flushed here (a primary's canary).
+    pub wrote: Option<BootTime>,
+    /// Ancestors of its timeline, by its history file, oldest first.
+    pub history: Vec<Fork>,
+}
+
+/// A primary's `synchronous_standby_names` (protocol.md rule 11).
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct SyncSetting {
+    /// Every WAL sender is proven to use this.
+    pub proven: SyncRule,
+    /// End of the WAL when that was proven.
+    pub proven_at: Lsn,
+    /// Some may use this: it was set, and that is not proven.
+    pub pending: Option<SyncRule>,
 }
 
 /// The postmaster.
@@ -246,8 +369,17 @@ pub struct Exit {
 pub struct Configured {
     /// Hash of the settings.
     pub settings: String,
-    /// Address of the primary that a standby follows.
-    pub upstream: Option<String>,
+    /// The primary that a standby follows.
+    pub upstream: Option<Upstream>,
+}
+
+/// A primary to follow. Following one promises its epoch first (protocol.md rule 6).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Upstream {
+    /// Address of its pod.
+    pub address: String,
+    /// The epoch in which it holds the lease.
+    pub epoch: Epoch,
 }
 
 /// Settings that PostgreSQL refused.
@@ -268,6 +400,10 @@ pub struct Answer {
     pub position: Option<Position>,
     /// Its WAL receiver streams.
     pub streaming: bool,
+    /// When its WAL receiver heard the primary last.
+    pub heard: Option<BootTime>,
+    /// It has no WAL receiver, and has replayed all WAL that it has (protocol.md rule 5): `position` is final.
+    pub at_end: bool,
     /// Some settings wait for a restart.
     pub pending_restart: bool,
     /// One of these lowers a limit that standbys must not be below ([`crate::protocol::MemberReport::lowers_limits`]).
@@ -283,6 +419,8 @@ pub struct Peer {
     pub position: Option<Position>,
     /// When it was heard last.
     pub heard: BootTime,
+    /// The epoch that it has promised ([`crate::protocol::ReportRequest::promised`]).
+    pub promised: Epoch,
 }
 
 /// Where `-rw` points.
@@ -301,6 +439,8 @@ pub struct Reply {
     pub epoch: Epoch,
     /// This member's replication role and slot exist there.
     pub admitted: bool,
+    /// It cannot serve and gives way ([`crate::protocol::ReportReply::gives_way`]).
+    pub gives_way: bool,
     /// The report that it answers.
     pub report: MemberReport,
     /// When that was sent.
@@ -324,6 +464,14 @@ pub struct Tasks {
     pub admit: Task,
     /// Reporting to the primary.
     pub report: Task,
+    /// Promising: ends what is received, and remembers it.
+    pub promise: Task,
+    /// Asking for promises, one round at a time.
+    pub ask: Task,
+    /// Asking for promises not to take the lease, one round at a time.
+    pub failsafe: Task,
+    /// Changing `synchronous_standby_names`.
+    pub sync: Task,
 }
 
 /// One class of tasks.
@@ -368,6 +516,22 @@ pub enum Work {
     DropSlots,
     /// See [`super::Action::Report`].
     Report,
+    /// See [`super::Action::Promise`].
+    Promise,
+    /// See [`super::Action::Ask`].
+    Ask,
+    /// See [`super::Action::AskFailsafe`].
+    Failsafe,
+    /// See [`super::Action::Promote`].
+    Promote,
+    /// See [`super::Action::SetSync`].
+    SetSync,
+    /// See [`super::Action::Open`].
+    Open,
+    /// See [`super::Action::Rewind`].
+    Rewind,
+    /// See [`super::Action::SetAside`].
+    SetAside,
 }
 
 impl Task {

@@ -5,39 +5,114 @@ use std::collections::BTreeSet;
 use super::context::Context;
 use super::crash::may_start;
 use super::identity::is_sound;
-use super::{Action, Draft, Mode, Route, Verdict, members, settings, shutdown};
-use crate::protocol::MemberId;
+use super::lease_rules::{self, Write};
+use super::{Action, Draft, Purpose, Route, Verdict, election, members, settings};
+use crate::protocol::{Epoch, MemberId};
 
 /// Longest wait between failed tries, in milliseconds.
 const RETRY: u64 = 2_000;
 
-/// A standby whose member holds the lease is stopped, to be started for writing.
-pub(super) fn leave_standby(context: &Context, draft: &mut Draft) -> Option<Verdict> {
-    context.held()?;
-    if context.running() != Some(Mode::Standby) {
+/// Promotes the standby of a member that was elected, to the timeline that the Lease reserves for it (protocol.md rules 13, 14).
+pub(super) fn promote(context: &Context, draft: &mut Draft) -> Option<Verdict> {
+    let (epoch, until) = context.held()?;
+    let record = context.record()?;
+    let timeline = record.timeline?;
+    let own = context.final_position()?.timeline;
+    if own >= timeline || context.promise()?.promoting.is_some() || context.stop_intended() {
         return None;
     }
-    shutdown::stop(
-        context,
-        draft,
-        "this member holds the lease, and PostgreSQL runs as standby",
+    let free = context.tasks().start.free_at(RETRY)?;
+    if context.now < free {
+        draft.wake(free);
+        return None;
+    }
+    let action = Action::Promote {
+        epoch,
+        until,
+        timeline,
+        rule: record.rule.clone(),
+    };
+    Verdict::new(
+        action,
+        format!(
+            "this member was elected, and timeline {} is reserved for it",
+            timeline.0
+        ),
+    )
+}
+
+/// Reserves another timeline when a promotion to the one on record was begun and not finished: a number is used once
+/// (protocol.md rule 14).
+pub(super) fn reserve_again(context: &Context, draft: &mut Draft) -> Option<Verdict> {
+    context.held()?;
+    let record = context.record()?;
+    let own = context.final_position()?.timeline;
+    let begun = context.promise()?.promoting;
+    let spent = record
+        .timeline
+        .is_none_or(|timeline| own >= timeline || begun.is_some());
+    if !spent || context.tasks().start.running.is_some() || !lease_rules::is_free(context, draft) {
+        return None;
+    }
+    let reserved = election::next_timeline(record, own.max(begun.unwrap_or_default()));
+    let write = Write {
+        record,
+        holder: lease_rules::holder(context, record),
+        epoch: Epoch(record.epoch.0 + 1),
+        system_id: record.system_id.clone(),
+        release: None,
+        rule: record.rule.clone(),
+        timeline: Some(reserved),
+        purpose: Purpose::Take,
+    };
+    Verdict::new(
+        write.action(context, draft),
+        "a promotion to the reserved timeline was begun and not finished: another one is reserved",
+    )
+}
+
+/// A primary's data on the timeline that is reserved for the holder: it may be written without a promotion.
+fn is_primarys(context: &Context) -> bool {
+    let reserved = context.record().and_then(|record| record.timeline);
+    context
+        .database()
+        .is_some_and(|database| database.primary && reserved.is_none_or(|reserved| database.timeline == reserved))
+}
+
+/// The holder's data is a standby's: it is started as one, to be promoted.
+pub(super) fn start_to_promote(context: &Context, draft: &mut Draft) -> Option<Verdict> {
+    context.held()?;
+    if is_primarys(context) || !is_sound(context) || context.stop_intended() || !may_start(context, draft) {
+        return None;
+    }
+    let settings = settings::to_start_with(context)?;
+    let upstream = None;
+    Verdict::new(
+        Action::StartStandby { upstream, settings },
+        "this member holds the lease, and its data is a standby's: it is to be promoted",
     )
 }
 
 /// Starts PostgreSQL for writing: only while the lease is held now, and only on the data that the Lease names.
 pub(super) fn start(context: &Context, draft: &mut Draft) -> Option<Verdict> {
     let (epoch, until) = context.held()?;
-    if !is_sound(context) || !may_start(context, draft) {
+    if !is_primarys(context) || !is_sound(context) || !may_start(context, draft) {
         return None;
     }
     let settings = settings::to_start_with(context)?;
     Verdict::new(
-        Action::StartPrimary { epoch, until, settings },
+        Action::StartPrimary {
+            epoch,
+            until,
+            settings,
+            rule: context.record()?.rule.clone(),
+        },
         "this member holds the lease",
     )
 }
 
-/// Points `-rw` at this member once it accepts writes.
+/// Points `-rw` at this member, in one write, as soon as it starts or is promoted for writing: clients are refused here until
+/// it opens, as they were there, and the proxies of the nodes, which take up to a second, work meanwhile.
 pub(super) fn route(context: &Context, draft: &mut Draft) -> Option<Verdict> {
     let (epoch, _) = context.held()?;
     let address = &context.observed.own.address;
@@ -45,7 +120,8 @@ pub(super) fn route(context: &Context, draft: &mut Draft) -> Option<Verdict> {
         address: address.clone(),
         epoch,
     };
-    if !context.serving() || context.observed.route.as_ref() == Some(&wanted) {
+    let writes_soon = context.writable() && draft.memo.stopping.is_none();
+    if !writes_soon || context.observed.route.as_ref() == Some(&wanted) {
         return None;
     }
     let free = context.tasks().route.free_at(RETRY)?;
@@ -58,14 +134,14 @@ pub(super) fn route(context: &Context, draft: &mut Draft) -> Option<Verdict> {
             address: wanted.address,
             epoch,
         },
-        "this member accepts writes",
+        "this member holds the lease, and is or becomes the primary",
     )
 }
 
 /// Makes the replication role and slot of a member that reports, unless it is forgotten: its slot would keep WAL for ever.
 pub(super) fn admit(context: &Context, draft: &mut Draft) -> Option<Verdict> {
     context.held()?;
-    if !context.serving() {
+    if !context.accepting() {
         return None;
     }
     let listed = members::reports(context, draft);
@@ -92,7 +168,7 @@ pub(super) fn admit(context: &Context, draft: &mut Draft) -> Option<Verdict> {
 /// none of them is in use.
 pub(super) fn drop_slots(context: &Context, draft: &mut Draft) -> Option<Verdict> {
     context.held()?;
-    if !context.serving() {
+    if !context.accepting() {
         return None;
     }
     let reports = members::reports(context, draft);
@@ -114,6 +190,8 @@ pub(super) fn drop_slots(context: &Context, draft: &mut Draft) -> Option<Verdict
 mod tests {
     use super::super::fixtures::*;
     use super::super::*;
+    use crate::protocol::Timeline;
+    use crate::quorum::SyncRule;
     use crate::timing::{BootTime, Timing};
 
     fn decided(observed: &Observed, now: u64) -> Decision {
@@ -131,6 +209,7 @@ mod tests {
             epoch: crate::protocol::Epoch(1),
             until: BootTime(1_000 + Timing::DEFAULT.fence),
             settings: SETTINGS.to_owned(),
+            rule: SyncRule::default(),
         };
         assert_eq!(decision.action, expected);
         assert_eq!(decision.dead_man, Some(BootTime(1_000 + Timing::DEFAULT.fence + 1_125)));
@@ -160,13 +239,26 @@ mod tests {
     }
 
     #[test]
-    fn the_route_follows_when_writes_are_accepted() {
-        let mut observed = primary();
+    fn the_route_follows_when_a_promotion_begins() {
+        let mut observed = elected();
         observed.route = None;
+        assert_eq!(decided(&observed, 1_200).rule, "promote");
+        observed.tasks.start.running = Some(Work::Promote);
         assert_eq!(decided(&observed, 1_200).rule, "route");
-        observed.postgres.answer.as_mut().unwrap().in_recovery = true;
-        observed.tasks.lease.running = Some(Work::WriteLease);
-        assert_eq!(decided(&observed, 1_200).action, Action::Wait);
+        // A primary that stops is no place to go to.
+        let stopping = Memo {
+            stopping: Some(Stopping {
+                stop: Stop::Fast,
+                since: BootTime(1_100),
+            }),
+            ..settled()
+        };
+        assert_ne!(decide(&observed, &stopping, BootTime(1_200)).rule, "route");
+        let mut standby = elected();
+        standby.route = None;
+        standby.tasks.start.failures = 1;
+        standby.tasks.start.ended = BootTime(1_190);
+        assert_eq!(decided(&standby, 1_200).action, Action::Wait, "nothing is promoted yet");
     }
 
     #[test]
@@ -226,10 +318,51 @@ mod tests {
     }
 
     #[test]
-    fn a_standby_that_holds_the_lease_is_stopped_to_start_for_writing() {
-        let mut observed = primary();
-        observed.postgres.process = Process::Running { mode: Mode::Standby };
-        observed.tasks.lease.running = Some(Work::WriteLease);
-        assert_eq!(decided(&observed, 1_200).action, Action::Stop(Stop::Fast));
+    fn a_standby_that_was_elected_is_promoted_to_the_reserved_timeline_once() {
+        let mut observed = elected();
+        let promote = Action::Promote {
+            epoch: Epoch(2),
+            until: BootTime(FENCE),
+            timeline: Timeline(2),
+            rule: record(&mut observed).rule.clone(),
+        };
+        assert_eq!(decided(&observed, 1_200).action, promote);
+        // It was begun and not finished: another number.
+        volume(&mut observed).promise.as_mut().unwrap().promoting = Some(Timeline(2));
+        observed.tasks.lease.running = None;
+        let context = Context::new(&observed, BootTime(1_200));
+        let decision = super::reserve_again(&context, &mut Draft::default()).expect("another number");
+        let Action::WriteLease { content, purpose, .. } = decision.action else {
+            panic!("a Lease is written")
+        };
+        assert_eq!(
+            (content.epoch, content.timeline, purpose),
+            (Epoch(3), Some(Timeline(3)), Purpose::Take)
+        );
+        // While WAL may still come in, or is not replayed, nothing is promoted.
+        let mut observed = elected();
+        observed.postgres.answer.as_mut().unwrap().at_end = false;
+        assert_ne!(decided(&observed, 1_200).rule, "promote");
+    }
+
+    #[test]
+    fn a_standbys_data_is_never_started_for_writing() {
+        let mut observed = elected();
+        observed.postgres = stopped();
+        assert_eq!(decided(&observed, 1_200).rule, "start to promote");
+        let Data::Present(database) = &mut volume(&mut observed).data else {
+            panic!("data")
+        };
+        database.primary = true;
+        assert_eq!(
+            decided(&observed, 1_200).rule,
+            "start to promote",
+            "another timeline is reserved"
+        );
+        let Data::Present(database) = &mut volume(&mut observed).data else {
+            panic!("data")
+        };
+        database.timeline = Timeline(2);
+        assert_eq!(decided(&observed, 1_200).rule, "start primary");
     }
 }

@@ -5,6 +5,7 @@ use proptest::prelude::*;
 use super::fixtures::*;
 use super::*;
 use crate::protocol::{Epoch, Release};
+use crate::quorum::SyncRule;
 use crate::timing::Timing;
 
 /// One thing that is otherwise than in the situation that it is applied to.
@@ -51,6 +52,7 @@ const CHANGES: &[Change] = &[
             r.release = Some(Release {
                 member: own_id(),
                 position: None,
+                successor: None,
             })
         })
     },
@@ -59,6 +61,7 @@ const CHANGES: &[Change] = &[
             r.release = Some(Release {
                 member: other_holder().incarnation.member,
                 position: None,
+                successor: None,
             })
         })
     },
@@ -123,9 +126,53 @@ const CHANGES: &[Change] = &[
     |o| o.tasks.start = failed(1),
     |o| o.tasks.lease = failed(2),
     |o| o.tasks.report = failed(9),
+    |o| gives_failsafe(o, "orders-1", 1, 5_000),
+    |o| gives_failsafe(o, "orders-1", 1, 9_000),
+    |o| gives_failsafe(o, "orders-1", 2, 9_000),
+    |o| gives_failsafe(o, "orders-2", 1, 7_000),
+    |o| gives_failsafe(o, "orders-2", 1, 9_500),
+    |o| with_record(o, |r| r.rule = rule_of(1)),
+    |o| with_record(o, |r| r.rule = rule_of(2)),
+    |o| unsettled(o, rule_of(1), false),
+    |o| unsettled(o, rule_of(2), false),
+    |o| unsettled(o, SyncRule::default(), false),
+    |o| unsettled(o, rule_of(1), true),
+    |o| {
+        o.failsafe_given = Some(FailsafeGiven {
+            epoch: Epoch(1),
+            run: "run-9".to_owned(),
+            until: BootTime(12_000),
+        })
+    },
+    |o| o.tasks.failsafe.running = Some(Work::Failsafe),
     |o| o.own.pod_uid = "another pod".to_owned(),
     |o| o.own.run = "another run".to_owned(),
 ];
+
+fn gives_failsafe(observed: &mut Observed, pod: &str, epoch: u64, sent: u64) {
+    let member = match pod {
+        "orders-1" => other_holder().incarnation.member,
+        _ => third(),
+    };
+    let promise = Failsafe {
+        member,
+        epoch: Epoch(epoch),
+        sent: BootTime(sent),
+    };
+    observed.failsafe.insert(pod.to_owned(), promise);
+}
+
+fn rule_of(required: usize) -> SyncRule {
+    SyncRule::any(required, [other_holder().incarnation.member, third()])
+}
+
+fn unsettled(observed: &mut Observed, rule: SyncRule, releases: bool) {
+    observed.lease.unsettled = Some(Unsettled {
+        version: "7".to_owned(),
+        rules: BTreeSet::from([rule]),
+        releases,
+    });
+}
 
 fn failed(failures: u32) -> Task {
     Task {
@@ -140,6 +187,16 @@ fn situations() -> impl Strategy<Value = Observed> {
     let changes = prop::collection::vec(0..CHANGES.len(), 0..6);
     (0..SITUATIONS.len(), changes).prop_map(|(situation, changes)| {
         let mut observed = SITUATIONS[situation]();
+        changes.into_iter().for_each(|change| CHANGES[change](&mut observed));
+        observed
+    })
+}
+
+/// Standbys that may be elected, otherwise than usual in some things.
+fn voters() -> impl Strategy<Value = Observed> {
+    let changes = prop::collection::vec(0..CHANGES.len(), 0..3);
+    changes.prop_map(|changes| {
+        let mut observed = voter();
         changes.into_iter().for_each(|change| CHANGES[change](&mut observed));
         observed
     })
@@ -177,12 +234,56 @@ fn holds(observed: &Observed, now: BootTime) -> bool {
         .holder
         .as_ref()
         .is_some_and(|holder| holder.incarnation.identity() == identity);
-    named && record.epoch == confirmed.epoch && now.since(confirmed.sent) < confirmed.timing.fence
+    let age = |sent: BootTime| now.since(sent) < confirmed.timing.fence;
+    let lives = age(confirmed.sent) || promised(observed, record).is_some_and(age);
+    named && record.epoch >= confirmed.epoch && lives
+}
+
+/// Since when enough others have promised to leave the lease: said again, as "at which times would the promises that are
+/// as young as this be enough?"
+fn promised(observed: &Observed, record: &crate::protocol::LeaseRecord) -> Option<BootTime> {
+    let mut rules = vec![&record.rule];
+    if let Some(unsettled) = &observed.lease.unsettled
+        && unsettled.version == record.version
+    {
+        if unsettled.releases {
+            return None;
+        }
+        rules.extend(&unsettled.rules);
+    }
+    let wanted = observed.cluster.is().map_or(u32::MAX, |cluster| cluster.replicas);
+    let is_wanted = |pod: &String| {
+        pod.rsplit('-')
+            .next()
+            .is_some_and(|number| number.parse::<u32>().is_ok_and(|number| number < wanted))
+    };
+    let reported = observed.peers.keys().filter(|pod| is_wanted(pod));
+    let others: BTreeSet<&String> = record.members.keys().chain(reported).collect();
+    let enough = |since: BootTime| {
+        let young = |pod: &&String| {
+            let promise = observed.failsafe.get(*pod)?;
+            (promise.epoch == record.epoch && promise.sent >= since).then_some(&promise.member)
+        };
+        rules.iter().all(|rule| {
+            let names: Vec<_> = observed.failsafe.keys().filter_map(|pod| young(&pod)).collect();
+            if rule.required > 0 {
+                return names.iter().filter(|name| rule.names.contains(name)).count() >= rule.required;
+            }
+            let mut others = others.iter().filter(|pod| **pod != &observed.own.pod).peekable();
+            let member = |pod: &&&String| match observed.peers.get(**pod).filter(|_| is_wanted(pod)) {
+                Some(peer) => peer.report.member.clone(),
+                None => record.members[**pod].member.clone(),
+            };
+            others.peek().is_some() && others.all(|pod| young(pod) == Some(&member(&pod)))
+        })
+    };
+    let times: BTreeSet<BootTime> = observed.failsafe.values().map(|promise| promise.sent).collect();
+    times.into_iter().rev().find(|since| enough(*since))
 }
 
 fn may_write(observed: &Observed) -> bool {
     let running = matches!(observed.postgres.process, Process::Running { mode: Mode::Primary });
-    running || observed.tasks.start.running == Some(Work::StartPrimary)
+    running || matches!(observed.tasks.start.running, Some(Work::StartPrimary | Work::Promote))
 }
 
 fn data(observed: &Observed) -> Option<&Data> {
@@ -192,11 +293,19 @@ fn data(observed: &Observed) -> Option<&Data> {
 fn class(observed: &Observed, work: Work) -> &Task {
     let tasks = &observed.tasks;
     match work {
-        Work::CreateMember | Work::StoreCertificate | Work::DiscardStaging | Work::Initdb | Work::Clone => {
-            &tasks.volume
-        }
-        Work::StartPrimary | Work::StartStandby => &tasks.start,
-        Work::Configure => &tasks.configure,
+        Work::CreateMember
+        | Work::StoreCertificate
+        | Work::DiscardStaging
+        | Work::Initdb
+        | Work::Clone
+        | Work::Rewind
+        | Work::SetAside => &tasks.volume,
+        Work::StartPrimary | Work::StartStandby | Work::Promote => &tasks.start,
+        Work::Configure | Work::Open => &tasks.configure,
+        Work::Promise => &tasks.promise,
+        Work::Ask => &tasks.ask,
+        Work::Failsafe => &tasks.failsafe,
+        Work::SetSync => &tasks.sync,
         Work::WriteLease => &tasks.lease,
         Work::Route => &tasks.route,
         Work::Admit | Work::DropSlots => &tasks.admit,
@@ -249,7 +358,35 @@ fn check_action(observed: &Observed, decision: &Decision, now: BootTime) -> Resu
         }
         Action::Exit => prop_assert!(is_stopped(observed)),
         Action::GiveUp { .. } => prop_assert!(recorded.is_none() && database.is_none()),
+        Action::Promote { until, timeline, .. } => {
+            prop_assert!(holds(observed, now) && now < *until);
+            prop_assert!(
+                observed
+                    .postgres
+                    .answer
+                    .is_some_and(|answer| answer.in_recovery && answer.at_end)
+            );
+            prop_assert!(record.is_some_and(|record| record.timeline == Some(*timeline)));
+            prop_assert!(decision.dead_man.is_some());
+        }
+        Action::Promise { epoch } => {
+            let promise = observed.volume.is().and_then(|volume| volume.promise);
+            prop_assert!(promise.is_some_and(|promise| promise.epoch < *epoch) && !holds(observed, now));
+            prop_assert!(record.is_some_and(|record| record.epoch.0 + 1 == epoch.0));
+        }
+        Action::Rewind { .. } | Action::SetAside { .. } => {
+            prop_assert!(is_stopped(observed) && !holds(observed, now) && database.is_some());
+        }
+        Action::Open | Action::SetSync { .. } => prop_assert!(may_write(observed) && holds(observed, now)),
+        Action::AskFailsafe { peers, request } => {
+            let confirmed = observed.lease.confirmed.map(|confirmed| confirmed.sent);
+            prop_assert!(holds(observed, now) && may_write(observed));
+            prop_assert!(confirmed.is_some_and(|sent| now.since(sent) > Timing::FAST.renew));
+            prop_assert!(record.is_some_and(|record| record.epoch == request.epoch));
+            prop_assert!(!peers.is_empty() && !peers.contains_key(&observed.own.pod));
+        }
         Action::Wait
+        | Action::Ask { .. }
         | Action::StoreCertificate { .. }
         | Action::Configure { .. }
         | Action::Stop(_)
@@ -355,6 +492,32 @@ proptest! {
     fn whatever_may_write_is_watched_by_the_dead_man(observed in situations(), memo in memos(), now in times()) {
         if may_write(&observed) || observed.postgres.strays > 0 {
             prop_assert!(decide(&observed, &memo, now).dead_man.is_some());
+        }
+    }
+
+    #[test]
+    fn whoever_has_promised_to_leave_the_lease_neither_promises_nor_asks_nor_takes(observed in voters(), now in times()) {
+        let answered = failsafe::answer(&observed, now, &crate::protocol::FailsafeRequest {
+            epoch: Epoch(1),
+            pod: "orders-1".to_owned(),
+            lease: "lease".to_owned(),
+        });
+        if let Ok((_, given)) = answered {
+            prop_assert!(given.until >= now.plus(Timing::DEFAULT.lease.min(Timing::FAST.lease)));
+            let mut later = observed.clone();
+            later.failsafe_given = Some(given.clone());
+            later.asked_for = Some(Epoch(2));
+            let answer = later.postgres.answer.as_mut().expect("it streams");
+            (answer.streaming, answer.at_end) = (false, true);
+            for at in [now, BootTime(given.until.0 - 1)] {
+                let decision = decide(&later, &settled(), at);
+                let elects = match &decision.action {
+                    Action::Promise { .. } | Action::Ask { .. } => true,
+                    Action::WriteLease { purpose, .. } => *purpose == Purpose::Take,
+                    _ => false,
+                };
+                prop_assert!(!elects, "{:?}", decision);
+            }
         }
     }
 }

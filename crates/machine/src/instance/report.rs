@@ -1,8 +1,8 @@
 //! What a member says of itself: to the primary, to the kubelet; and what the primary answers.
 
 use super::context::{Context, Tenure};
-use super::{Action, Draft, Memo, Mode, Observed, Verdict, Work, crash, identity, standby};
-use crate::protocol::{MemberReport, MemberState, ReportReply, ReportRequest};
+use super::{Action, Draft, Memo, Mode, Observed, Verdict, Work, crash, give_way, identity, standby};
+use crate::protocol::{Epoch, MemberReport, MemberState, ReportReply, ReportRequest};
 use crate::timing::BootTime;
 
 /// Distance between reports that say nothing new, in milliseconds.
@@ -36,6 +36,7 @@ pub(super) fn send(context: &Context, draft: &mut Draft) -> Option<Verdict> {
         pod: context.observed.own.pod.clone(),
         report,
         position,
+        promised: promised(context),
     };
     Verdict::new(
         Action::Report {
@@ -47,7 +48,7 @@ pub(super) fn send(context: &Context, draft: &mut Draft) -> Option<Verdict> {
 }
 
 /// The answer to a member's report; `Err` says why it is refused. A report that is answered is to be remembered.
-pub fn answer(observed: &Observed, now: BootTime, request: &ReportRequest) -> Result<ReportReply, String> {
+pub fn answer(observed: &Observed, memo: &Memo, now: BootTime, request: &ReportRequest) -> Result<ReportReply, String> {
     let context = Context::new(observed, now);
     let Some((epoch, _)) = context.held() else {
         return Err("this member does not hold the lease".to_owned());
@@ -63,7 +64,8 @@ pub fn answer(observed: &Observed, now: BootTime, request: &ReportRequest) -> Re
     }
     Ok(ReportReply {
         epoch,
-        admitted: context.serving() && observed.admitted.contains(&request.report.member),
+        admitted: context.accepting() && observed.admitted.contains(&request.report.member),
+        gives_way: give_way::is_said(memo, epoch),
     })
 }
 
@@ -75,7 +77,13 @@ pub fn status(observed: &Observed, memo: &Memo, now: BootTime) -> Option<ReportR
         pod: observed.own.pod.clone(),
         report: own_with(&context, memo)?,
         position: observed.postgres.answer.and_then(|answer| answer.position),
+        promised: promised(&context),
     })
+}
+
+fn promised(context: &Context) -> Epoch {
+    let promise = context.volume().and_then(|volume| volume.promise);
+    promise.map(|promise| promise.epoch).unwrap_or_default()
 }
 
 /// Whether this member serves in its role; if not, why.
@@ -181,6 +189,7 @@ mod tests {
             pod: "orders-1".to_owned(),
             report: peer.report,
             position: None,
+            promised: Epoch(0),
         }
     }
 
@@ -214,30 +223,33 @@ mod tests {
         let mut observed = primary();
         let now = BootTime(1_200);
         assert_eq!(
-            answer(&observed, now, &request(1)),
+            answer(&observed, &Memo::default(), now, &request(1)),
             Ok(ReportReply {
                 epoch: Epoch(1),
-                admitted: true
+                admitted: true,
+                gives_way: false,
             })
         );
         assert_eq!(
-            answer(&observed, now, &request(0)),
+            answer(&observed, &Memo::default(), now, &request(0)),
             Ok(ReportReply {
                 epoch: Epoch(1),
-                admitted: true
+                admitted: true,
+                gives_way: false,
             })
         );
-        assert!(answer(&observed, now, &request(2)).is_err());
-        assert!(answer(&observed, BootTime(FENCE), &request(1)).is_err());
+        assert!(answer(&observed, &Memo::default(), now, &request(2)).is_err());
+        assert!(answer(&observed, &Memo::default(), BootTime(FENCE), &request(1)).is_err());
         observed.admitted.clear();
         assert_eq!(
-            answer(&observed, now, &request(1)),
+            answer(&observed, &Memo::default(), now, &request(1)),
             Ok(ReportReply {
                 epoch: Epoch(1),
-                admitted: false
+                admitted: false,
+                gives_way: false,
             })
         );
-        assert!(answer(&standby(), now, &request(1)).is_err());
+        assert!(answer(&standby(), &Memo::default(), now, &request(1)).is_err());
     }
 
     #[test]

@@ -28,7 +28,7 @@ pub(super) fn configure(context: &Context, draft: &mut Draft) -> Option<Verdict>
     let settings = to_start_with(context)?;
     let upstream = match (mode, context.tenure()) {
         (Mode::Primary, _) => None,
-        (Mode::Standby, Tenure::Other(holder)) => Some(holder.address.clone()),
+        (Mode::Standby, Tenure::Other(holder)) => standby::to_follow(context, holder),
         // Nobody to follow, or nobody knows whom: what it follows now does no harm.
         (Mode::Standby, _) => configured.upstream.clone(),
     };
@@ -59,6 +59,12 @@ pub(super) fn configure(context: &Context, draft: &mut Draft) -> Option<Verdict>
 pub(super) fn restart(context: &Context, draft: &mut Draft) -> Option<Verdict> {
     const BECAUSE: &str = "the operator permits the restart that the settings need";
     context.running()?;
+    let answer = context.observed.postgres.answer;
+    let pending = answer.is_some_and(|answer| answer.pending_restart);
+    if answer.is_some() && !pending && draft.memo.stopping.is_none() {
+        // It has brought what it was for; should these settings need another one (after a promotion, say), it may be made.
+        draft.memo.restarted_for = None;
+    }
     let permit = context.cluster()?.restart.as_ref()?;
     let own = &context.observed.own;
     let applied = context
@@ -68,11 +74,6 @@ pub(super) fn restart(context: &Context, draft: &mut Draft) -> Option<Verdict> {
         .as_ref()
         .is_some_and(|configured| configured.settings == permit.settings);
     let ours = permit.pod == own.pod && permit.pod_uid == own.pod_uid;
-    let pending = context
-        .observed
-        .postgres
-        .answer
-        .is_some_and(|answer| answer.pending_restart);
     if !ours || !applied {
         return None;
     }
@@ -124,7 +125,10 @@ mod tests {
         cluster(&mut observed).settings = "new".to_owned();
         let expected = Action::Configure {
             settings: "new".to_owned(),
-            upstream: Some("10.0.0.2".to_owned()),
+            upstream: Some(Upstream {
+                address: "10.0.0.2".to_owned(),
+                epoch: Epoch(1),
+            }),
         };
         assert_eq!(decided(&observed).action, expected);
         observed.tasks.configure.running = Some(Work::Configure);
@@ -160,6 +164,12 @@ mod tests {
             ..first.memo
         };
         assert_ne!(decide(&observed, &memo, BootTime(9_000)).rule, "restart");
+        // A restart that has brought what it was for may be repeated, should the same settings need another one.
+        let mut done = observed.clone();
+        done.postgres.answer.as_mut().unwrap().pending_restart = false;
+        cluster(&mut done).restart = None;
+        let memo = decide(&done, &memo, BootTime(9_000)).memo;
+        assert_eq!(decide(&observed, &memo, BootTime(9_100)).rule, "restart");
     }
 
     #[test]

@@ -4,7 +4,7 @@
 use std::borrow::Cow;
 
 use super::context::{Context, Tenure};
-use super::{Action, Draft, Mode, Stop, Stopping, Verdict, lease_rules};
+use super::{Action, Draft, Mode, Stop, Stopping, Verdict, handover, lease_rules};
 
 /// How long a fast stop may take before SIGQUIT, in milliseconds. It waits for the shutdown checkpoint, and for standbys
 /// to receive it; 20 s of the container's grace are more than either needs, and leave time for the rest.
@@ -37,10 +37,26 @@ pub(super) fn stop(context: &Context, draft: &mut Draft, because: impl Into<Cow<
 }
 
 /// The lease is to be handed back now: this instance stops on purpose, and nothing of PostgreSQL lives (rule 6 of design §2.4).
-pub(super) fn may_release(context: &Context) -> bool {
+pub(super) fn may_release(context: &Context, draft: &Draft) -> bool {
     let ours = matches!(context.tenure(), Tenure::Held { .. } | Tenure::Lapsed);
-    let stops = context.observed.terminating || context.stop_intended();
+    let stops = context.observed.terminating || context.stop_intended() || draft.memo.handing_over.is_some();
     ours && stops && !context.alive()
+}
+
+/// Hands the lease over to the member that is to have it (a switchover): stops first, so that what is measured is final,
+/// then releases with the position that the successor must have. If nobody takes it, this member takes it back.
+pub(super) fn hand_over(context: &Context, draft: &mut Draft) -> Option<Verdict> {
+    if draft.memo.handing_over.is_none() {
+        let target = handover::target(context, draft)?;
+        draft.memo.handing_over = Some(target);
+        draft.memo.handed_over = Some(context.now);
+    }
+    let successor = draft.memo.handing_over.clone()?;
+    if context.alive() {
+        let because = format!("the lease is handed over to {successor}");
+        return stop(context, draft, because).or_else(|| Verdict::wait("PostgreSQL is stopping, to hand over"));
+    }
+    lease_rules::release(context, draft, Some(successor)).or_else(|| Verdict::wait("the lease is being handed over"))
 }
 
 /// Stops, releases, and ends (or, when all instances are to stop, stays idle).
@@ -54,6 +70,11 @@ pub(super) fn shut_down(context: &Context, draft: &mut Draft) -> Option<Verdict>
     } else {
         "all instances are to stop"
     };
+    // Elected, and not promoted: what it has is left to the others before it stops.
+    let unpromoted = context.held().is_some() && context.starting().is_none() && context.final_position().is_some();
+    if unpromoted && let Some(verdict) = lease_rules::release(context, draft, None) {
+        return Some(verdict);
+    }
     if context.alive() {
         if !terminating && context.running() == Some(Mode::Standby) && !may_standby_stop(context, draft) {
             // Goes on as before, and still reports.
@@ -61,8 +82,8 @@ pub(super) fn shut_down(context: &Context, draft: &mut Draft) -> Option<Verdict>
         }
         return stop(context, draft, why).or_else(|| Verdict::wait("PostgreSQL is stopping"));
     }
-    if may_release(context) {
-        if let Some(verdict) = lease_rules::release(context, draft) {
+    if may_release(context, draft) {
+        if let Some(verdict) = lease_rules::release(context, draft, None) {
             return Some(verdict);
         }
         let since = draft

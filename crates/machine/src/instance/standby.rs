@@ -3,8 +3,9 @@
 use super::context::{Context, Tenure};
 use super::crash::may_start;
 use super::identity::{is_sound, volume_is_free};
+use super::rejoin::{self, Lineage};
 use super::settings;
-use super::{Action, Data, Draft, Verdict};
+use super::{Action, Data, Draft, Upstream, Verdict};
 use crate::protocol::HolderRecord;
 
 /// The primary to follow: another member that holds the lease.
@@ -24,13 +25,25 @@ pub(super) fn is_admitted(context: &Context) -> bool {
     reply.admitted && reply.epoch == record.epoch && same_member
 }
 
+/// `holder`, to be followed in the epoch of the Lease; `None` while this member has promised a higher one, or what it has
+/// promised cannot be read (protocol.md rules 2, 6 and 7).
+pub(super) fn to_follow(context: &Context, holder: &HolderRecord) -> Option<Upstream> {
+    let epoch = context.record()?.epoch;
+    let promised = context.promise()?.epoch;
+    (promised <= epoch).then(|| Upstream {
+        address: holder.address.clone(),
+        epoch,
+    })
+}
+
 /// Copies the primary onto an empty volume.
 pub(super) fn clone(context: &Context, draft: &mut Draft) -> Option<Verdict> {
     let primary = upstream(context)?;
     let volume = context.volume()?;
     let member = volume.member.as_ref()?;
     let system_id = context.record()?.system_id.clone()?;
-    if volume.data != Data::Empty || member.certificate.is_none() || !primary.serving || !is_admitted(context) {
+    if volume.data != Data::Empty || member.certificate.is_none() || primary.timeline.is_none() || !is_admitted(context)
+    {
         return None;
     }
     if context.alive() || context.stop_intended() || !volume_is_free(context, draft) {
@@ -47,34 +60,44 @@ pub(super) fn clone(context: &Context, draft: &mut Draft) -> Option<Verdict> {
     )
 }
 
-/// Starts PostgreSQL as standby. A member that held the lease last waits instead: it will hold it again, and is
-/// restarted for writing then.
+/// Starts PostgreSQL as standby. A member that held the lease last waits instead: it may hold it again.
 pub(super) fn start(context: &Context, draft: &mut Draft) -> Option<Verdict> {
     let (upstream, because) = match context.tenure() {
         Tenure::Other(holder) => (
-            Some(holder.address.clone()),
+            to_follow(context, holder),
             format!("{} holds the lease", holder.incarnation.pod),
         ),
         Tenure::Vacant if !context.was_last_holder() => (None, "nobody holds the lease; reads are served".to_owned()),
         Tenure::Vacant | Tenure::Held { .. } | Tenure::Lapsed | Tenure::OwnBefore(_) | Tenure::Unknown => return None,
     };
-    if !is_sound(context) || fault(context).is_some() || !may_start(context, draft) {
+    let rewinding = context.volume().is_some_and(|volume| volume.rewinding);
+    if rewinding || !is_sound(context) || !may_follow(context) || !may_start(context, draft) {
         return None;
     }
     let settings = settings::to_start_with(context)?;
     Verdict::new(Action::StartStandby { upstream, settings }, because)
 }
 
-/// The data cannot follow the primary: it went another way. Reported, and left as it is.
+/// A standby's data may always be started as one. A primary's only if it is known to be part of the new primary's history:
+/// started before it is rewound, it could serve what nobody else has.
+fn may_follow(context: &Context) -> bool {
+    match rejoin::lineage(context) {
+        Lineage::Follows => true,
+        Lineage::Diverged { .. } => false,
+        Lineage::Unknown => context.database().is_some_and(|database| !database.primary),
+    }
+}
+
+/// The data cannot follow the primary: it went another way, and is to be rewound.
 pub(super) fn fault(context: &Context) -> Option<String> {
     let primary = upstream(context)?;
-    let database = context.database()?;
-    let timeline = primary.timeline.filter(|timeline| database.timeline > *timeline)?;
-    let (own, theirs) = (database.timeline.0, timeline.0);
-    Some(format!(
-        "the data is on timeline {own}, the primary {} on {theirs}: it cannot follow",
-        primary.incarnation.pod
-    ))
+    match rejoin::lineage(context) {
+        Lineage::Diverged { timeline } => Some(format!(
+            "the data went another way on timeline {}, the primary {} is on {}: it is to be rewound",
+            timeline.0, primary.incarnation.pod, primary.timeline?.0
+        )),
+        Lineage::Follows | Lineage::Unknown => None,
+    }
 }
 
 #[cfg(test)]
@@ -109,7 +132,7 @@ mod tests {
             |o| o.lease.record = Reading::Unknown,
             |o| o.lease.record = Reading::Missing,
             |o| record(o).system_id = None,
-            |o| record(o).holder.as_mut().unwrap().serving = false,
+            |o| record(o).holder.as_mut().unwrap().timeline = None,
             |o| record(o).holder = None,
             |o| record(o).epoch = Epoch(5),
             |o| o.reply.as_mut().unwrap().admitted = false,
@@ -128,7 +151,10 @@ mod tests {
         let mut observed = standby();
         observed.postgres = stopped();
         let expected = Action::StartStandby {
-            upstream: Some("10.0.0.2".to_owned()),
+            upstream: Some(Upstream {
+                address: "10.0.0.2".to_owned(),
+                epoch: Epoch(1),
+            }),
             settings: SETTINGS.to_owned(),
         };
         assert_eq!(decided(&observed).action, expected);
@@ -149,7 +175,10 @@ mod tests {
         record(&mut observed).holder.as_mut().unwrap().address = "10.0.0.9".to_owned();
         let expected = Action::Configure {
             settings: SETTINGS.to_owned(),
-            upstream: Some("10.0.0.9".to_owned()),
+            upstream: Some(Upstream {
+                address: "10.0.0.9".to_owned(),
+                epoch: Epoch(1),
+            }),
         };
         assert_eq!(decided(&observed).action, expected);
     }

@@ -4,12 +4,15 @@ use std::borrow::Cow;
 
 use super::bootstrap::is_granted;
 use super::context::{Context, Tenure};
-use super::{Data, Draft, Mode, Reading, Verdict, Work, report, standby};
+use super::{Data, Draft, Mode, Reading, Verdict, Work, election, report, standby};
 
 /// Always applies.
 pub(super) fn wait(context: &Context, draft: &mut Draft) -> Option<Verdict> {
     Verdict::wait(in_flight(context).or_else(|| unread(context)).unwrap_or_else(|| {
-        match report::fault(context, &draft.memo) {
+        match election::waiting(context)
+            .map(Cow::into_owned)
+            .or_else(|| report::fault(context, &draft.memo))
+        {
             Some(fault) => fault.into(),
             None => role(context),
         }
@@ -53,6 +56,9 @@ fn role(context: &Context) -> Cow<'static, str> {
     match (context.tenure(), context.running()) {
         (Tenure::Held { .. }, Some(Mode::Primary)) if context.serving() => {
             "this member holds the lease and serves writes".into()
+        }
+        (Tenure::Held { .. }, Some(_)) if context.accepting() => {
+            "PostgreSQL can write, and opens once the synchronous members hold what is in doubt".into()
         }
         (Tenure::Held { .. }, Some(_)) => "PostgreSQL recovers, to serve writes".into(),
         (Tenure::Held { .. }, None) => "PostgreSQL is about to be started again".into(),

@@ -1,4 +1,5 @@
-//! The Secrets: authority, agents' certificate, application's credentials. Made once; their content is never changed.
+//! The Secrets: authority, agents' certificate, application's credentials. Made once; their content is changed only where it
+//! is renewed, or was lost and can be made again.
 
 use std::collections::BTreeMap;
 
@@ -13,6 +14,21 @@ use crate::credentials::{Password, application};
 pub const CA_CERTIFICATE_KEY: &str = "ca.crt";
 /// Key of the authority's private key.
 pub const CA_KEY_KEY: &str = "ca.key";
+/// Key of the agents' certificate.
+pub const CERTIFICATE_KEY: &str = "tls.crt";
+/// Key of the agents' private key.
+pub const KEY_KEY: &str = "tls.key";
+/// Keys of the application's Secret, all of them.
+pub const APPLICATION_KEYS: [&str; 8] = [
+    "dbname",
+    "host",
+    "jdbc-uri",
+    PASSWORD_KEY,
+    "port",
+    "uri",
+    "user",
+    "username",
+];
 /// Key of the application user's password, in the Secret made here and in one that the user brings.
 pub const PASSWORD_KEY: &str = "password";
 
@@ -33,8 +49,8 @@ pub fn ca(subject: &Subject<'_>, authority: &Pair) -> Secret {
 /// Secret with the agents' certificate.
 pub fn tls(subject: &Subject<'_>, agents: &Pair, authority_certificate: &str) -> Secret {
     let data = [
-        ("tls.crt", agents.certificate.as_str()),
-        ("tls.key", agents.key.as_str()),
+        (CERTIFICATE_KEY, agents.certificate.as_str()),
+        (KEY_KEY, agents.key.as_str()),
         (CA_CERTIFICATE_KEY, authority_certificate),
     ];
     let data = data.map(|(key, text)| (key.to_owned(), text.to_owned())).into();
@@ -66,7 +82,8 @@ pub fn password_of(secret: &Secret) -> Option<Password> {
         .map(Password::chosen)
 }
 
-fn text(secret: &Secret, key: &str) -> Option<String> {
+/// The text under a key of a Secret; `None` if there is none or it is not text.
+pub fn text(secret: &Secret, key: &str) -> Option<String> {
     String::from_utf8(secret.data.as_ref()?.get(key)?.0.clone()).ok()
 }
 

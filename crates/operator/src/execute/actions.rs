@@ -1,12 +1,16 @@
 //! Each action, carried out as it stands.
 
-use api::names::{FINALIZER, LABEL_ROLE, LEASE_RELEASE, LEASE_SYSTEM_ID};
+use std::collections::BTreeMap;
+
+use api::names::{FINALIZER, LABEL_ROLE, LEASE_RELEASE, LEASE_RULE, LEASE_SYSTEM_ID, LEASE_TIMELINE};
 use k8s_openapi::api::apps::v1::StatefulSet;
+use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod};
+use k8s_openapi::api::rbac::v1::RoleBinding;
 use kube::ResourceExt;
 use kube::api::PropagationPolicy;
 use machine::cluster::{Action, Exact, FaultKind};
-use machine::protocol::{Epoch, MemberId, Release};
+use machine::protocol::Release;
 use serde_json::json;
 
 use super::{Executor, Failure, Outcome, Situation};
@@ -30,12 +34,8 @@ impl Executor {
             Action::AddFinalizer(exact) => self.add_finalizer(key, situation, exact).await,
             Action::RemoveFinalizer(exact) => self.remove_finalizer(key, situation, exact).await,
             Action::Apply(apply) => self.apply(key, memory, subject, situation, apply).await,
-            Action::RecreateLease {
-                member,
-                epoch,
-                system_id,
-            } => match self.confirm(key, situation).await? {
-                Outcome::Done => self.recreate_lease(subject, member, *epoch, system_id).await,
+            Action::RecreateLease { .. } => match self.confirm(key, situation).await? {
+                Outcome::Done => self.recreate_lease(subject, &situation.decision.action).await,
                 changed => Ok(changed),
             },
             Action::LabelPod { pod, role } => {
@@ -46,6 +46,11 @@ impl Executor {
             }
             Action::ReplacePod(exact) => {
                 self.remove::<Pod>(key, situation, &self.caches.pods, exact, PropagationPolicy::Background)
+                    .await
+            }
+            Action::DeleteRoleBinding(exact) => {
+                let bindings = &self.caches.role_bindings;
+                self.remove::<RoleBinding>(key, situation, bindings, exact, PropagationPolicy::Background)
                     .await
             }
             Action::OrphanStatefulSet(exact) => {
@@ -95,30 +100,14 @@ impl Executor {
         Ok(Outcome::Done)
     }
 
-    async fn recreate_lease(
-        &self,
-        subject: &Subject<'_>,
-        member: &MemberId,
-        epoch: Epoch,
-        system_id: &str,
-    ) -> Result<Outcome, Failure> {
-        let release = Release {
-            member: member.clone(),
-            position: None,
-        };
-        let release = serde_json::to_string(&release).map_err(|error| Failure {
+    async fn recreate_lease(&self, subject: &Subject<'_>, action: &Action) -> Result<Outcome, Failure> {
+        let lease = recreated_lease(subject, action).map_err(|error| Failure {
             kind: FaultKind::Invalid,
-            message: format!("write the release: {error}"),
+            message: format!("write the Lease: {error}"),
         })?;
-        let mut lease = lease::lease(subject);
-        lease.metadata.annotations = Some(
-            [
-                (LEASE_RELEASE.to_owned(), release),
-                (LEASE_SYSTEM_ID.to_owned(), system_id.to_owned()),
-            ]
-            .into(),
-        );
-        lease.spec.get_or_insert_default().lease_transitions = i32::try_from(epoch.0).ok();
+        let Some(lease) = lease else {
+            return Ok(Outcome::Done);
+        };
         let lease = self.requests.create(&subject.namespace, &lease).await?;
         self.caches.leases.put(lease);
         Ok(Outcome::Done)
@@ -142,5 +131,73 @@ impl Executor {
             Deleted::Going(object) => cache.put(*object),
         }
         Ok(Outcome::Done)
+    }
+}
+
+/// The Lease that [`Action::RecreateLease`] asks for.
+fn recreated_lease(subject: &Subject<'_>, action: &Action) -> Result<Option<Lease>, serde_json::Error> {
+    let Action::RecreateLease {
+        member,
+        epoch,
+        system_id,
+        rule,
+        timeline,
+    } = action
+    else {
+        return Ok(None);
+    };
+    let release = Release {
+        member: member.clone(),
+        position: None,
+        successor: None,
+    };
+    let mut annotations = BTreeMap::from([
+        (LEASE_RELEASE.to_owned(), serde_json::to_string(&release)?),
+        (LEASE_SYSTEM_ID.to_owned(), system_id.clone()),
+    ]);
+    if rule.is_synchronous() {
+        annotations.insert(LEASE_RULE.to_owned(), serde_json::to_string(rule)?);
+    }
+    if let Some(timeline) = timeline {
+        annotations.insert(LEASE_TIMELINE.to_owned(), serde_json::to_string(timeline)?);
+    }
+    let mut lease = lease::lease(subject);
+    lease.metadata.annotations = Some(annotations);
+    lease.spec.get_or_insert_default().lease_transitions = i32::try_from(epoch.0).ok();
+    Ok(Some(lease))
+}
+
+#[cfg(test)]
+mod tests {
+    use machine::protocol::{Epoch, MemberId, Timeline};
+    use machine::quorum::SyncRule;
+
+    use super::*;
+    use crate::builders::fixture::smallest;
+    use crate::config::Config;
+
+    #[test]
+    fn a_lease_that_is_made_again_says_what_the_action_says() {
+        let (db, config) = (smallest(), Config::default());
+        let subject = Subject::new(&db, &config).unwrap();
+        let id = |ordinal| MemberId::new(ordinal, "aaaaaaaa", 7);
+        let rule = SyncRule::any(1, [id(0), id(2)]);
+        let action = Action::RecreateLease {
+            member: id(1),
+            epoch: Epoch(5),
+            system_id: "7400".to_owned(),
+            rule: rule.clone(),
+            timeline: Some(Timeline(3)),
+        };
+        let mut lease = recreated_lease(&subject, &action).unwrap().unwrap();
+        // What the API server adds.
+        (lease.metadata.uid, lease.metadata.resource_version) = (Some("u".to_owned()), Some("1".to_owned()));
+        let read = machine::lease_object::read(&lease).unwrap();
+        assert_eq!((read.holder, read.epoch, read.rule), (None, Epoch(5), rule));
+        assert_eq!(
+            (read.timeline, read.system_id.as_deref()),
+            (Some(Timeline(3)), Some("7400"))
+        );
+        assert_eq!(read.release.map(|release| release.member), Some(id(1)));
     }
 }

@@ -10,6 +10,7 @@ use kube::core::PartialObjectMetaExt;
 use machine::cluster::{Apply, ApplyHow, ChildKind, ChildState, Exact, FaultKind, Known};
 use serde_json::{Value, json};
 
+use super::reads::note_content;
 use super::{Executor, Failure, Outcome, Situation};
 use crate::builders::{Subject, endpoint_slice, lease, secrets};
 use crate::cache::{Cache, Key};
@@ -38,12 +39,8 @@ impl Executor {
         if apply.how == ApplyHow::Make && self.is_going(key, kind) {
             return Ok(Outcome::NotYet);
         }
-        let exact = match &apply.how {
-            ApplyHow::Make => None,
-            ApplyHow::Change(exact) => Some(exact),
-        };
         let body = applied(&desired, kind, apply.replicas.or_else(|| replicas(situation)));
-        let written = self.write(key, subject, kind, &desired, exact, body).await;
+        let written = self.write(key, memory, subject, apply, &desired, body).await;
         memory.compared.remove(&kind);
         match written {
             Ok(live) => {
@@ -52,7 +49,7 @@ impl Executor {
                 Ok(Outcome::Done)
             }
             Err(failure) => {
-                if exact.is_none() && failure.kind == FaultKind::Conflict {
+                if apply.how == ApplyHow::Make && failure.kind == FaultKind::Conflict {
                     // There is one, and the watch does not show it (yet): look at it before deciding again.
                     memory.strays.insert(kind);
                 }
@@ -64,12 +61,17 @@ impl Executor {
     async fn write(
         &self,
         key: &Key,
+        memory: &mut Memory,
         subject: &Subject<'_>,
-        kind: ChildKind,
+        Apply { kind, how, .. }: &Apply,
         desired: &Desired,
-        exact: Option<&Exact>,
         body: Value,
     ) -> Result<Value, Failure> {
+        let kind = *kind;
+        let exact = match how {
+            ApplyHow::Make => None,
+            ApplyHow::Change(exact) | ApplyHow::Renew(exact) => Some(exact),
+        };
         let caches = &self.caches;
         let name = &desired.name;
         match kind {
@@ -98,14 +100,15 @@ impl Executor {
                     .await
             }
             ChildKind::CaSecret | ChildKind::TlsSecret | ChildKind::AppSecret => {
-                let secret: Secret = match exact {
-                    Some(exact) => self.requests.merge(&key.namespace, exact, metadata(desired)).await?,
-                    None => {
-                        self.requests
-                            .create(&key.namespace, &self.secret(subject, kind).await?)
-                            .await?
+                let secret: Secret = match how {
+                    ApplyHow::Make => {
+                        let new = self.secret(subject, kind, None).await?;
+                        self.requests.create(&key.namespace, &new).await?
                     }
+                    ApplyHow::Change(exact) => self.requests.merge(&key.namespace, exact, metadata(desired)).await?,
+                    ApplyHow::Renew(exact) => self.renew(key, subject, kind, exact).await?,
                 };
+                note_content(memory, kind, &secret, subject.db);
                 let partial = secret.metadata.into_response_partial::<Secret>();
                 let live = json!({"metadata": partial.metadata});
                 caches.secrets.put(partial);
@@ -170,7 +173,25 @@ impl Executor {
         Ok(live)
     }
 
-    async fn secret(&self, subject: &Subject<'_>, kind: ChildKind) -> Result<Secret, Failure> {
+    /// Gives this very Secret new content; a password that is still in it stays.
+    async fn renew(&self, key: &Key, subject: &Subject<'_>, kind: ChildKind, exact: &Exact) -> Result<Secret, Failure> {
+        let before: Option<Secret> = self.requests.get(&key.namespace, exact.name()).await?;
+        let password = before.as_ref().and_then(secrets::password_of);
+        let new = self.secret(subject, kind, password).await?;
+        let data = serde_json::to_value(&new.data).unwrap_or_default();
+        Ok(self
+            .requests
+            .merge(&key.namespace, exact, json!({"data": data}))
+            .await?)
+    }
+
+    /// A Secret with new content; the application's with this password, if there is one.
+    async fn secret(
+        &self,
+        subject: &Subject<'_>,
+        kind: ChildKind,
+        password: Option<Password>,
+    ) -> Result<Secret, Failure> {
         let now = Utc::now();
         Ok(match kind {
             ChildKind::CaSecret => secrets::ca(subject, &certificates::authority(subject, now).map_err(impossible)?),
@@ -179,7 +200,10 @@ impl Executor {
                 let agents = certificates::agents(subject, &authority, now).map_err(impossible)?;
                 secrets::tls(subject, &agents, &authority.certificate)
             }
-            _ => secrets::app(subject, &self.password(subject).await?),
+            _ => match password {
+                Some(password) => secrets::app(subject, &password),
+                None => secrets::app(subject, &self.password(subject).await?),
+            },
         })
     }
 

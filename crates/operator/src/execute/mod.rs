@@ -157,16 +157,24 @@ impl Executor {
             now,
         };
 
-        let certificates = match self.sign(&subject, &situation.decision, now).await {
-            Ok(certificates) => certificates,
+        let signed = match self.sign(&subject, &situation.decision, now).await {
+            Ok(signed) => signed,
             Err(failure) => return self.failed(key, memory, Target::Status, &situation, failure),
         };
+        if !signed.refused.is_empty() {
+            // One key that is of no use must not hold up the others: decided again without it.
+            for (pod, message) in signed.refused {
+                tracing::warn!(database = %key, pod, message, "a member's key cannot be signed");
+                memory.failed(Target::Certificate(pod), FaultKind::Invalid, message, now);
+            }
+            return Next::Again;
+        }
         let next = machine::cluster::status(
             &wanted,
             &situation.observed,
             &stored,
             &situation.decision,
-            &certificates,
+            &signed.certificates,
             now,
         );
         let promise = matches!(situation.decision.action, Action::WriteStatus(_));
@@ -176,6 +184,9 @@ impl Executor {
                 Ok(()) => {
                     memory.status_due_since = None;
                     memory.succeeded(&Target::Status);
+                    for pod in signed.certificates.into_keys() {
+                        memory.succeeded(&Target::Certificate(pod));
+                    }
                     Next::Again
                 }
                 Err(failure) => self.failed(key, memory, Target::Status, &situation, failure),
@@ -265,6 +276,7 @@ impl Executor {
         self.suspect_strays(key, db, memory);
         let strays = self.read_strays(key, memory).await?;
         self.read_events(key, memory, now).await;
+        self.check_secrets(key, db, memory).await;
         let mut observed = observe(&self.caches, key, db, memory, &strays, now);
         if db.metadata.deletion_timestamp.is_some() {
             observed.namespace_terminating = self.is_namespace_terminating(&key.namespace).await;

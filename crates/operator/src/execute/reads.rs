@@ -11,7 +11,7 @@ use k8s_openapi::api::discovery::v1::EndpointSlice;
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use k8s_openapi::api::rbac::v1::{Role, RoleBinding};
 use kube::api::ListParams;
-use kube::{Api, Resource};
+use kube::{Api, Resource, ResourceExt};
 use machine::cluster::{ChildKind, Fault, FaultKind, Observed, Target};
 use serde_json::{Value, json};
 
@@ -19,7 +19,7 @@ use super::{Executor, Failure, Outcome, Situation};
 use crate::cache::Key;
 use crate::desired::{metadata_only, name};
 use crate::memory::Memory;
-use crate::observe::{Stray, time};
+use crate::observe::{Stray, check, time};
 use crate::requests::{Refused, Writable};
 
 /// How often the StatefulSet's events are read while it lacks pods.
@@ -52,6 +52,39 @@ impl Executor {
         let lease = self.caches.leases.get(key, &name(&key.name, ChildKind::Lease));
         if memo.lease_made && matches!(lease, Some(None)) {
             memory.strays.insert(ChildKind::Lease);
+        }
+    }
+
+    /// Reads every Secret whose version has not been read yet, and remembers whether its content is of use. One that
+    /// cannot be read counts as it did before.
+    pub(super) async fn check_secrets(&self, key: &Key, db: &ClusteredDatabase, memory: &mut Memory) {
+        for kind in [ChildKind::CaSecret, ChildKind::TlsSecret, ChildKind::AppSecret] {
+            let name = name(&key.name, kind);
+            let Some(Some(seen)) = self.caches.secrets.get(key, &name) else {
+                memory.checked.remove(&kind);
+                continue;
+            };
+            let version = (
+                seen.uid().unwrap_or_default(),
+                seen.resource_version().unwrap_or_default(),
+            );
+            let ours = seen
+                .owner_references()
+                .iter()
+                .any(|owner| Some(&owner.uid) == db.metadata.uid.as_ref());
+            if !ours
+                || memory
+                    .checked
+                    .get(&kind)
+                    .is_some_and(|checked| checked.version == version)
+            {
+                continue;
+            }
+            match self.requests.get::<Secret>(&key.namespace, &name).await {
+                Ok(Some(secret)) => note_content(memory, kind, &secret, db),
+                Ok(None) => {}
+                Err(error) => tracing::warn!(database = %key, name, %error, "cannot read a Secret"),
+            }
         }
     }
 
@@ -203,6 +236,12 @@ impl Executor {
             false => serde_json::to_value(&object).unwrap_or_default(),
         }))
     }
+}
+
+/// Remembers what this version of a Secret holds.
+pub(super) fn note_content(memory: &mut Memory, kind: ChildKind, secret: &Secret, db: &ClusteredDatabase) {
+    let chosen = db.spec.bootstrap.initdb.password_secret.is_some();
+    memory.checked.insert(kind, check(kind, secret, chosen));
 }
 
 /// The newest failure of each pod that is recent enough.

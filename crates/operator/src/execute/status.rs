@@ -2,38 +2,39 @@
 
 use std::collections::BTreeMap;
 
-use api::status::Transition;
-use api::{ClusteredDatabase, ClusteredDatabaseStatus, Phase};
+use api::{ClusteredDatabase, ClusteredDatabaseStatus};
 use chrono::{DateTime, Utc};
-use k8s_openapi::api::core::v1::ObjectReference;
 use k8s_openapi::api::events::v1::Event;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::{MicroTime, ObjectMeta};
-use k8s_openapi::jiff::Timestamp;
-use kube::Resource;
 use machine::cluster::{Action, Decision, FaultKind, StatusChange};
 
 use super::{Executor, Failure};
-use crate::builders::{MANAGER, Subject};
+use crate::builders::Subject;
 use crate::cache::Key;
 use crate::certificates;
-use crate::drift::hash;
+use crate::events;
 
-/// An event's text may have this many bytes.
-const LONGEST_NOTE: usize = 1_024;
+/// What came of the keys that a decision asks to be signed, by pod name.
+#[derive(Debug, Default)]
+pub(super) struct Signed {
+    /// The certificates, PEM.
+    pub certificates: BTreeMap<String, String>,
+    /// Why a key cannot be signed.
+    pub refused: BTreeMap<String, String>,
+}
 
 impl Executor {
-    /// Signs what the decision asks to be signed; by pod name, PEM.
+    /// Signs what the decision asks to be signed.
     pub(super) async fn sign(
         &self,
         subject: &Subject<'_>,
         decision: &Decision,
         now: DateTime<Utc>,
-    ) -> Result<BTreeMap<String, String>, Failure> {
+    ) -> Result<Signed, Failure> {
+        let mut signed = Signed::default();
         let Action::WriteStatus(changes) = &decision.action else {
-            return Ok(BTreeMap::new());
+            return Ok(signed);
         };
         let mut authority = None;
-        let mut certificates = BTreeMap::new();
         for change in changes {
             let StatusChange::SignCertificate {
                 pod,
@@ -47,13 +48,20 @@ impl Executor {
                 Some(authority) => authority,
                 none => none.insert(self.authority(subject).await?),
             };
-            let certificate = certificates::member(member, public_key, authority, now).map_err(|error| Failure {
-                kind: FaultKind::Transient,
-                message: error.to_string(),
-            })?;
-            certificates.insert(pod.clone(), certificate);
+            match certificates::member(member, public_key, authority, now) {
+                Ok(certificate) => drop(signed.certificates.insert(pod.clone(), certificate)),
+                Err(error @ certificates::CertificateError::PublicKey { .. }) => {
+                    signed.refused.insert(pod.clone(), error.to_string());
+                }
+                Err(error) => {
+                    return Err(Failure {
+                        kind: FaultKind::Transient,
+                        message: error.to_string(),
+                    });
+                }
+            }
         }
-        Ok(certificates)
+        Ok(signed)
     }
 
     /// Writes the status over exactly the version that was decided upon.
@@ -91,83 +99,19 @@ impl Executor {
             tracing::info!(
                 database = %key, from = ?transition.from, to = %transition.to, because = transition.because, "phase"
             );
-            self.publish(key, db, transition, decision.rule).await;
+            self.publish(key, &events::transition(db, transition, decision.rule, &self.identity))
+                .await;
+        }
+        if let Some(event) = events::late(db, &changed, Utc::now(), &self.identity) {
+            self.publish(key, &event).await;
         }
         Ok(())
     }
 
-    /// Tells people of a change of phase. Not telling them is no reason to stop.
-    async fn publish(&self, key: &Key, db: &ClusteredDatabase, transition: &Transition, rule: &str) {
-        let event = event(db, transition, rule, &self.identity);
-        if let Err(error) = self.requests.create(&key.namespace, &event).await {
+    /// Tells people. Not telling them is no reason to stop.
+    async fn publish(&self, key: &Key, event: &Event) {
+        if let Err(error) = self.requests.create(&key.namespace, event).await {
             tracing::warn!(database = %key, %error, "cannot write an event");
         }
-    }
-}
-
-fn event(db: &ClusteredDatabase, transition: &Transition, rule: &str, identity: &str) -> Event {
-    let name = db.metadata.name.clone().unwrap_or_default();
-    let regarding = ObjectReference {
-        field_path: None,
-        ..db.object_ref(&())
-    };
-    let when = Timestamp::from_millisecond(transition.at.timestamp_millis()).unwrap_or_default();
-    let distinct = hash(&(
-        &db.metadata.uid,
-        transition.to.as_str(),
-        transition.at.timestamp_micros(),
-    ));
-    Event {
-        metadata: ObjectMeta {
-            name: Some(format!("{name}.{distinct}")),
-            namespace: db.metadata.namespace.clone(),
-            ..ObjectMeta::default()
-        },
-        type_: Some(
-            if transition.to == Phase::Failed {
-                "Warning"
-            } else {
-                "Normal"
-            }
-            .to_owned(),
-        ),
-        reason: Some(transition.to.as_str().to_owned()),
-        action: Some(rule.to_owned()),
-        note: Some(shortened(&transition.because)),
-        event_time: Some(MicroTime(when)),
-        regarding: Some(regarding),
-        reporting_controller: Some(format!("clustereddatabase.io/{MANAGER}")),
-        reporting_instance: Some(identity.to_owned()),
-        ..Event::default()
-    }
-}
-
-fn shortened(note: &str) -> String {
-    let end = (0..=LONGEST_NOTE.min(note.len()))
-        .rev()
-        .find(|&end| note.is_char_boundary(end))
-        .unwrap_or(0);
-    note[..end].to_owned()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::builders::fixture::smallest;
-
-    #[test]
-    fn an_event_names_the_database_and_the_reason() {
-        let transition = Transition {
-            from: Some(Phase::Creating),
-            to: Phase::Failed,
-            because: "ä".repeat(600),
-            at: "2027-01-01T00:00:00Z".parse().unwrap(),
-        };
-        let event = event(&smallest(), &transition, "quota", "operator-0");
-        assert_eq!(event.type_.as_deref(), Some("Warning"));
-        assert_eq!(event.reason.as_deref(), Some("Failed"));
-        assert_eq!(event.regarding.unwrap().name.as_deref(), Some("db"));
-        assert_eq!(event.note.unwrap().len(), 1_024);
-        assert!(event.event_time.is_some());
     }
 }

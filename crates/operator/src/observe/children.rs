@@ -14,13 +14,30 @@ use crate::desired::{Desired, metadata_only, name};
 use crate::drift::differences;
 use crate::memory::{Compared, Memory};
 
-/// What of a StatefulSet cannot be changed in place.
-const IMMUTABLE: [&str; 4] = [
-    "spec.volumeClaimTemplates",
-    "spec.selector",
-    "spec.serviceName",
-    "spec.podManagementPolicy",
-];
+/// What of an object cannot be changed in place.
+const fn immutable(kind: ChildKind) -> &'static [&'static str] {
+    match kind {
+        ChildKind::StatefulSet => &[
+            "spec.volumeClaimTemplates",
+            "spec.selector",
+            "spec.serviceName",
+            "spec.podManagementPolicy",
+        ],
+        ChildKind::RoleBinding => &["roleRef"],
+        ChildKind::ServiceAccount
+        | ChildKind::Role
+        | ChildKind::CaSecret
+        | ChildKind::TlsSecret
+        | ChildKind::AppSecret
+        | ChildKind::HeadlessService
+        | ChildKind::RwService
+        | ChildKind::RoService
+        | ChildKind::RService
+        | ChildKind::EndpointSlice
+        | ChildKind::Lease
+        | ChildKind::PodDisruptionBudget => &[],
+    }
+}
 
 /// An object with a child's name that the watch does not show, since it lacks our label; `None`: there is none after all.
 #[derive(Clone, Debug)]
@@ -41,7 +58,11 @@ pub fn children(caches: &Caches, key: &Key, db: &ClusteredDatabase, memory: &mut
             .and_then(|stray| stray.object.as_ref());
         let cached = cached(caches, key, kind);
         children[kind] = match (cached, stray) {
-            (Some(Some(live)), _) => Known::Known(compare(&live, kind, db, memory)),
+            (Some(Some(live)), _) => {
+                let state = compare(&live, kind, db, memory);
+                let checked = memory.checked.get(&kind);
+                Known::Known(checked.map_or(state.clone(), |checked| checked.overlay(state)))
+            }
             (Some(None), Some(live)) => Known::Known(compare(live, kind, db, memory)),
             (Some(None), None) => Known::Known(ChildState::Missing),
             (None, _) => Known::Unknown,
@@ -87,10 +108,9 @@ pub fn verdict(
             uid,
             resource_version: metadata.resource_version.unwrap_or_default(),
             what: first.clone(),
-            immutable: kind == ChildKind::StatefulSet
-                && found
-                    .iter()
-                    .any(|path| IMMUTABLE.iter().any(|immutable| path.starts_with(immutable))),
+            immutable: found
+                .iter()
+                .any(|path| immutable(kind).iter().any(|immutable| path.starts_with(immutable))),
         },
     }
 }
@@ -222,6 +242,8 @@ mod tests {
             "spec.updateStrategy.type is \"RollingUpdate\""
         );
         let size = "/spec/volumeClaimTemplates/0/spec/resources/requests/storage";
+        assert!(drifted(ChildKind::RoleBinding, "/roleRef/name", json!("other")).1);
+        assert!(!drifted(ChildKind::RoleBinding, "/subjects", json!([])).1);
         assert!(
             drifted(ChildKind::StatefulSet, size, json!("2Gi")).1,
             "claim templates cannot be changed in place"

@@ -3,17 +3,20 @@
 mod children;
 mod claims;
 mod pods;
+mod secrets;
 
 use api::ClusteredDatabase;
 use chrono::{DateTime, Utc};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
-use machine::cluster::{ChildKind, Known, Observed, SetFacts};
+use machine::cluster::{Certificates, ChildKind, Known, Observed, SetFacts};
 use machine::protocol::LeaseRecord;
 
 pub use children::{Stray, children, verdict};
+pub use secrets::{Checked, check};
 
 use crate::cache::Key;
 use crate::caches::Caches;
+use crate::certificates::validity;
 use crate::memory::Memory;
 
 /// Everything about one database that the caches show. `strays` are objects that had to be read from the API server.
@@ -32,12 +35,26 @@ pub fn observe(
         claims: known(claims::claims(caches, key)),
         lease: lease(caches, key),
         storage_class: known(claims::storage_class(caches, db)),
+        certificates: certificates(db, memory),
         namespace_terminating: false,
         faults: memory
             .faults
             .values()
             .chain(memory.unmade_pods.values())
             .cloned()
+            .collect(),
+    }
+}
+
+fn certificates(db: &ClusteredDatabase, memory: &Memory) -> Certificates {
+    let members = db.status.iter().flat_map(|status| &status.members);
+    Certificates {
+        agents: memory
+            .checked
+            .get(&ChildKind::TlsSecret)
+            .and_then(|checked| checked.agents.clone()),
+        members: members
+            .filter_map(|(pod, member)| Some((pod.clone(), validity(member.certificate.as_deref()?)?)))
             .collect(),
     }
 }

@@ -6,7 +6,7 @@ use api::names::{ANNOTATION_REVISION, CONTAINER, LABEL_ROLE, Names, TERMINATION_
 use chrono::{DateTime, Utc};
 use k8s_openapi::api::core::v1::{ContainerStatus, Pod as KubePod, PodStatus};
 use kube::ResourceExt;
-use machine::cluster::{ImageError, Pod};
+use machine::cluster::{ChildKind, ImageError, Pod};
 
 use super::time;
 use crate::cache::Key;
@@ -36,6 +36,13 @@ pub fn pods(caches: &Caches, key: &Key, memory: &mut Memory, now: DateTime<Utc>)
         .filter_map(|pod| self::pod(&names, pod, memory, now))
         .collect();
     pods.sort_by_key(|pod| pod.ordinal);
+    if let Some(identity) = identity_since(caches, key) {
+        // A token is bound to the UID of its ServiceAccount: with one that was made again since, the API server knows the
+        // agents in these pods no more. So they count as made from an older template, and are replaced.
+        for pod in pods.iter_mut().filter(|pod| pod.created < identity) {
+            pod.revision = None;
+        }
+    }
     let present: BTreeSet<_> = pods
         .iter()
         .filter(|pod| pod.image_error.is_some())
@@ -43,6 +50,14 @@ pub fn pods(caches: &Caches, key: &Key, memory: &mut Memory, now: DateTime<Utc>)
         .collect();
     memory.image_faults.retain(|(uid, _), _| present.contains(uid));
     Some(pods)
+}
+
+/// When the agents' ServiceAccount was made.
+fn identity_since(caches: &Caches, key: &Key) -> Option<DateTime<Utc>> {
+    let account = caches
+        .service_accounts
+        .get(key, &crate::desired::name(&key.name, ChildKind::ServiceAccount))??;
+    account.metadata.creation_timestamp.as_ref().map(time)
 }
 
 fn pod(names: &Names, pod: &KubePod, memory: &mut Memory, now: DateTime<Utc>) -> Option<Pod> {
@@ -140,7 +155,10 @@ mod tests {
     use super::*;
 
     fn observed(status: Value, memory: &mut Memory, now: DateTime<Utc>) -> Pod {
-        let caches = Caches::default();
+        observed_in(&Caches::default(), status, memory, now)
+    }
+
+    fn observed_in(caches: &Caches, status: Value, memory: &mut Memory, now: DateTime<Utc>) -> Pod {
         let pod = json!({
             "metadata": {"name": "db-1", "namespace": "ns", "uid": "u", "resourceVersion": "5",
                 "creationTimestamp": "2027-01-01T00:00:00Z",
@@ -158,7 +176,7 @@ mod tests {
             namespace: "ns".to_owned(),
             name: "db".to_owned(),
         };
-        pods(&caches, &key, memory, now).unwrap().remove(0)
+        pods(caches, &key, memory, now).unwrap().remove(0)
     }
 
     fn at(text: &str) -> DateTime<Utc> {
@@ -182,6 +200,24 @@ mod tests {
             (pod.revision.as_deref(), pod.created),
             (Some("r"), at("2027-01-01T00:00:00Z"))
         );
+    }
+
+    #[test]
+    fn a_pod_that_is_older_than_its_identity_is_outdated() {
+        let revision = |made: &str| {
+            let caches = Caches::default();
+            let account = json!({"metadata": {"name": "db", "namespace": "ns", "uid": "a", "resourceVersion": "1",
+                "creationTimestamp": made, "labels": {"clustereddatabase.io/cluster": "db"}}});
+            caches.service_accounts.observe(Event::Init);
+            caches
+                .service_accounts
+                .observe(Event::InitApply(serde_json::from_value(account).unwrap()));
+            caches.service_accounts.observe(Event::InitDone);
+            let now = at("2027-01-01T00:01:00Z");
+            observed_in(&caches, json!({}), &mut Memory::default(), now).revision
+        };
+        assert_eq!(revision("2027-01-01T00:00:00Z").as_deref(), Some("r"));
+        assert_eq!(revision("2027-01-01T00:00:30Z"), None);
     }
 
     #[test]

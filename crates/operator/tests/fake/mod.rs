@@ -144,6 +144,13 @@ impl State {
                 Ok(self.store("create", key, body.clone()))
             }
             (&Method::PATCH, [namespace, plural, name]) => self.patch(key(plural, namespace, name), body),
+            (&Method::DELETE, [namespace, plural, name]) => {
+                let key = key(plural, namespace, name);
+                check(self.objects.get(&key).ok_or(NOT_FOUND)?, &body["preconditions"])?;
+                self.objects.remove(&key);
+                self.writes.push(format!("delete {plural} {name}"));
+                Ok(json!({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success"}))
+            }
             (&Method::PUT, [namespace, plural, name, "status"]) => {
                 let key = key(plural, namespace, name);
                 let mut object = self.objects.get(&key).cloned().ok_or(NOT_FOUND)?;

@@ -8,6 +8,7 @@ use api::status::MemberStatus;
 use api::{ClusteredDatabaseStatus, Phase};
 use chrono::{DateTime, TimeDelta, Utc};
 
+use crate::cluster::members::ordinal_of;
 use crate::cluster::{
     ChildKind, ChildState, Claim, Decision, Known, Observed, Pod, SetFacts, StorageClass, Volume, Wanted, decide, due,
     status,
@@ -16,6 +17,7 @@ use crate::cluster::{Due, StatusChange};
 use crate::protocol::{
     Epoch, HolderRecord, Incarnation, LeaseRecord, MemberId, MemberReport, MemberState, Timeline, settings_hash,
 };
+use crate::quorum::SyncRule;
 
 /// The name of every scene's database.
 pub const NAME: &str = "demo";
@@ -154,6 +156,23 @@ impl Scene {
                 MemberState::Streaming
             };
         }
+        self.synchronize();
+    }
+
+    /// Puts the rule in force that the spec asks for, with all standbys that have reported and are to stay.
+    pub fn synchronize(&mut self) {
+        let required = self.spec.wanted_durability().standbys;
+        let replicas = u32::try_from(self.spec.replicas).unwrap_or(0);
+        let stays = |name: &MemberId| ordinal_of(name).is_some_and(|ordinal| ordinal < replicas);
+        let Some(lease) = self.lease_mut() else { return };
+        let holder = lease.holder.as_ref().map(|holder| holder.incarnation.member.clone());
+        let names = lease.members.values().map(|report| report.member.clone());
+        let standbys = names.filter(|name| Some(name) != holder.as_ref() && stays(name));
+        lease.rule = if required == 0 {
+            SyncRule::default()
+        } else {
+            SyncRule::any(required, standbys)
+        };
     }
 
     /// What the agent of `pod` says of itself.
@@ -297,6 +316,8 @@ fn spec(replicas: u32) -> ClusteredDatabaseSpec {
         },
         resources: None,
         failover: FailoverSpec::default(),
+        durability: Default::default(),
+        primary: Default::default(),
         bootstrap: BootstrapSpec::default(),
         scheduling: SchedulingSpec::default(),
         service_account_annotations: Default::default(),
@@ -383,6 +404,9 @@ pub(super) fn empty_lease() -> LeaseRecord {
         epoch: Epoch(0),
         system_id: None,
         release: None,
+        rule: Default::default(),
+        timeline: None,
+        history: Vec::new(),
         members: Default::default(),
         positions: Default::default(),
     }

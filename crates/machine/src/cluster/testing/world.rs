@@ -6,11 +6,15 @@ use std::collections::{BTreeMap, BTreeSet};
 use chrono::{DateTime, TimeDelta, Utc};
 
 use super::scene::{NAME, Scene, UID, child_uid, claim, empty_lease, holder, pod, set};
+use crate::cluster::members::ordinal_of;
 use crate::cluster::{Action, Apply, ApplyHow, ChildKind, ChildState, Decision, Due, Exact, ImageError, Known, Pod};
-use crate::protocol::{Epoch, MemberId, MemberState, Release, settings_hash};
+use crate::protocol::{Epoch, MemberId, MemberReport, MemberState, Release, settings_hash};
 
 /// How often the world moves.
 const TICK: TimeDelta = TimeDelta::milliseconds(100);
+
+/// For so long a lost primary is away: the others have elected one by then.
+const OUTAGE: TimeDelta = TimeDelta::seconds(5);
 
 /// When the operator dies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -36,8 +40,14 @@ pub struct World {
     pub pace: u32,
     /// Revisions of the template whose image does not run.
     pub broken: BTreeSet<String>,
+    /// Agents do not hand the lease over when they are asked to.
+    pub stubborn: bool,
+    /// Who has been primary, in order.
+    pub primaries: Vec<String>,
     /// Parameters that PostgreSQL takes up only with a restart, as they are in force in each pod (by UID).
     in_force: BTreeMap<String, String>,
+    /// Pods (by UID) whose PostgreSQL is dead until then.
+    dead: BTreeMap<String, DateTime<Utc>>,
     /// Claims (by UID) with a database of this identity on them.
     data: BTreeMap<String, MemberId>,
     /// Revision of the StatefulSet's template.
@@ -58,7 +68,10 @@ impl World {
             gone: false,
             pace: 1,
             broken: BTreeSet::new(),
+            stubborn: false,
+            primaries: Vec::new(),
             in_force: BTreeMap::new(),
+            dead: BTreeMap::new(),
             data: BTreeMap::new(),
             template: String::new(),
             crash: Crash::Never,
@@ -155,18 +168,23 @@ impl World {
                 member,
                 epoch,
                 system_id,
+                rule,
+                timeline,
             } => {
                 let mut lease = empty_lease();
                 (lease.epoch, lease.system_id) = (*epoch, Some(system_id.clone()));
+                (lease.rule, lease.timeline) = (rule.clone(), *timeline);
                 lease.release = Some(Release {
                     member: member.clone(),
                     position: None,
+                    successor: None,
                 });
                 self.make(ChildKind::Lease);
                 self.scene.observed.lease = Known::Known(Some(lease));
             }
             Action::LabelPod { pod, role } => self.pod(pod).role = Some((*role).to_owned()),
             Action::ReplacePod(exact) => self.pod(exact).terminating = true,
+            Action::DeleteRoleBinding(_) => self.scene.set_child(ChildKind::RoleBinding, ChildState::Missing),
             Action::OrphanStatefulSet(_) => self.remove_set(),
             Action::DeleteStatefulSet(_) => {
                 self.remove_set();
@@ -205,7 +223,7 @@ impl World {
     fn apply(&mut self, apply: &Apply) {
         match apply.how {
             ApplyHow::Make => self.make(apply.kind),
-            ApplyHow::Change(_) => {
+            ApplyHow::Change(_) | ApplyHow::Renew(_) => {
                 self.scene.set_child(
                     apply.kind,
                     ChildState::Current {
@@ -233,6 +251,42 @@ impl World {
         for index in 0..self.scene.pods().len() {
             self.agent(index);
         }
+        let holder = self.scene.lease_mut().and_then(|lease| lease.holder.as_ref());
+        if let Some(serving) = holder.filter(|holder| holder.serving) {
+            let pod = serving.incarnation.pod.clone();
+            if self.primaries.last() != Some(&pod) {
+                self.primaries.push(pod);
+            }
+        }
+    }
+
+    /// The primary is lost without a word: its postmaster is gone, and its lease runs out or is taken by an early
+    /// election. The agents decide by themselves what comes then.
+    pub fn lose_primary(&mut self) {
+        let held = self.scene.lease_mut().and_then(|lease| lease.holder.take());
+        let Some(held) = held else { return };
+        self.dead
+            .insert(held.incarnation.pod_uid.clone(), self.scene.now + OUTAGE);
+        for pod in self
+            .scene
+            .pods_mut()
+            .iter_mut()
+            .filter(|pod| pod.uid == held.incarnation.pod_uid)
+        {
+            pod.ready = false;
+        }
+        self.release(held.incarnation.member, None);
+    }
+
+    /// The Lease is free: `successor`, or else anybody who had streamed to its end, may take it.
+    fn release(&mut self, member: MemberId, successor: Option<String>) {
+        let Some(lease) = self.scene.lease_mut() else { return };
+        lease.holder = None;
+        lease.release = Some(Release {
+            member,
+            position: None,
+            successor,
+        });
     }
 
     fn stateful_set_controller(&mut self) {
@@ -293,17 +347,61 @@ impl World {
         }
         let Some(lease) = self.scene.lease_mut() else { return };
         if let Some(held) = lease.holder.take_if(|holder| holder.incarnation.pod_uid == uid) {
-            lease.release = Some(Release {
-                member: held.incarnation.member,
-                position: None,
-            });
+            self.release(held.incarnation.member, None);
         }
+    }
+
+    /// Whether this member, whose data is `identity`'s, may take a Lease that nobody holds: who released it, whoever
+    /// streamed from it until then, and while a chosen successor is there, that one alone.
+    fn may_take(&self, pod: &Pod, identity: &MemberId) -> bool {
+        let Some(lease) = self.scene.observed.lease.get().and_then(Option::as_ref) else {
+            return false;
+        };
+        let Some(release) = lease.release.as_ref().filter(|_| lease.holder.is_none()) else {
+            return false;
+        };
+        let streamed = |found: &Pod| {
+            let report = lease
+                .members
+                .get(&found.name)
+                .filter(|report| report.pod_uid == found.uid);
+            !found.terminating && report.is_some_and(|report| report.state == MemberState::Streaming)
+        };
+        match &release.successor {
+            Some(successor)
+                if self
+                    .scene
+                    .pods()
+                    .iter()
+                    .any(|found| found.name == *successor && streamed(found)) =>
+            {
+                pod.name == *successor
+            }
+            _ => release.member == *identity || streamed(pod),
+        }
+    }
+
+    /// Who the primary in `pod` hands over to, if it is asked to and can.
+    fn successor(&self, pod: &Pod) -> Option<String> {
+        let target = self.scene.stored.intent.primary.clone().filter(|_| !self.stubborn)?;
+        let lease = self.scene.observed.lease.get()?.as_ref()?;
+        let found = self
+            .scene
+            .pods()
+            .iter()
+            .find(|found| found.name == target && found.uid != pod.uid)?;
+        let report = lease
+            .members
+            .get(&target)
+            .filter(|report| report.pod_uid == found.uid)?;
+        (found.ready && !found.terminating && report.state == MemberState::Streaming).then_some(target)
     }
 
     /// One move of the agent in a pod.
     fn agent(&mut self, index: usize) {
         let mut pod = self.scene.pods()[index].clone();
-        if pod.terminating || pod.image_error.is_some() {
+        let dead = self.dead.get(&pod.uid).is_some_and(|until| self.scene.now < *until);
+        if pod.terminating || pod.image_error.is_some() || dead {
             return;
         }
         if self.scene.stored.intent.stop {
@@ -331,6 +429,8 @@ impl World {
             started_with.clone_from(&settings);
         }
         let pending = *started_with != settings;
+        let may_take = has_data && self.may_take(&pod, &identity);
+        let successor = self.successor(&pod);
         let new_report = self.scene.report(&pod, MemberState::Waiting);
         let Some(lease) = self.scene.lease_mut() else { return };
         let report = lease.members.get(&pod.name).filter(|report| report.pod_uid == pod.uid);
@@ -342,18 +442,22 @@ impl World {
             .holder
             .as_ref()
             .is_some_and(|holder| holder.incarnation.pod_uid == pod.uid);
-        let last = lease.holder.is_none() && lease.release.as_ref().is_some_and(|release| release.member == identity);
-        if holds {
+        if holds && successor.is_some() {
+            (report.state, pod.ready) = (MemberState::Stopped, false);
+            lease.members.insert(pod.name.clone(), report);
+            self.scene.pods_mut()[index] = pod;
+            return self.release(identity, successor);
+        } else if holds {
             if let Some(holder) = &mut lease.holder {
                 holder.serving = true;
             }
             (report.state, pod.ready) = (MemberState::Primary, true);
-        } else if (has_data && last) || (lease.system_id.is_none() && lease.holder.is_none() && granted && has_data) {
+        } else if may_take || (lease.system_id.is_none() && lease.holder.is_none() && granted && has_data) {
             lease.epoch = Epoch(lease.epoch.0 + 1);
             lease.system_id.get_or_insert_with(|| "7400".to_owned());
             let mut taken = holder(&pod, false);
             taken.incarnation.member = identity;
-            lease.holder = Some(taken);
+            (lease.holder, lease.release) = (Some(taken), None);
             report.state = MemberState::Starting;
         } else if lease.system_id.is_none() {
             if granted {
@@ -378,6 +482,35 @@ impl World {
         }
         lease.members.insert(pod.name.clone(), report);
         self.scene.pods_mut()[index] = pod;
+        if holds {
+            self.change_rule();
+        }
+    }
+
+    /// The primary's agent: commits wait for as many of the members that are to stay as the spec says.
+    fn change_rule(&mut self) {
+        self.scene.synchronize();
+        let replicas = self.scene.spec.replicas;
+        let Some(lease) = self.scene.lease_mut() else { return };
+        let streaming: BTreeSet<_> = lease
+            .members
+            .values()
+            .filter(|report| report.state == MemberState::Streaming)
+            .map(|report| report.member.clone())
+            .collect();
+        let stays =
+            |member: &MemberId| ordinal_of(member).is_some_and(|ordinal| i64::from(ordinal) < i64::from(replicas));
+        let others = |report: &&MemberReport| report.state != MemberState::Primary && stays(&report.member);
+        lease.rule.names.retain(|name| streaming.contains(name));
+        // A rule that is in force is not weakened because members are away.
+        if lease.rule.names.len() < lease.rule.required {
+            lease.rule.names = lease
+                .members
+                .values()
+                .filter(others)
+                .map(|report| report.member.clone())
+                .collect();
+        }
     }
 
     /// The database's name.

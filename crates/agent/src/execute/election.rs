@@ -1,0 +1,125 @@
+//! Promising, asking for promises, and promotion.
+
+use std::collections::BTreeMap;
+use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use api::names::PEER_PORT;
+use futures::future::join_all;
+use machine::instance::{Mode, Work};
+use machine::protocol::{Epoch, PromiseRequest, Timeline};
+use machine::quorum::SyncRule;
+use machine::timing::BootTime;
+
+use super::server::Written;
+use super::{Executor, SMALL, blocking};
+use crate::deadman::boot_time;
+use crate::observe::{Effect, Failure, News, World};
+use crate::peer::PeerError;
+use crate::postgres::{Sql, promise, promote};
+use crate::run::Event;
+
+/// The longest that a promotion may take, its preparation included.
+const PROMOTE: Duration = Duration::from_secs(20);
+
+impl Executor {
+    pub(super) fn promise(&self, world: &World, epoch: Epoch) {
+        let (volume, server) = (
+            self.volume.clone(),
+            world.server.as_ref().map(|running| Arc::clone(&running.server)),
+        );
+        self.spawn(Work::Promise, Some(SMALL), async move {
+            Ok(Effect::Promised(promise(&volume, server.as_deref(), epoch).await?))
+        });
+    }
+
+    pub(super) fn ask(&self, peers: BTreeMap<String, String>, request: PromiseRequest) {
+        let (client, events) = (self.peers.clone(), self.events.clone());
+        self.spawn(Work::Ask, Some(SMALL), async move {
+            let calls = peers.into_iter().map(|(pod, address)| {
+                let (client, events, request) = (client.clone(), events.clone(), request.clone());
+                async move {
+                    let Ok(address) = address.parse::<IpAddr>() else {
+                        return Err(format!("{pod}: {address:?} is no address"));
+                    };
+                    let address = SocketAddr::new(address, PEER_PORT);
+                    match client.promise(&pod, address, &request).await {
+                        Ok(reply) => {
+                            let _ = events.send(Event::Promise { pod, reply });
+                            Ok(())
+                        }
+                        Err(error @ (PeerError::Refused { .. } | PeerError::Garbled { .. })) => {
+                            tracing::info!(pod, "no promise: {error}");
+                            Ok(())
+                        }
+                        Err(error) => Err(format!("{pod}: {error}")),
+                    }
+                }
+            });
+            let ended = join_all(calls).await;
+            if ended.iter().any(Result::is_ok) {
+                return Ok(Effect::Asked);
+            }
+            let words: Vec<_> = ended.into_iter().filter_map(Result::err).collect();
+            Err(Failure::said(format!("nobody answers: {}", words.join("; "))))
+        });
+    }
+
+    pub(super) fn promote(&self, world: &World, until: BootTime, timeline: Timeline, rule: SyncRule) {
+        let Some(wanted) = self.wanted_as_configured(world, Work::Promote) else {
+            return;
+        };
+        let Some(server) = world.server.as_ref().map(|running| Arc::clone(&running.server)) else {
+            return self.fail(Work::Promote, "PostgreSQL does not run");
+        };
+        let allowed = self.allowed_to_write(until);
+        let (written, sql, files) = (Arc::clone(&self.written), Arc::clone(&self.sql), self.files.clone());
+        let volume = wanted.volume().clone();
+        let work = async move {
+            // Nothing else writes the configuration until it is over.
+            let mut written = written.lock().await;
+            *written = Written {
+                rule: rule.clone(),
+                open: false,
+            };
+            let config = wanted.config(Mode::Primary, &written).await?;
+            let mut sql = sql.lock().await;
+            let sql = sql.get_or_insert_with(|| Sql::new(files.socket, wanted.port()));
+            let volume = wanted.volume();
+            let promoted = promote(volume, &server, sql, &config, timeline, &rule, allowed).await?;
+            let asked = boot_time();
+            let status = Box::new(sql.status().await?);
+            let dropping = volume.clone();
+            Ok(Effect::Promoted {
+                rule,
+                configured: wanted.configured(),
+                in_doubt: promoted.at,
+                promise: blocking(move || dropping.drop_promoting()).await?,
+                status,
+                asked,
+            })
+        };
+        self.spawn(Work::Promote, None, async move {
+            let done = tokio::time::timeout(PROMOTE, work).await;
+            let late = || Failure::said(format!("it did not end within {} s", PROMOTE.as_secs()));
+            match done.unwrap_or_else(|_| Err(late())) {
+                Ok(effect) => Ok(effect),
+                // It may have been noted: the number is spent.
+                Err(failure) => Err(Failure {
+                    news: blocking(move || volume.promise()).await.ok().map(News::Promise),
+                    ..failure
+                }),
+            }
+        });
+    }
+
+    /// Asked at the last moment: neither has a stop been decided since, nor has the lease run out.
+    pub(super) fn allowed_to_write(&self, until: BootTime) -> impl Fn() -> bool + Send + Sync + use<> {
+        self.undo_start.store(false, Ordering::SeqCst);
+        self.deadline.set(Some(until));
+        let (undo, deadline) = (Arc::clone(&self.undo_start), Arc::clone(&self.deadline));
+        move || !undo.load(Ordering::SeqCst) && deadline.is_ahead()
+    }
+}

@@ -1,0 +1,52 @@
+//! Taking up Secrets that have changed while PostgreSQL runs.
+
+use std::sync::Arc;
+
+use super::{Executor, SMALL};
+use crate::observe::World;
+use crate::postgres::Sql;
+use crate::run::Event;
+
+impl Executor {
+    /// Has PostgreSQL read the cluster's certificate again, if it runs.
+    pub fn reload_certificate(&self, world: &World) {
+        let Some(server) = world.server.as_ref().map(|running| Arc::clone(&running.server)) else {
+            return;
+        };
+        let written = Arc::clone(&self.written);
+        self.workers.spawn(async move {
+            // Not while the configuration is being written: half of it would be read, too.
+            let _written = written.lock().await;
+            match server.reload() {
+                Ok(()) => tracing::info!("PostgreSQL reads the cluster's certificate again"),
+                Err(error) => tracing::warn!("have PostgreSQL read the cluster's certificate: {error}"),
+            }
+        });
+    }
+
+    /// Gives the application's role the password of the Secret, unless it has that already; ends with [`Event::Password`].
+    pub fn set_password(&self, world: &World) {
+        let Some(owner) = world.spec.as_ref().map(|spec| spec.bootstrap.initdb.owner.clone()) else {
+            let _ = self
+                .events
+                .send(Event::Password(Err("the owner is not known".to_owned())));
+            return;
+        };
+        let (_, socket, port) = self.connection(world);
+        let (file, events) = (self.password_file.clone(), self.events.clone());
+        self.workers.spawn(async move {
+            let work = async {
+                let password = tokio::fs::read_to_string(&file)
+                    .await
+                    .map_err(|error| error.to_string())?;
+                let mut sql = Sql::new(socket, port);
+                sql.ensure_password(&owner, &password)
+                    .await
+                    .map_err(|error| error.to_string())
+            };
+            let done = tokio::time::timeout(SMALL, work).await;
+            let done = done.unwrap_or_else(|_| Err(format!("it did not end within {} s", SMALL.as_secs())));
+            let _ = events.send(Event::Password(done));
+        });
+    }
+}

@@ -1,0 +1,61 @@
+//! Changing a running primary: its synchronous rule, and its opening to applications.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use machine::instance::{Mode, Work};
+use machine::quorum::SyncRule;
+
+use super::{CONFIGURE, Executor};
+use crate::observe::{Effect, World};
+use crate::postgres::{Sql, open, set_sync};
+
+/// The longest that a change of the synchronous rule may take: a checkpoint may be part of it.
+const SET_SYNC: Duration = Duration::from_secs(150);
+
+impl Executor {
+    pub(super) fn set_sync(&self, world: &mut World, rule: SyncRule) {
+        let Some(wanted) = self.wanted_as_configured(world, Work::SetSync) else {
+            return;
+        };
+        let Some(server) = world.server.as_ref().map(|running| Arc::clone(&running.server)) else {
+            return self.fail(Work::SetSync, "PostgreSQL does not run");
+        };
+        let proven = world.observed.postgres.sync.proven.clone();
+        world.sync_begins(rule.clone());
+        let (written, sql) = (Arc::clone(&self.written), self.own_connection(world));
+        self.spawn(Work::SetSync, Some(SET_SYNC), async move {
+            let mut sql = sql;
+            let mut written = written.lock().await;
+            // From here on it may be in force: whoever writes the files keeps it.
+            written.rule = rule.clone();
+            let config = wanted.config(Mode::Primary, &written).await?;
+            let at = set_sync(wanted.volume(), &server, &mut sql, &config, &rule, &proven).await?;
+            Ok(Effect::Synced { rule, at })
+        });
+    }
+
+    pub(super) fn open(&self, world: &World) {
+        let Some(wanted) = self.wanted_as_configured(world, Work::Open) else {
+            return;
+        };
+        let Some(server) = world.server.as_ref().map(|running| Arc::clone(&running.server)) else {
+            return self.fail(Work::Open, "PostgreSQL does not run");
+        };
+        let (written, sql) = (Arc::clone(&self.written), self.own_connection(world));
+        self.spawn(Work::Open, Some(CONFIGURE), async move {
+            let mut sql = sql;
+            let mut written = written.lock().await;
+            written.open = true;
+            let config = wanted.config(Mode::Primary, &written).await?;
+            open(wanted.volume(), &server, &mut sql, &config).await?;
+            Ok(Effect::Opened)
+        });
+    }
+
+    /// A connection for one task: it waits for nobody else's statements.
+    fn own_connection(&self, world: &World) -> Sql {
+        let (_, socket, port) = self.connection(world);
+        Sql::new(socket, port)
+    }
+}

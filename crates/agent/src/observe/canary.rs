@@ -1,0 +1,40 @@
+//! The canary: a tiny write to the WAL, flushed, each second. A hanging disk shows by it, where a question does not.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use machine::timing::BootTime;
+use tokio::sync::watch;
+
+use super::Poll;
+use crate::deadman::boot_time;
+use crate::postgres::Sql;
+
+/// Distance between writes.
+const EVERY: Duration = Duration::from_secs(1);
+
+/// Writes to the primary's WAL for ever, on a connection of its own, and tells `tell` when each write that succeeded began.
+/// One that hangs is told by nobody.
+pub async fn canary(socket: PathBuf, mut wanted: watch::Receiver<Poll>, tell: impl Fn(u32, BootTime)) {
+    let mut connection: Option<(u32, Sql)> = None;
+    loop {
+        let Poll {
+            server, port, writes, ..
+        } = wanted.borrow_and_update().clone();
+        let Some(pid) = server.filter(|_| writes) else {
+            connection = None;
+            if wanted.changed().await.is_err() {
+                return;
+            }
+            continue;
+        };
+        let fresh = connection.take().filter(|(of, _)| *of == pid);
+        let (_, sql) = connection.insert(fresh.unwrap_or_else(|| (pid, Sql::new(socket.clone(), port))));
+        let begun = boot_time();
+        match sql.write_canary().await {
+            Ok(()) => tell(pid, begun),
+            Err(error) => tracing::debug!("the canary's write: {error}"),
+        }
+        tokio::time::sleep(EVERY).await;
+    }
+}

@@ -1,0 +1,153 @@
+//! Timeline history files (`pg_wal/<timeline>.history`), and stubs in their place.
+//!
+//! PostgreSQL takes as its new timeline the first number without a history file, and a standby asks its primary for the
+//! history file of every number up to the primary's: a gap would stop it. A stub, which names no ancestor, fills gaps: nobody
+//! follows it, since no timeline is its ancestor. A stub above all real timelines is left only for the time of a promotion:
+//! a start would take its number for the newest timeline.
+
+use std::fs;
+use std::io;
+use std::path::Path;
+
+use machine::protocol::{Fork, Timeline};
+
+use crate::volume::{sync_parent, write_atomically};
+
+/// The first line of a stub. PostgreSQL skips comments in history files.
+const STUB: &str = "# No such timeline: its number was reserved and not used, or its history is not known here.\n";
+
+/// The ancestors in a history file, oldest first.
+pub(super) fn forks(text: &str) -> Result<Vec<Fork>, String> {
+    let lines = text.lines().map(str::trim);
+    let entries = lines.filter(|line| !line.is_empty() && !line.starts_with('#'));
+    let fork = |line: &str| {
+        let mut words = line.split_whitespace();
+        let timeline = words.next()?.parse().ok()?;
+        let end = words.next()?.parse().ok()?;
+        Some(Fork {
+            timeline: Timeline(timeline),
+            end,
+        })
+    };
+    entries
+        .map(|line| fork(line).ok_or_else(|| format!("a history file has the line {line:?}")))
+        .collect()
+}
+
+/// The timelines that have a history file here.
+#[derive(Debug, Default)]
+struct Histories {
+    real: Vec<u32>,
+    stubs: Vec<u32>,
+}
+
+impl Histories {
+    fn has(&self, timeline: u32) -> bool {
+        self.real.contains(&timeline) || self.stubs.contains(&timeline)
+    }
+}
+
+/// Before a start: stubs in every gap below the newest timeline that is known here, and none above it.
+pub(super) fn repair(wal: &Path) -> io::Result<()> {
+    let found = list(wal)?;
+    let top = found.real.iter().copied().max().unwrap_or_default();
+    for &timeline in found.stubs.iter().filter(|&&stub| stub > top) {
+        fs::remove_file(file(wal, timeline))?;
+    }
+    fill(wal, &found, 2..top)
+}
+
+/// Before a promotion: makes PostgreSQL pick `wanted`. Fails if it is taken.
+pub(super) fn reserve(wal: &Path, wanted: Timeline) -> io::Result<()> {
+    let found = list(wal)?;
+    if let Some(taken) = found.real.iter().find(|&&real| real >= wanted.0) {
+        return Err(io::Error::other(format!(
+            "timeline {taken} is known here already, {} cannot be next",
+            wanted.0
+        )));
+    }
+    for &timeline in found.stubs.iter().filter(|&&stub| stub >= wanted.0) {
+        fs::remove_file(file(wal, timeline))?;
+    }
+    fill(wal, &found, 2..wanted.0)
+}
+
+fn fill(wal: &Path, found: &Histories, timelines: std::ops::Range<u32>) -> io::Result<()> {
+    for timeline in timelines.filter(|&timeline| timeline > 1 && !found.has(timeline)) {
+        write_atomically(&file(wal, timeline), STUB.as_bytes(), 0o600)?;
+    }
+    sync_parent(&file(wal, 1))
+}
+
+fn list(wal: &Path) -> io::Result<Histories> {
+    let mut found = Histories::default();
+    for entry in fs::read_dir(wal)? {
+        let entry = entry?;
+        let name = entry.file_name();
+        let Some(digits) = name.to_str().and_then(|name| name.strip_suffix(".history")) else {
+            continue;
+        };
+        let Some(timeline) = u32::from_str_radix(digits, 16).ok().filter(|_| digits.len() == 8) else {
+            continue;
+        };
+        let stub = fs::read(entry.path())?.starts_with(STUB.as_bytes());
+        if stub { &mut found.stubs } else { &mut found.real }.push(timeline);
+    }
+    Ok(found)
+}
+
+fn file(wal: &Path, timeline: u32) -> std::path::PathBuf {
+    wal.join(format!("{timeline:08X}.history"))
+}
+
+#[cfg(test)]
+mod tests {
+    use machine::protocol::Lsn;
+
+    use super::*;
+    use crate::volume::tests::Scratch;
+
+    fn names(wal: &Path) -> Vec<(u32, bool)> {
+        let found = list(wal).expect("readable");
+        let real = found.real.iter().map(|&timeline| (timeline, true));
+        let mut all: Vec<_> = real.chain(found.stubs.iter().map(|&stub| (stub, false))).collect();
+        all.sort_unstable();
+        all
+    }
+
+    #[test]
+    fn ancestors_are_read() {
+        let text = "1\t0/3000000\tno recovery target specified\n\n# remark\n2\t16/B374D848\t\n";
+        let fork = |timeline, end| Fork {
+            timeline: Timeline(timeline),
+            end: Lsn(end),
+        };
+        assert_eq!(forks(text), Ok(vec![fork(1, 0x300_0000), fork(2, 0x16_B374_D848)]));
+        assert_eq!(forks(STUB), Ok(vec![]));
+        assert!(forks("1\tsomewhere\n").is_err());
+    }
+
+    #[test]
+    fn stubs_fill_gaps_and_stand_above_nothing_after_a_repair() {
+        let scratch = Scratch::new();
+        let wal = scratch.0.join("wal");
+        fs::write(file(&wal, 2), "1\t0/3000000\tx\n").expect("written");
+        reserve(&wal, Timeline(5)).expect("reserved");
+        assert_eq!(names(&wal), [(2, true), (3, false), (4, false)]);
+        // The promotion did not happen.
+        repair(&wal).expect("repaired");
+        assert_eq!(names(&wal), [(2, true)]);
+        reserve(&wal, Timeline(5)).expect("reserved");
+        fs::write(file(&wal, 5), "1\t0/3000000\tx\n2\t0/4000000\tx\n").expect("written");
+        repair(&wal).expect("repaired");
+        assert_eq!(names(&wal), [(2, true), (3, false), (4, false), (5, true)]);
+        assert!(reserve(&wal, Timeline(5)).is_err(), "it is taken");
+        assert!(reserve(&wal, Timeline(4)).is_err(), "a newer one is known");
+        // A clone brings the history of its own timeline only; its standbys will ask for the others.
+        for timeline in 2..5 {
+            fs::remove_file(file(&wal, timeline)).expect("removed");
+        }
+        repair(&wal).expect("repaired");
+        assert_eq!(names(&wal), [(2, false), (3, false), (4, false), (5, true)]);
+    }
+}

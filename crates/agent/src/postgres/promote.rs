@@ -1,0 +1,165 @@
+//! Promoting a standby to a reserved timeline (protocol.md rules 13, 14).
+
+use std::time::{Duration, Instant};
+
+use machine::protocol::{Fork, Lsn, Timeline};
+use machine::quorum::SyncRule;
+
+use super::reload::take_up;
+use super::server::file;
+use super::sync::end_of_wal;
+use super::{
+    Config, PostgresError, Server, Sql, SqlError, StartError, Status, StopMode, blocking, history, sql_failed,
+};
+use crate::volume::Volume;
+
+/// A standby that has become the primary, closed to applications.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Promoted {
+    /// Its timeline: the reserved one.
+    pub timeline: Timeline,
+    /// End of its WAL after the promotion: what may be in doubt is before it.
+    pub at: Lsn,
+    /// Ancestors of its timeline, oldest first.
+    pub history: Vec<Fork>,
+}
+
+/// From the request to the end of recovery: all WAL has been replayed before, and the new timeline's first record is written.
+const PROMOTION_TIMEOUT: Duration = Duration::from_secs(8);
+/// How often it is looked at.
+const LOOK_AGAIN: Duration = Duration::from_millis(10);
+/// Sessions that do not end within this time are left: they can do no harm, since commits wait for the rule.
+const SESSIONS_TIMEOUT: Duration = Duration::from_secs(1);
+/// Longest time for the checkpoint after it, for which nobody waits.
+const CHECKPOINT_TIMEOUT: Duration = Duration::from_secs(3_600);
+
+/// Promotes the running standby to `timeline`. `config` is that of a primary with `rule`, closed to applications. In this
+/// order: notes the promotion on the volume; takes up `config`, and proves it; ends the sessions of applications; makes the
+/// slots of the rule's names; lays stubs so that PostgreSQL picks `timeline`; asks `allowed` for the last time; promotes;
+/// reads the timeline back. A checkpoint follows in the background.
+///
+/// An error before the promotion leaves a standby with a primary's configuration, which has to be configured anew. Once it
+/// is asked for, an error, or dropping this future, stops the server at once.
+pub async fn promote(
+    volume: &Volume,
+    server: &Server,
+    sql: &mut Sql,
+    config: &Config,
+    timeline: Timeline,
+    rule: &SyncRule,
+    allowed: impl Fn() -> bool,
+) -> Result<Promoted, PostgresError> {
+    let before = status(sql).await?;
+    if !before.in_recovery || before.position.timeline >= timeline {
+        return Err(PostgresError::Unproven(format!(
+            "no promotion to timeline {}: the server {} on timeline {}",
+            timeline.0,
+            if before.in_recovery { "recovers" } else { "writes" },
+            before.position.timeline.0
+        )));
+    }
+    volume.blocking(move |volume| volume.record_promoting(timeline)).await?;
+    take_up(volume, server, sql, config).await?;
+    end_sessions(sql).await?;
+    let slots = sql.ensure_slots(&rule.names).await;
+    slots.map_err(sql_failed("make the slots of the standbys"))?;
+    let wal = volume.pgdata().join("pg_wal");
+    let reserved = blocking(move || history::reserve(&wal, timeline)).await;
+    reserved.map_err(file("reserve the timeline"))?;
+    if !allowed() {
+        return Err(StartError::CalledOff.into());
+    }
+    let mut stop = StopUnlessProven(Some(server));
+    ask(sql).await?;
+    let after = await_end_of_recovery(sql).await?;
+    if after.position.timeline != timeline {
+        return Err(PostgresError::Unproven(format!(
+            "PostgreSQL was promoted to timeline {} instead of {}, and is stopped",
+            after.position.timeline.0, timeline.0
+        )));
+    }
+    let at = end_of_wal(sql).await?;
+    stop.0 = None;
+    checkpoint_later(sql);
+    Ok(Promoted {
+        timeline,
+        at,
+        history: after.history,
+    })
+}
+
+/// Stops a server that may write on a timeline that nobody has checked.
+struct StopUnlessProven<'a>(Option<&'a Server>);
+
+impl Drop for StopUnlessProven<'_> {
+    fn drop(&mut self) {
+        if let Some(server) = self.0
+            && let Err(error) = server.stop(StopMode::Immediate)
+        {
+            tracing::error!("stop a server whose promotion is not proven: {error}");
+        }
+    }
+}
+
+async fn status(sql: &mut Sql) -> Result<Status, PostgresError> {
+    sql.status().await.map_err(sql_failed("ask PostgreSQL how it is"))
+}
+
+/// Ends every session but the agent's, those of standbys included: none is older than the new configuration then.
+async fn end_sessions(sql: &mut Sql) -> Result<(), PostgresError> {
+    const END: &str = "SELECT coalesce(sum(pg_terminate_backend(pid)::int), 0) FROM pg_stat_activity
+        WHERE backend_type IN ('client backend', 'walsender') AND pid <> pg_backend_pid()
+          AND NOT (usename = 'postgres' AND application_name = 'cdb_agent')";
+    let begun = Instant::now();
+    loop {
+        let row = sql.run(async |client| client.query_typed_one(END, &[]).await).await;
+        let row = row.map_err(sql_failed("end the sessions of applications"))?;
+        let left: i64 = row
+            .try_get(0)
+            .map_err(|error| sql_failed("end the sessions of applications")(SqlError::Broken(error.to_string())))?;
+        if left == 0 {
+            return Ok(());
+        }
+        if begun.elapsed() > SESSIONS_TIMEOUT {
+            tracing::warn!(left, "some sessions outlive the promotion");
+            return Ok(());
+        }
+        tokio::time::sleep(LOOK_AGAIN).await;
+    }
+}
+
+async fn ask(sql: &mut Sql) -> Result<(), PostgresError> {
+    const PROMOTE: &str = "SELECT pg_promote(false)";
+    let asked = sql.run(async |client| client.query_typed_one(PROMOTE, &[]).await).await;
+    asked.map(|_| ()).map_err(sql_failed("promote"))
+}
+
+async fn await_end_of_recovery(sql: &mut Sql) -> Result<Status, PostgresError> {
+    let begun = Instant::now();
+    loop {
+        match sql.status().await {
+            Ok(status) if !status.in_recovery => return Ok(status),
+            Ok(_) => {}
+            // It may change its mode between two parts of the question.
+            Err(SqlError::Refused(words)) => tracing::debug!("asked during the promotion: {words}"),
+            Err(error) => return Err(sql_failed("await the end of recovery")(error)),
+        }
+        if begun.elapsed() > PROMOTION_TIMEOUT {
+            return Err(PostgresError::Unproven(format!(
+                "PostgreSQL still recovers {} s after its promotion, and is stopped",
+                PROMOTION_TIMEOUT.as_secs()
+            )));
+        }
+        tokio::time::sleep(LOOK_AGAIN).await;
+    }
+}
+
+/// A rewind to this server needs its control file to name the new timeline.
+fn checkpoint_later(sql: &Sql) {
+    let sql = sql.another();
+    tokio::spawn(async move {
+        if let Err(error) = sql.checkpoint(CHECKPOINT_TIMEOUT).await {
+            tracing::warn!("make a checkpoint after the promotion: {error}");
+        }
+    });
+}

@@ -1,0 +1,235 @@
+//! Data that gives way to a new copy, and data that is being rewound.
+
+use std::fs;
+use std::io::ErrorKind;
+use std::os::unix::fs::symlink;
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+
+use super::files::{exists, failed, make_directory, read_if_there, remove_tree, sync_parent, write_atomically};
+use super::{Volume, VolumeError};
+use crate::postgres::Tools;
+
+/// `agent/setting-aside.json`: where the data goes, written before the first rename.
+#[derive(Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+struct Going {
+    name: String,
+    keep: bool,
+}
+
+impl Volume {
+    /// Moves PGDATA and its WAL to `aside/<timeline>-<position>-<number>` on their volumes, or removes them if not `keep`;
+    /// afterwards there is no data ([`super::DataState::Empty`]). PostgreSQL must be stopped. What is broken off is
+    /// [`super::DataState::Unfinished`], and [`Volume::discard_unfinished`] completes it. The mark of a rewind goes, too.
+    pub async fn set_aside(&self, tools: &Tools, keep: bool) -> Result<(), VolumeError> {
+        let label = match self.control_data(tools).await {
+            Ok(control) => format!(
+                "{}-{}",
+                control.newest_timeline().0,
+                control.end().to_string().replace('/', "_")
+            ),
+            // What cannot be read can be kept all the same.
+            Err(_) => "unreadable".to_owned(),
+        };
+        self.blocking(move |volume| {
+            let name = volume.free_name(&label)?;
+            let mark = volume.going_file();
+            let going =
+                serde_json::to_vec(&Going { name, keep }).map_err(|error| failed("write", &mark)(error.into()))?;
+            write_atomically(&mark, &going, 0o600).map_err(failed("write", &mark))?;
+            volume.complete_setting_aside()
+        })
+        .await
+    }
+
+    /// Something was done to PGDATA by `pg_rewind` that did not finish: it must not be started.
+    pub fn is_rewinding(&self) -> Result<bool, VolumeError> {
+        exists(&self.rewinding_file())
+    }
+
+    /// PGDATA is not whole: a rewind or a setting aside was begun.
+    pub(crate) fn is_torn(&self) -> Result<bool, VolumeError> {
+        Ok(self.is_rewinding()? || self.is_setting_aside()?)
+    }
+
+    /// Marks PGDATA, durably, before `pg_rewind` touches it.
+    pub fn begin_rewind(&self) -> Result<(), VolumeError> {
+        let mark = self.rewinding_file();
+        write_atomically(&mark, b"", 0o600).map_err(failed("write", &mark))
+    }
+
+    /// Removes the mark; all of PGDATA must be on disk.
+    pub fn finish_rewind(&self) -> Result<(), VolumeError> {
+        remove_durably(&self.rewinding_file())
+    }
+
+    /// A setting aside was begun.
+    pub(super) fn is_setting_aside(&self) -> Result<bool, VolumeError> {
+        exists(&self.going_file())
+    }
+
+    /// Completes a setting aside that was begun; harmless if there is none.
+    pub(super) fn complete_setting_aside(&self) -> Result<(), VolumeError> {
+        let mark = self.going_file();
+        let Some(text) = read_if_there(&mark).map_err(failed("read", &mark))? else {
+            return Ok(());
+        };
+        let damaged = |reason: String| VolumeError::Damaged {
+            path: mark.clone(),
+            reason,
+        };
+        let going: Going = serde_json::from_str(&text).map_err(|error| damaged(error.to_string()))?;
+        let plain = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'-' || byte == b'_';
+        if going.name.is_empty() || !going.name.bytes().all(plain) {
+            return Err(damaged(format!("{:?} is no name of ours", going.name)));
+        }
+        let place = self.aside(self.data_mount()).join(&going.name);
+        move_into(&self.pgdata(), &place)?;
+        if let (Some(wal), Some(mount)) = (&self.wal, self.wal_mount()) {
+            let wal_place = self.aside(mount).join(&going.name);
+            move_into(wal, &wal_place)?;
+            if going.keep {
+                point_to(&place.join("pg_wal"), &wal_place)?;
+            } else {
+                remove_tree(&wal_place)?;
+            }
+        }
+        if !going.keep {
+            remove_tree(&place)?;
+        }
+        remove_durably(&self.rewinding_file())?;
+        remove_durably(&mark)
+    }
+
+    fn aside(&self, mount: &Path) -> PathBuf {
+        mount.join("aside")
+    }
+
+    /// The first of `label-1`, `label-2` … that neither volume holds.
+    fn free_name(&self, label: &str) -> Result<String, VolumeError> {
+        let mounts = [Some(self.data_mount()), self.wal_mount()];
+        let mut number = 1_u32;
+        loop {
+            let name = format!("{label}-{number}");
+            let mut taken = false;
+            for mount in mounts.into_iter().flatten() {
+                taken |= exists(&self.aside(mount).join(&name))?;
+            }
+            if !taken {
+                return Ok(name);
+            }
+            number += 1;
+        }
+    }
+
+    fn going_file(&self) -> PathBuf {
+        self.agent_directory().join("setting-aside.json")
+    }
+
+    fn rewinding_file(&self) -> PathBuf {
+        self.agent_directory().join("rewinding")
+    }
+}
+
+/// Renames a directory, if it is still there.
+fn move_into(from: &Path, to: &Path) -> Result<(), VolumeError> {
+    if !exists(from)? {
+        return Ok(());
+    }
+    let parent = to.parent().unwrap_or(Path::new("/"));
+    make_directory(parent).map_err(failed("make", parent))?;
+    sync_parent(parent).map_err(failed("sync", parent))?;
+    fs::rename(from, to).map_err(failed("set aside", from))?;
+    sync_parent(from).map_err(failed("sync", from))?;
+    sync_parent(to).map_err(failed("sync", to))
+}
+
+/// Makes the link `link` to `target`, in place of what link is there.
+fn point_to(link: &Path, target: &Path) -> Result<(), VolumeError> {
+    if !fs::symlink_metadata(link).is_ok_and(|found| found.is_symlink()) {
+        return Ok(());
+    }
+    fs::remove_file(link).map_err(failed("replace", link))?;
+    symlink(target, link).map_err(failed("replace", link))?;
+    sync_parent(link).map_err(failed("sync", link))
+}
+
+fn remove_durably(path: &Path) -> Result<(), VolumeError> {
+    match fs::remove_file(path) {
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(()),
+        Err(error) => Err(failed("remove", path)(error)),
+        Ok(()) => sync_parent(path).map_err(failed("sync", path)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::volume::tests::Scratch;
+
+    fn data(volume: &Volume) -> PathBuf {
+        let wal = volume.wal_directory().expect("a WAL volume").to_owned();
+        fs::create_dir_all(volume.pgdata()).expect("made");
+        fs::create_dir_all(&wal).expect("made");
+        fs::write(wal.join("000000020000000000000003"), "wal").expect("written");
+        symlink(&wal, volume.pgdata().join("pg_wal")).expect("a link");
+        wal
+    }
+
+    fn begin(volume: &Volume, keep: bool) {
+        let going = Going {
+            name: volume.free_name("2-0_3000060").expect("a name"),
+            keep,
+        };
+        fs::write(volume.going_file(), serde_json::to_vec(&going).expect("JSON")).expect("written");
+    }
+
+    #[tokio::test]
+    async fn what_is_set_aside_is_whole_wherever_it_was_broken_off() {
+        let scratch = Scratch::new();
+        let volume = scratch.volume();
+        for round in 1..=2 {
+            let wal = data(&volume);
+            volume.begin_rewind().expect("marked");
+            begin(&volume, true);
+            if round == 2 {
+                // Broken off between the renames.
+                let place = scratch.0.join("data/aside/2-0_3000060-2");
+                move_into(&volume.pgdata(), &place).expect("renamed");
+            }
+            volume.discard_unfinished().await.expect("completed");
+            assert!(!volume.pgdata().exists() && !wal.exists());
+            assert!(!volume.is_rewinding().expect("readable") && !volume.is_setting_aside().expect("readable"));
+            let kept = scratch.0.join(format!(
+                "data/aside/2-0_3000060-{round}/pg_wal/000000020000000000000003"
+            ));
+            assert_eq!(fs::read_to_string(kept).expect("kept, with its WAL"), "wal");
+        }
+    }
+
+    #[tokio::test]
+    async fn what_is_not_kept_is_removed() {
+        let scratch = Scratch::new();
+        let volume = scratch.volume();
+        let wal = data(&volume);
+        begin(&volume, false);
+        volume.discard_unfinished().await.expect("completed");
+        assert!(!volume.pgdata().exists() && !wal.exists());
+        assert!(!scratch.0.join("data/aside/2-0_3000060-1").exists());
+        assert!(!scratch.0.join("wal/aside/2-0_3000060-1").exists());
+    }
+
+    #[tokio::test]
+    async fn a_damaged_note_touches_nothing() {
+        let scratch = Scratch::new();
+        let volume = scratch.volume();
+        data(&volume);
+        for note in ["{", r#"{"name": "../x", "keep": false}"#] {
+            fs::write(volume.going_file(), note).expect("written");
+            assert!(volume.discard_unfinished().await.is_err(), "{note}");
+            assert!(volume.pgdata().exists());
+        }
+    }
+}

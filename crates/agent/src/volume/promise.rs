@@ -1,0 +1,229 @@
+//! What this member has promised, and the credential with which it receives: both obey one lock, so that no order of tasks
+//! leaves a credential in place that an older epoch put there.
+//!
+//! Beside PGDATA, because `pg_rewind` and `pg_basebackup` overwrite what is inside.
+
+use std::fs;
+use std::io::ErrorKind;
+use std::path::PathBuf;
+use std::sync::{MutexGuard, PoisonError};
+
+use machine::instance::Promise;
+use machine::protocol::{Epoch, Timeline};
+use serde::{Deserialize, Serialize};
+
+use super::files::{failed, read_if_there, sync_parent, write_atomically};
+use super::{Volume, VolumeError};
+
+/// `agent/promise.json`.
+#[derive(Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+struct Stored {
+    version: u32,
+    epoch: Epoch,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    promoting: Option<Timeline>,
+}
+
+const STORE_VERSION: u32 = 1;
+
+impl Volume {
+    /// What was promised; no promise if none was ever made. A store that cannot be read or understood is an error, never
+    /// "nothing promised".
+    pub fn promise(&self) -> Result<Promise, VolumeError> {
+        let path = self.promise_file();
+        let Some(content) = read_if_there(&path).map_err(failed("read", &path))? else {
+            return Ok(Promise::default());
+        };
+        let damaged = |reason: String| VolumeError::Damaged {
+            path: path.clone(),
+            reason,
+        };
+        let stored: Stored = serde_json::from_str(&content).map_err(|error| damaged(error.to_string()))?;
+        if stored.version != STORE_VERSION {
+            return Err(damaged(format!(
+                "version {} is not known to this agent",
+                stored.version
+            )));
+        }
+        Ok(Promise {
+            epoch: stored.epoch,
+            promoting: stored.promoting,
+        })
+    }
+
+    /// Promises durably to receive nothing from an epoch below `epoch`, and takes away the credential of the WAL receiver
+    /// (protocol.md rule 4, i and ii): nothing connects with it from now on. What has connected before must still be ended
+    /// ([`crate::postgres::stop_receiving`]). A higher promise stays. Returns what is promised now.
+    pub fn promise_at_least(&self, epoch: Epoch) -> Result<Promise, VolumeError> {
+        let _one = self.one_promise();
+        let mut promise = self.promise()?;
+        promise.epoch = promise.epoch.max(epoch);
+        self.store(promise)?;
+        self.take_credential_away()?;
+        Ok(promise)
+    }
+
+    /// Before anything is received from the primary of `epoch`: promises that epoch durably, forgets a promotion that was
+    /// begun, and puts the credential of the WAL receiver back (protocol.md rule 6). Refused with
+    /// [`VolumeError::Promised`] if a higher epoch is promised. Returns what is promised now.
+    pub fn follow(&self, epoch: Epoch) -> Result<Promise, VolumeError> {
+        let _one = self.one_promise();
+        let promise = self.adopt(epoch)?;
+        let key = fs::read(self.key_file()).map_err(failed("read", &self.key_file()))?;
+        let credential = self.credential_file();
+        let there = read_if_there(&credential).map_err(failed("read", &credential))?;
+        if there.is_none_or(|there| there.as_bytes() != key) {
+            write_atomically(&credential, &key, 0o600).map_err(failed("write", &credential))?;
+        }
+        Ok(promise)
+    }
+
+    /// Before the data is rewound to the primary of `epoch`: promises as [`Volume::follow`] does, but leaves the
+    /// credential away.
+    pub fn promise_before_rewind(&self, epoch: Epoch) -> Result<Promise, VolumeError> {
+        let _one = self.one_promise();
+        let promise = self.adopt(epoch)?;
+        self.take_credential_away()?;
+        Ok(promise)
+    }
+
+    /// Notes durably, before it begins, that a promotion to `timeline` is begun (protocol.md rule 14).
+    pub fn record_promoting(&self, timeline: Timeline) -> Result<Promise, VolumeError> {
+        let _one = self.one_promise();
+        let promise = Promise {
+            promoting: Some(timeline),
+            ..self.promise()?
+        };
+        self.store(promise)?;
+        Ok(promise)
+    }
+
+    /// Drops the note of a promotion: it has ended well, on the timeline that it was for.
+    pub fn drop_promoting(&self) -> Result<Promise, VolumeError> {
+        let _one = self.one_promise();
+        let promise = Promise {
+            promoting: None,
+            ..self.promise()?
+        };
+        self.store(promise)?;
+        Ok(promise)
+    }
+
+    /// The key file that `primary_conninfo` names: a copy of the member's key that is there only while the member may
+    /// receive.
+    pub fn credential_file(&self) -> PathBuf {
+        self.agent_directory().join("replication.key.active")
+    }
+
+    fn adopt(&self, epoch: Epoch) -> Result<Promise, VolumeError> {
+        let before = self.promise()?;
+        if epoch < before.epoch {
+            return Err(VolumeError::Promised {
+                promised: before.epoch,
+                epoch,
+            });
+        }
+        let promise = Promise { epoch, promoting: None };
+        if promise != before {
+            self.store(promise)?;
+        }
+        Ok(promise)
+    }
+
+    fn store(&self, promise: Promise) -> Result<(), VolumeError> {
+        let path = self.promise_file();
+        let stored = Stored {
+            version: STORE_VERSION,
+            epoch: promise.epoch,
+            promoting: promise.promoting,
+        };
+        let content = serde_json::to_vec(&stored).map_err(|error| failed("write", &path)(error.into()))?;
+        write_atomically(&path, &content, 0o600).map_err(failed("write", &path))
+    }
+
+    fn take_credential_away(&self) -> Result<(), VolumeError> {
+        let credential = self.credential_file();
+        match fs::remove_file(&credential) {
+            Err(error) if error.kind() != ErrorKind::NotFound => return Err(failed("remove", &credential)(error)),
+            _ => {}
+        }
+        sync_parent(&credential).map_err(failed("sync", &credential))
+    }
+
+    fn one_promise(&self) -> MutexGuard<'_, ()> {
+        self.promising.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn promise_file(&self) -> PathBuf {
+        self.agent_directory().join("promise.json")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::volume::tests::Scratch;
+
+    fn volume(scratch: &Scratch) -> Volume {
+        let volume = scratch.volume();
+        let id = machine::protocol::MemberId::new(0, "aaaa", 1);
+        volume.make_member(&id, "aaaa").expect("an identity");
+        volume
+    }
+
+    #[test]
+    fn a_promise_takes_the_credential_away_and_following_brings_it_back() {
+        let scratch = Scratch::new();
+        let volume = volume(&scratch);
+        assert_eq!(volume.promise().expect("readable"), Promise::default());
+        volume.follow(Epoch(3)).expect("nothing is promised");
+        let key = fs::read(volume.key_file()).expect("the key");
+        assert_eq!(fs::read(volume.credential_file()).expect("a credential"), key);
+        assert_eq!(volume.promise_at_least(Epoch(5)).expect("promised").epoch, Epoch(5));
+        assert!(!volume.credential_file().exists(), "it is away");
+        assert!(volume.key_file().exists(), "the key itself stays");
+        assert_eq!(volume.promise_at_least(Epoch(4)).expect("promised").epoch, Epoch(5));
+        let refused = volume.follow(Epoch(4)).expect_err("an older primary");
+        assert!(matches!(refused, VolumeError::Promised { .. }), "{refused}");
+        assert!(!volume.credential_file().exists(), "a refusal brings nothing back");
+        volume.follow(Epoch(5)).expect("the promised one");
+        assert!(volume.credential_file().exists());
+        volume.promise_before_rewind(Epoch(6)).expect("a newer one");
+        assert!(!volume.credential_file().exists());
+        assert_eq!(volume.promise().expect("readable").epoch, Epoch(6));
+    }
+
+    #[test]
+    fn a_promotion_is_remembered_until_somebody_else_is_followed() {
+        let scratch = Scratch::new();
+        let volume = volume(&scratch);
+        volume.promise_at_least(Epoch(2)).expect("promised");
+        let noted = volume.record_promoting(Timeline(7)).expect("noted");
+        assert_eq!((noted.epoch, noted.promoting), (Epoch(2), Some(Timeline(7))));
+        let later = volume.promise_at_least(Epoch(3)).expect("promised");
+        assert_eq!(later.promoting, Some(Timeline(7)));
+        assert_eq!(volume.follow(Epoch(3)).expect("followed").promoting, None);
+        assert_eq!(volume.promise().expect("readable").promoting, None);
+        volume.record_promoting(Timeline(8)).expect("noted");
+        let dropped = volume.drop_promoting().expect("dropped");
+        assert_eq!((dropped.epoch, dropped.promoting), (Epoch(3), None));
+        assert_eq!(volume.promise().expect("readable"), dropped);
+    }
+
+    #[test]
+    fn an_unreadable_store_is_not_an_absent_one() {
+        let scratch = Scratch::new();
+        let volume = volume(&scratch);
+        volume.follow(Epoch(1)).expect("followed");
+        for content in ["", "{", r#"{"version": 1}"#, r#"{"version": 2, "epoch": 1}"#] {
+            fs::write(volume.promise_file(), content).expect("written");
+            assert!(volume.promise().is_err(), "{content:?}");
+            assert!(volume.follow(Epoch(9)).is_err(), "{content:?}: nothing is received");
+            assert!(volume.promise_at_least(Epoch(9)).is_err(), "{content:?}");
+        }
+        fs::remove_file(volume.promise_file()).expect("removed");
+        fs::create_dir(volume.promise_file()).expect("made");
+        assert!(volume.promise().is_err(), "what is no file is not absent");
+    }
+}

@@ -1,0 +1,533 @@
+//! Three whole agents with real PostgreSQL servers elect, fence and rejoin.
+
+#[path = "support/api_server.rs"]
+mod api_server;
+#[path = "support/certificates.rs"]
+mod certificates;
+#[path = "support/cluster.rs"]
+mod cluster;
+#[path = "support/unprivileged.rs"]
+#[allow(dead_code)]
+mod unprivileged;
+
+use std::collections::BTreeSet;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use api_server::LEASES;
+use cluster::{Cluster, become_agent_if_asked, in_a_cluster};
+use rustix::process::Signal;
+use serde_json::{Value, json};
+
+/// An agent of the other tests; nothing by itself.
+#[test]
+fn an_agent() {
+    become_agent_if_asked();
+}
+
+fn spec() -> Value {
+    let (major, _) = unprivileged::binaries();
+    json!({"replicas": 3, "storage": {"size": "1Gi"}, "postgres": {"majorVersion": major, "parameters": {"shared_buffers": "16MB"}}})
+}
+
+/// Waits until the primary serves, two members stream, and commits wait for one of them; returns the primary.
+async fn healthy(cluster: &Cluster, what: &str, limit: u64) -> u32 {
+    let look = async |cluster: &Cluster| {
+        let serving = cluster.serving()?;
+        let rule = cluster.annotation(api::names::LEASE_RULE);
+        let names = rule["names"].as_array().map_or(0, Vec::len);
+        if rule["required"] != 1 || names != 2 {
+            return None;
+        }
+        let streaming = "SELECT count(*) FROM pg_stat_replication WHERE state = 'streaming' AND sync_state = 'quorum'";
+        let count = cluster.sql(serving, streaming).await.ok()?;
+        (count == "2").then_some(serving)
+    };
+    cluster.until(what, limit, look).await.0
+}
+
+/// A primary other than `before` commits a row.
+async fn writes(cluster: &Cluster, before: u32, number: u32) -> Option<u32> {
+    let serving = cluster.serving().filter(|serving| *serving != before)?;
+    let statement = format!("INSERT INTO entry VALUES ({number})");
+    cluster.sql(serving, &statement).await.ok().map(|_| serving)
+}
+
+async fn rows(cluster: &Cluster, ordinal: u32) -> String {
+    let all = "SELECT string_agg(number::text, ',' ORDER BY number) FROM entry";
+    cluster.sql(ordinal, all).await.unwrap_or_default()
+}
+
+#[test]
+fn a_dead_primary_is_replaced_and_comes_back() {
+    in_a_cluster(
+        "a_dead_primary_is_replaced_and_comes_back",
+        spec(),
+        |mut cluster| async move {
+            let first = healthy(&cluster, "three members, and commits wait for one", 90).await;
+            assert_eq!(first, 0);
+            cluster
+                .sql(first, "CREATE TABLE entry (number int PRIMARY KEY)")
+                .await
+                .expect("a table");
+            cluster
+                .sql(first, "INSERT INTO entry VALUES (1)")
+                .await
+                .expect("a commit");
+            let epoch = cluster.epoch();
+
+            cluster.kill_agent(first);
+            let replaced = async |cluster: &Cluster| writes(cluster, first, 2).await;
+            let (second, took) = cluster.until("another primary writes", 30, replaced).await;
+            assert!(took.as_millis() < 9_000, "sooner than the lease runs out: {took:?}");
+            assert!(cluster.epoch() > epoch);
+            assert_eq!(rows(&cluster, second).await, "1,2");
+            let pending = "SELECT count(*) FROM pg_settings WHERE pending_restart";
+            assert_eq!(
+                cluster.sql(second, pending).await.expect("an answer"),
+                "0",
+                "a promotion asks for no restart"
+            );
+            let timeline = cluster
+                .sql(second, "SELECT left(pg_walfile_name(pg_current_wal_lsn()), 8)")
+                .await;
+            assert_eq!(timeline.expect("an answer"), "00000002");
+
+            cluster.start_agent(first);
+            assert_eq!(healthy(&cluster, "the old primary follows", 60).await, second);
+            let caught_up = async |cluster: &Cluster| (rows(cluster, first).await == "1,2").then_some(());
+            cluster.until("it has what was written meanwhile", 10, caught_up).await;
+        },
+    );
+}
+
+#[test]
+fn a_primary_that_is_cut_off_acknowledges_nothing_more() {
+    in_a_cluster(
+        "a_primary_that_is_cut_off_acknowledges_nothing_more",
+        spec(),
+        |cluster| async move {
+            let first = healthy(&cluster, "three members, and commits wait for one", 90).await;
+            cluster
+                .sql(first, "CREATE TABLE entry (number int PRIMARY KEY)")
+                .await
+                .expect("a table");
+            cluster
+                .sql(first, "INSERT INTO entry VALUES (1)")
+                .await
+                .expect("a commit");
+
+            cluster.cut_off(first);
+            // Its clients on the spot: what they commit is not acknowledged, whatever becomes of it.
+            let (lost, found) = tokio::join!(
+                cluster.sql(first, "INSERT INTO entry VALUES (100)"),
+                cluster.until("another primary writes", 30, async |cluster: &Cluster| {
+                    writes(cluster, first, 2).await
+                })
+            );
+            assert!(lost.is_err(), "{lost:?}");
+            let second = found.0;
+            assert_eq!(rows(&cluster, second).await, "1,2");
+            let stopped = async |cluster: &Cluster| cluster.sql(first, "SELECT 1").await.is_err().then_some(());
+            cluster.until("the old one has fenced itself", 10, stopped).await;
+
+            cluster.reconnect(first);
+            assert_eq!(
+                healthy(&cluster, "the old primary was rewound and follows", 90).await,
+                second
+            );
+            let caught_up = async |cluster: &Cluster| (rows(cluster, first).await == "1,2").then_some(());
+            cluster.until("what nobody acknowledged is gone", 20, caught_up).await;
+        },
+    );
+}
+
+/// Waits until another primary than `before` commits row `number`.
+async fn replaced(cluster: &Cluster, before: u32, number: u32, limit: u64) -> (u32, std::time::Duration) {
+    let look = async |cluster: &Cluster| writes(cluster, before, number).await;
+    cluster.until("another primary writes", limit, look).await
+}
+
+/// A healthy database with a table of one row; its primary.
+async fn with_a_row(cluster: &Cluster) -> u32 {
+    let first = healthy(cluster, "three members, and commits wait for one", 90).await;
+    let table = "CREATE TABLE entry (number int PRIMARY KEY)";
+    cluster.sql(first, table).await.expect("a table");
+    cluster
+        .sql(first, "INSERT INTO entry VALUES (1)")
+        .await
+        .expect("a commit");
+    first
+}
+
+#[test]
+fn a_wish_moves_the_primary_and_a_stop_hands_over() {
+    in_a_cluster(
+        "a_wish_moves_the_primary_and_a_stop_hands_over",
+        spec(),
+        |mut cluster| async move {
+            let first = with_a_row(&cluster).await;
+            cluster.wish_for(2);
+            let (second, took) = replaced(&cluster, first, 2, 30).await;
+            assert_eq!(second, 2, "the wanted one");
+            assert!(
+                took.as_millis() < 5_000,
+                "nobody waits for a lease to run out: {took:?}"
+            );
+            assert_eq!(healthy(&cluster, "the old primary follows", 60).await, second);
+            let rewound = cluster.log(first).contains("rule\":\"rewind");
+            assert!(!rewound, "it stopped cleanly, and has nothing that the new one has not");
+
+            cluster.signal(second, Signal::TERM);
+            let (third, took) = replaced(&cluster, second, 3, 30).await;
+            assert!(took.as_millis() < 5_000, "{took:?}");
+            assert_eq!(rows(&cluster, third).await, "1,2,3");
+            cluster.ended(second);
+            cluster.start_agent(second);
+            let primary = healthy(&cluster, "three members again", 60).await;
+            let caught_up = async |cluster: &Cluster| (rows(cluster, 0).await == "1,2,3").then_some(());
+            cluster.until("everybody has all", 20, caught_up).await;
+            assert!(primary == third || primary == 2, "the wish may bring it back");
+        },
+    );
+}
+
+#[test]
+fn a_frozen_agent_is_fenced_by_its_dead_man_and_replaced() {
+    in_a_cluster(
+        "a_frozen_agent_is_fenced_by_its_dead_man_and_replaced",
+        spec(),
+        |mut cluster| async move {
+            let first = with_a_row(&cluster).await;
+            cluster.signal(first, Signal::STOP);
+            // PostgreSQL goes on; as long as the others hear it, nothing happens but that the lease runs out.
+            let (second, _) = replaced(&cluster, first, 2, 40).await;
+            assert!(
+                cluster.sql(first, "SELECT 1").await.is_err(),
+                "the dead-man has ended it"
+            );
+            cluster.kill_agent(first);
+            cluster.start_agent(first);
+            assert_eq!(healthy(&cluster, "the old primary follows", 60).await, second);
+            assert_eq!(rows(&cluster, second).await, "1,2");
+        },
+    );
+}
+
+#[test]
+fn the_rule_shrinks_and_the_last_standby_is_elected_alone() {
+    in_a_cluster(
+        "the_rule_shrinks_and_the_last_standby_is_elected_alone",
+        spec(),
+        |mut cluster| async move {
+            let first = with_a_row(&cluster).await;
+            let others: Vec<u32> = (0..3).filter(|ordinal| *ordinal != first).collect();
+            cluster.kill_agent(others[0]);
+            let shrunk = async |cluster: &Cluster| {
+                let rule = cluster.annotation(api::names::LEASE_RULE);
+                let names = rule["names"].as_array().map_or(0, Vec::len);
+                (rule["required"] == 1 && names == 1).then_some(())
+            };
+            cluster.until("the rule names who is left", 30, shrunk).await;
+            cluster
+                .sql(first, "INSERT INTO entry VALUES (2)")
+                .await
+                .expect("a commit");
+            cluster.kill_agent(first);
+            let alone = async |cluster: &Cluster| {
+                let pod = format!("orders-{}", others[1]);
+                (cluster.annotation(api::names::LEASE_HOLDER)["pod"] == pod).then_some(())
+            };
+            cluster.until("the last one is elected", 30, alone).await;
+            // It lets nobody in before another member holds what may be in doubt.
+            assert_eq!(cluster.serving(), None);
+            cluster.start_agent(others[0]);
+            let (second, _) = replaced(&cluster, first, 3, 60).await;
+            assert_eq!(second, others[1]);
+            cluster.start_agent(first);
+            healthy(&cluster, "three members again", 90).await;
+            assert_eq!(rows(&cluster, second).await, "1,2,3");
+        },
+    );
+}
+
+#[test]
+fn a_changed_password_is_taken_up_while_serving() {
+    in_a_cluster(
+        "a_changed_password_is_taken_up_while_serving",
+        spec(),
+        |cluster| async move {
+            let first = with_a_row(&cluster).await;
+            let stored = async || {
+                let query = "SELECT rolpassword FROM pg_authid WHERE rolname = 'app'";
+                cluster.sql(first, query).await.expect("a verifier")
+            };
+            let before = stored().await;
+            let matches = |verifier: &str, password: &str| {
+                agent::postgres::Verifier::parse(verifier).is_some_and(|verifier| verifier.matches(password))
+            };
+            assert!(matches(&before, "geheim"));
+            for ordinal in 0..3 {
+                cluster.write_secret(ordinal, "app/password", "another");
+            }
+            let changed = async |_: &Cluster| matches(&stored().await, "another").then_some(());
+            cluster.until("the password of the Secret", 30, changed).await;
+        },
+    );
+}
+
+#[test]
+fn a_crashed_server_is_restarted_in_place() {
+    in_a_cluster("a_crashed_server_is_restarted_in_place", spec(), |cluster| async move {
+        let first = with_a_row(&cluster).await;
+        let epoch = cluster.epoch();
+        cluster.kill_postmaster(first);
+        let again = async |cluster: &Cluster| {
+            let serving = cluster.serving()?;
+            cluster.sql(serving, "INSERT INTO entry VALUES (2)").await.ok()
+        };
+        cluster.until("writes go on", 30, again).await;
+        assert_eq!(
+            (cluster.serving(), cluster.epoch()),
+            (Some(first), epoch),
+            "nobody was elected"
+        );
+        healthy(&cluster, "the standbys are back", 60).await;
+        assert_eq!(rows(&cluster, first).await, "1,2");
+    });
+}
+
+#[test]
+fn a_new_pod_waits_and_a_new_container_goes_on() {
+    in_a_cluster(
+        "a_new_pod_waits_and_a_new_container_goes_on",
+        spec(),
+        |mut cluster| async move {
+            let first = with_a_row(&cluster).await;
+            let again = async |cluster: &Cluster| {
+                let serving = cluster.serving()?;
+                let row = "INSERT INTO entry SELECT max(number) + 1 FROM entry";
+                cluster.sql(serving, row).await.ok().map(|_| serving)
+            };
+            // Its processes are certainly gone: it goes on at once.
+            cluster.kill_agent(first);
+            cluster.start_container(first);
+            let (same, took) = cluster.until("the container writes again", 30, again).await;
+            assert_eq!(same, first);
+            assert!(took.as_millis() < 8_000, "the lease need not run out: {took:?}");
+            healthy(&cluster, "three members", 60).await;
+            // The old pod may live elsewhere: the new one does not speak for it, and the others elect one of them.
+            cluster.kill_agent(first);
+            cluster.start_agent(first);
+            let (second, took) = cluster.until("somebody writes", 30, again).await;
+            assert_ne!(second, first);
+            assert!(took.as_millis() < 9_000, "{took:?}");
+            let second = healthy(&cluster, "three members again", 60).await;
+            assert_eq!(rows(&cluster, second).await, "1,2,3");
+        },
+    );
+}
+
+#[test]
+fn a_member_that_lost_its_volume_is_copied_again() {
+    in_a_cluster(
+        "a_member_that_lost_its_volume_is_copied_again",
+        spec(),
+        |mut cluster| async move {
+            let first = with_a_row(&cluster).await;
+            cluster.kill_agent(first);
+            replaced(&cluster, first, 2, 30).await;
+            cluster.lose_volume(first);
+            cluster.start_agent(first);
+            let second = healthy(&cluster, "the new member counts", 90).await;
+            assert_ne!(second, first);
+            let caught_up = async |cluster: &Cluster| (rows(cluster, first).await == "1,2").then_some(());
+            cluster.until("it has all", 20, caught_up).await;
+        },
+    );
+}
+
+#[test]
+fn a_primary_that_cannot_write_gives_way() {
+    in_a_cluster("a_primary_that_cannot_write_gives_way", spec(), |cluster| async move {
+        let first = with_a_row(&cluster).await;
+        // Its agent goes on and renews the lease.
+        cluster.freeze_servers(first);
+        let (second, _) = replaced(&cluster, first, 2, 40).await;
+        assert_eq!(healthy(&cluster, "the old primary follows", 60).await, second);
+        assert_eq!(rows(&cluster, second).await, "1,2");
+    });
+}
+
+/// Commits rows from `first` on, one after the other, for so long; returns how many, and the longest time between two.
+async fn commits(cluster: &Cluster, serving: u32, first: u32, seconds: u64) -> (u32, Duration) {
+    let (begun, mut last, mut longest, mut count) = (Instant::now(), Instant::now(), Duration::ZERO, 0);
+    while begun.elapsed() < Duration::from_secs(seconds) {
+        let row = format!("INSERT INTO entry VALUES ({})", first + count);
+        if cluster.sql(serving, &row).await.is_ok() {
+            count += 1;
+            longest = longest.max(last.elapsed());
+            last = Instant::now();
+        } else {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    }
+    (count, longest.max(last.elapsed()))
+}
+
+#[test]
+fn without_the_api_server_the_primary_serves_on_while_the_others_promise_to_leave_it_the_lease() {
+    let name = "without_the_api_server_the_primary_serves_on_while_the_others_promise_to_leave_it_the_lease";
+    in_a_cluster(name, spec(), |cluster| async move {
+        let first = with_a_row(&cluster).await;
+        let epoch = cluster.epoch();
+        cluster.api.pause(true);
+        let (count, longest) = commits(&cluster, first, 1_000, 20).await;
+        println!("{count} commits, the longest gap {} ms", longest.as_millis());
+        assert!(count > 20 && longest < Duration::from_secs(2), "{count} {longest:?}");
+        // One of the others is enough.
+        let one = (0..3).find(|ordinal| *ordinal != first).expect("a standby");
+        cluster.cut_off(one);
+        let (count, longest) = commits(&cluster, first, 100_000, 10).await;
+        println!("{count} commits, the longest gap {} ms", longest.as_millis());
+        assert!(count > 10 && longest < Duration::from_secs(2), "{count} {longest:?}");
+        cluster.reconnect(one);
+
+        let before = cluster.api.get(LEASES);
+        cluster.api.pause(false);
+        let renewed = async |cluster: &Cluster| (cluster.api.get(LEASES) != before).then_some(());
+        cluster.until("the lease is renewed", 20, renewed).await;
+        assert_eq!(healthy(&cluster, "three members", 60).await, first);
+        assert_eq!(cluster.epoch(), epoch, "nobody was elected");
+        assert!(!cluster.log(first).contains("rule\":\"fence"), "it was never fenced");
+    });
+}
+
+#[test]
+fn without_the_api_server_and_the_others_the_primary_fences_itself_and_comes_back() {
+    let name = "without_the_api_server_and_the_others_the_primary_fences_itself_and_comes_back";
+    in_a_cluster(name, spec(), |cluster| async move {
+        let first = with_a_row(&cluster).await;
+        cluster.api.pause(true);
+        // So long it needs their promises.
+        commits(&cluster, first, 1_000, 9).await;
+        cluster.cut_off(first);
+        let fenced = async |cluster: &Cluster| cluster.sql(first, "SELECT 1").await.is_err().then_some(());
+        let ((), took) = cluster.until("the primary is fenced", 20, fenced).await;
+        // The fence time of the default profile, less the distance of the requests (1 s, and what one waits for an answer).
+        assert!((3_500..8_000).contains(&took.as_millis()), "{took:?}");
+        cluster.reconnect(first);
+        cluster.api.pause(false);
+        let again = async |cluster: &Cluster| {
+            let serving = cluster.serving()?;
+            let row = "INSERT INTO entry VALUES (2)";
+            cluster.sql(serving, row).await.ok()
+        };
+        cluster.until("somebody writes", 30, again).await;
+        let primary = healthy(&cluster, "three members", 60).await;
+        assert!(rows(&cluster, primary).await.starts_with("1,2,1000"));
+    });
+}
+
+#[test]
+fn without_the_api_server_nobody_takes_the_lease_of_a_dead_primary() {
+    let name = "without_the_api_server_nobody_takes_the_lease_of_a_dead_primary";
+    in_a_cluster(name, spec(), |mut cluster| async move {
+        let first = with_a_row(&cluster).await;
+        cluster.api.pause(true);
+        commits(&cluster, first, 1_000, 8).await;
+        cluster.kill_agent(first);
+        let before = cluster.api.get(LEASES);
+        // Longer than they have promised to leave the lease.
+        let others: Vec<u32> = (0..3).filter(|ordinal| *ordinal != first).collect();
+        let begun = Instant::now();
+        while begun.elapsed() < Duration::from_secs(14) {
+            for other in &others {
+                let writes = cluster.sql(*other, "SELECT NOT pg_is_in_recovery()").await;
+                assert_ne!(writes.as_deref(), Ok("t"), "{other}");
+            }
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        }
+        assert_eq!(cluster.api.get(LEASES), before, "nobody could write it");
+        cluster.api.pause(false);
+        let (second, _) = replaced(&cluster, first, 2, 30).await;
+        assert!(rows(&cluster, second).await.starts_with("1,2,1000"));
+        cluster.start_agent(first);
+        healthy(&cluster, "three members again", 90).await;
+    });
+}
+
+#[test]
+fn a_renewed_certificate_is_taken_up_while_serving() {
+    in_a_cluster(
+        "a_renewed_certificate_is_taken_up_while_serving",
+        spec(),
+        |cluster| async move {
+            let first = with_a_row(&cluster).await;
+            let loaded = "SELECT pg_conf_load_time()::text";
+            let before = cluster.sql(first, loaded).await.expect("an answer");
+            (0..3).for_each(|ordinal| cluster.renew_certificate(ordinal));
+            let again = async |cluster: &Cluster| (cluster.sql(first, loaded).await.ok()? != before).then_some(());
+            cluster.until("PostgreSQL has read it", 30, again).await;
+            healthy(&cluster, "agents and servers understand each other", 20).await;
+        },
+    );
+}
+
+/// Commits rows one after the other on whoever serves, until it is told to end; returns those that were acknowledged.
+async fn writer(cluster: &Cluster, ends: &AtomicBool) -> Vec<u32> {
+    let mut acknowledged = Vec::new();
+    for number in 1_000.. {
+        if ends.load(Ordering::SeqCst) {
+            break;
+        }
+        match cluster.serving() {
+            Some(serving) => {
+                let row = format!("INSERT INTO entry VALUES ({number})");
+                if cluster.sql(serving, &row).await.is_ok() {
+                    acknowledged.push(number);
+                }
+            }
+            None => tokio::time::sleep(std::time::Duration::from_millis(20)).await,
+        }
+    }
+    acknowledged
+}
+
+#[test]
+fn nothing_that_was_acknowledged_is_lost() {
+    in_a_cluster("nothing_that_was_acknowledged_is_lost", spec(), |cluster| async move {
+        with_a_row(&cluster).await;
+        let ends = AtomicBool::new(false);
+        let faults = async {
+            for round in 0..4 {
+                let primary = healthy(&cluster, "three members", 90).await;
+                // Let some rows be written.
+                let enough = async |cluster: &Cluster| {
+                    let count = cluster.sql(primary, "SELECT count(*) FROM entry").await.ok()?;
+                    (count.parse::<u32>().ok()? > 20 * (round + 1)).then_some(())
+                };
+                cluster.until("rows are written", 30, enough).await;
+                match round % 2 {
+                    0 => cluster.cut_off(primary),
+                    _ => cluster.freeze_servers(primary),
+                }
+                let other = async |cluster: &Cluster| cluster.serving().filter(|serving| *serving != primary);
+                cluster.until("another primary serves", 40, other).await;
+                cluster.reconnect(primary);
+            }
+            let last = healthy(&cluster, "three members at last", 90).await;
+            ends.store(true, Ordering::SeqCst);
+            last
+        };
+        let (acknowledged, last) = tokio::join!(writer(&cluster, &ends), faults);
+        let found = rows(&cluster, last).await;
+        let found: BTreeSet<u32> = found
+            .split(',')
+            .map(|number| number.parse().expect("a number"))
+            .collect();
+        let lost: Vec<_> = acknowledged.iter().filter(|number| !found.contains(number)).collect();
+        println!("{} rows were acknowledged", acknowledged.len());
+        assert!(lost.is_empty() && acknowledged.len() > 50, "{lost:?}");
+    });
+}

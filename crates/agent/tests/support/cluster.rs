@@ -1,0 +1,476 @@
+//! Three agents, each in a network and a process namespace of its own as in a pod, on one bridge with an API server.
+
+use std::fs::{self, File};
+use std::net::Ipv4Addr;
+use std::os::unix::fs::chown;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::{Duration, Instant};
+
+use agent::deadman::DeadMan;
+use agent::kubernetes::Clients;
+use agent::process::processes;
+use agent::run::{Config, run_with};
+use api::names::Names;
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::{Value, json};
+use tokio::net::TcpListener;
+
+use crate::api_server::{ApiServer, CLUSTERS, LEASES, ROUTES};
+use crate::certificates::{Authority, NAME};
+use crate::unprivileged::{binaries, user};
+
+/// Tells an inner process its scratch directory.
+const SCRATCH: &str = "CDB_TEST_CLUSTER";
+/// Tells an agent's process its ordinal.
+const ORDINAL: &str = "CDB_TEST_ORDINAL";
+/// If set, the directories of tests that succeed are kept, too.
+const KEEP: &str = "CDB_TEST_KEEP";
+/// How many there are.
+pub const AGENTS: u32 = 3;
+const API_SERVER: Ipv4Addr = Ipv4Addr::new(10, 77, 0, 1);
+const API_PORT: u16 = 6443;
+
+/// If this process is an agent's: be it, and never return.
+pub fn become_agent_if_asked() {
+    let Some(ordinal) = std::env::var(ORDINAL).ok().and_then(|ordinal| ordinal.parse().ok()) else {
+        return;
+    };
+    let scratch = PathBuf::from(std::env::var_os(SCRATCH).expect("a scratch directory"));
+    let dead_man = DeadMan::start_program(&scratch.join("agent")).expect("the dead-man");
+    agent::logs::init();
+    rustls::crypto::ring::default_provider()
+        .install_default()
+        .expect("a cryptography provider");
+    let workers = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(2)
+        .enable_all()
+        .build()
+        .expect("a runtime");
+    let vital = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .expect("a runtime");
+    let result = vital.block_on(async {
+        while !is_connected().await {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+        let config = config(&scratch, ordinal);
+        let server = format!("http://{API_SERVER}:{API_PORT}").parse().expect("an address");
+        let clients = Clients::from_config(kube::Config::new(server), &config.namespace, config.names.clone());
+        run_with(config, clients.expect("clients"), dead_man, workers.handle().clone()).await
+    });
+    if let Err(error) = &result {
+        tracing::error!("{error:#}");
+    }
+    agent::logs::flush();
+    std::process::exit(i32::from(result.is_err()));
+}
+
+/// The network has been set up from outside.
+async fn is_connected() -> bool {
+    let connect = tokio::net::TcpStream::connect((API_SERVER, API_PORT));
+    matches!(
+        tokio::time::timeout(Duration::from_millis(200), connect).await,
+        Ok(Ok(_))
+    )
+}
+
+fn config(scratch: &Path, ordinal: u32) -> Config {
+    let root = scratch.join(ordinal.to_string());
+    let start = fs::read_to_string(root.join("start")).expect("a number");
+    Config {
+        names: Names::new("orders"),
+        cluster_uid: "c0ffee".to_owned(),
+        namespace: "default".to_owned(),
+        pod: format!("orders-{ordinal}"),
+        ordinal,
+        pod_uid: format!("pod-{ordinal}-{start}"),
+        address: address(ordinal).to_string(),
+        data: root.join("data"),
+        wal: None,
+        socket: root.join("run"),
+        tls: root.join("tls"),
+        password: root.join("app/password"),
+    }
+}
+
+fn address(ordinal: u32) -> Ipv4Addr {
+    Ipv4Addr::new(10, 77, 0, 10 + u8::try_from(ordinal).expect("a small number"))
+}
+
+/// Runs the body of the test called `name` in a network of its own. Needs root, as the testbed does.
+pub fn in_a_cluster<F: Future<Output = ()>>(name: &str, spec: Value, body: impl FnOnce(Cluster) -> F) {
+    if let Some(scratch) = std::env::var_os(SCRATCH) {
+        let runtime = tokio::runtime::Builder::new_multi_thread()
+            .enable_all()
+            .build()
+            .expect("a runtime");
+        return runtime.block_on(async move { body(Cluster::start(scratch.into(), spec).await).await });
+    }
+    assert!(
+        rustix::process::geteuid().is_root(),
+        "namespaces need root: run the tests as root, as `cargo xtask test` does"
+    );
+    static NEXT: AtomicU32 = AtomicU32::new(0);
+    let number = NEXT.fetch_add(1, Ordering::Relaxed);
+    // Short: the path of a Unix socket has 107 bytes.
+    let scratch = PathBuf::from(format!("/tmp/cdb-c-{}-{number}", std::process::id()));
+    fs::create_dir_all(&scratch).expect("a scratch directory");
+    for (program, to) in [
+        (std::env::current_exe().expect("a program"), "test"),
+        (env!("CARGO_BIN_EXE_agent").into(), "agent"),
+    ] {
+        fs::copy(program, scratch.join(to)).expect("copied");
+    }
+    // The bridge is in a network of its own as well, and goes with it.
+    let status = Command::new("unshare")
+        .args(["--net", "--pid", "--fork", "--kill-child", "--mount-proc", "--"])
+        .arg(scratch.join("test"))
+        .args(["--exact", name, "--nocapture", "--test-threads=1"])
+        .env(SCRATCH, &scratch)
+        .status()
+        .expect("the test runs");
+    if status.success() && std::env::var_os(KEEP).is_none() {
+        let _ = fs::remove_dir_all(&scratch);
+    }
+    assert!(status.success(), "{name} failed: see above, and {}", scratch.display());
+}
+
+/// The agents and their API server.
+pub struct Cluster {
+    pub api: ApiServer,
+    scratch: PathBuf,
+    agents: Vec<Option<Child>>,
+    /// The bridge's ends.
+    cables: Vec<String>,
+    starts: u32,
+}
+
+impl Cluster {
+    async fn start(scratch: PathBuf, spec: Value) -> Self {
+        ip("link set lo up");
+        // With an address of its own: else it takes a cable's, and changes it when that cable goes.
+        ip("link add cdb address 02:cd:b0:00:00:01 type bridge");
+        ip(&format!("addr add {API_SERVER}/24 dev cdb"));
+        ip("link set cdb up");
+        let authority = Authority::new();
+        for ordinal in 0..AGENTS {
+            let root = scratch.join(ordinal.to_string());
+            for directory in ["data", "run", "app"] {
+                fs::create_dir_all(root.join(directory)).expect("a directory");
+            }
+            authority.write(&root.join("tls"), "orders-agent", &[NAME]);
+            fs::write(root.join("app/password"), "geheim").expect("written");
+        }
+        own(&scratch);
+        let members = (0..AGENTS).map(|ordinal| (format!("orders-{ordinal}"), json!({"claimUid": claim(ordinal)})));
+        let cluster = json!({
+            "apiVersion": "clustereddatabase.io/v1alpha1", "kind": "ClusteredDatabase",
+            "metadata": {"name": "orders", "namespace": "default", "uid": "c0ffee"},
+            "spec": spec,
+            "status": {
+                "members": members.collect::<serde_json::Map<_, _>>(),
+                "intent": {"bootstrap": {"pod": "orders-0", "claimUid": claim(0)}},
+            },
+        });
+        let lease = json!({"apiVersion": "coordination.k8s.io/v1", "kind": "Lease",
+            "metadata": {"name": "orders", "namespace": "default", "uid": "lease"}, "spec": {}});
+        let route = json!({"apiVersion": "discovery.k8s.io/v1", "kind": "EndpointSlice", "addressType": "IPv4",
+            "metadata": {"name": "orders-rw", "namespace": "default", "uid": "route"}, "endpoints": []});
+        let api = ApiServer::new(authority, [(CLUSTERS, cluster), (LEASES, lease), (ROUTES, route)]);
+        let listener = TcpListener::bind((API_SERVER, API_PORT)).await.expect("a port");
+        tokio::spawn(api.clone().serve(listener));
+        let mut cluster = Self {
+            api,
+            scratch,
+            agents: (0..AGENTS).map(|_| None).collect(),
+            cables: vec![String::new(); AGENTS as usize],
+            starts: 0,
+        };
+        (0..AGENTS).for_each(|ordinal| cluster.start_agent(ordinal));
+        cluster
+    }
+
+    /// Starts an agent, as in a new pod on the same volume (with the address of the old one).
+    pub fn start_agent(&mut self, ordinal: u32) {
+        let start = self.scratch.join(ordinal.to_string()).join("start");
+        fs::write(start, self.starts.to_string()).expect("written");
+        self.start_container(ordinal);
+    }
+
+    /// Starts an agent again, as the kubelet does when a container has ended.
+    pub fn start_container(&mut self, ordinal: u32) {
+        self.starts += 1;
+        let root = self.scratch.join(ordinal.to_string());
+        let log = File::options()
+            .create(true)
+            .append(true)
+            .open(root.join("log"))
+            .expect("a log");
+        let (_, uid, gid) = user();
+        let child = Command::new("unshare")
+            .args(["--net", "--pid", "--fork", "--kill-child", "--mount-proc", "--"])
+            .args([
+                "setpriv",
+                &format!("--reuid={uid}"),
+                &format!("--regid={gid}"),
+                "--clear-groups",
+                "--",
+            ])
+            .arg(self.scratch.join("test"))
+            .args(["--exact", "an_agent", "--nocapture", "--test-threads=1"])
+            .env(ORDINAL, ordinal.to_string())
+            .current_dir("/")
+            .stdin(Stdio::null())
+            .stdout(log.try_clone().expect("a log"))
+            .stderr(log)
+            .spawn()
+            .expect("an agent");
+        let unshare = child.id();
+        self.agents[ordinal as usize] = Some(child);
+        // The network is there as soon as `unshare` has forked.
+        let own = fs::read_link("/proc/self/ns/net").expect("a network");
+        until("a network of its own", || {
+            fs::read_link(format!("/proc/{unshare}/ns/net")).is_ok_and(|network| network != own)
+        });
+        let cable = format!("v{ordinal}-{}", self.starts);
+        ip(&format!("link add {cable} type veth peer name eth0 netns {unshare}"));
+        ip(&format!("link set {cable} master cdb up"));
+        self.cables[ordinal as usize] = cable;
+        let address = address(ordinal);
+        for command in [
+            format!("addr add {address}/24 dev eth0"),
+            "link set eth0 up".to_owned(),
+            "link set lo up".to_owned(),
+        ] {
+            run("nsenter", &format!("--target {unshare} --net ip {command}"));
+        }
+    }
+
+    /// As when a node loses its power: every process of the pod is gone, and its address is silent.
+    pub fn kill_agent(&mut self, ordinal: u32) {
+        self.signal(ordinal, Signal::KILL);
+        self.ended(ordinal);
+    }
+
+    /// Waits until the agent has ended, and with it its namespaces.
+    pub fn ended(&mut self, ordinal: u32) {
+        let mut child = self.agents[ordinal as usize].take().expect("a running agent");
+        child.wait().expect("ended");
+    }
+
+    /// Sends a signal to the agent.
+    pub fn signal(&self, ordinal: u32, signal: Signal) {
+        let unshare = self.agents[ordinal as usize].as_ref().expect("a running agent").id();
+        let children = fs::read_to_string(format!("/proc/{unshare}/task/{unshare}/children")).expect("its child");
+        // The first process of its namespace: all others die with it.
+        let agent = children.trim().parse().ok().and_then(Pid::from_raw).expect("the agent");
+        kill_process(agent, signal).expect("a signal");
+    }
+
+    /// As when a cable is pulled: the processes live on.
+    pub fn cut_off(&self, ordinal: u32) {
+        ip(&format!("link set {} down", self.cables[ordinal as usize]));
+    }
+
+    /// Mends what [`Cluster::cut_off`] did.
+    pub fn reconnect(&self, ordinal: u32) {
+        ip(&format!("link set {} up", self.cables[ordinal as usize]));
+    }
+
+    /// The postmaster dies at once; its children end soon after.
+    pub fn kill_postmaster(&self, ordinal: u32) {
+        // The oldest is the parent of the others.
+        let servers = self.servers(ordinal).into_iter();
+        let (_, postmaster) = servers.min_by_key(|(started, _)| *started).expect("a server");
+        kill_process(postmaster, Signal::KILL).expect("killed");
+    }
+
+    /// As when a disk hangs: no process of PostgreSQL goes on, and none ends.
+    pub fn freeze_servers(&self, ordinal: u32) {
+        for (_, server) in self.servers(ordinal) {
+            kill_process(server, Signal::STOP).expect("stopped");
+        }
+    }
+
+    /// The processes of an agent's PostgreSQL, and when they started.
+    fn servers(&self, ordinal: u32) -> Vec<(u64, Pid)> {
+        let place = fs::canonicalize(self.scratch.join(ordinal.to_string()).join("data/pgdata")).expect("PGDATA");
+        let servers = processes().expect("/proc").into_iter().filter(|process| {
+            process.name == "postgres"
+                && fs::read_link(format!("/proc/{}/cwd", process.pid)).is_ok_and(|cwd| cwd == place)
+        });
+        let pid = |pid: u32| i32::try_from(pid).ok().and_then(Pid::from_raw).expect("a process");
+        servers.map(|process| (process.started, pid(process.pid))).collect()
+    }
+
+    /// As when a claim is deleted: the agent finds a new volume.
+    pub fn lose_volume(&self, ordinal: u32) {
+        let data = self.scratch.join(ordinal.to_string()).join("data");
+        fs::remove_dir_all(&data).expect("removed");
+        fs::create_dir(&data).expect("made");
+        own(&data);
+        let mut cluster = self.api.get(CLUSTERS);
+        let claim = format!("f{}", &claim(ordinal)[1..]);
+        cluster["status"]["members"][format!("orders-{ordinal}")] = json!({"claimUid": claim});
+        self.api.put(CLUSTERS, cluster);
+    }
+
+    /// As the operator does when the user wants another primary.
+    pub fn wish_for(&self, ordinal: u32) {
+        let mut cluster = self.api.get(CLUSTERS);
+        cluster["status"]["intent"]["primary"] = format!("orders-{ordinal}").into();
+        self.api.put(CLUSTERS, cluster);
+    }
+
+    /// Replaces a file of a Secret, as the kubelet does.
+    pub fn write_secret(&self, ordinal: u32, name: &str, content: &str) {
+        let path = self.scratch.join(ordinal.to_string()).join(name);
+        let staged = path.with_extension("new");
+        fs::write(&staged, content).expect("written");
+        let (_, uid, gid) = user();
+        chown(&staged, Some(uid), Some(gid)).expect("the user's");
+        fs::rename(staged, path).expect("in place");
+    }
+
+    /// As the operator does before the cluster's certificate ends.
+    pub fn renew_certificate(&self, ordinal: u32) {
+        let directory = self.scratch.join(ordinal.to_string()).join("tls");
+        self.api.authority().write(&directory, "orders-agent", &[NAME]);
+        own(&directory);
+    }
+
+    /// The Lease's annotation, understood as JSON.
+    pub fn annotation(&self, name: &str) -> Value {
+        let lease = self.api.get(LEASES);
+        let text = lease["metadata"]["annotations"][name].as_str().unwrap_or("null");
+        serde_json::from_str(text).expect("JSON")
+    }
+
+    /// The ordinal of the pod that holds the lease and serves.
+    pub fn serving(&self) -> Option<u32> {
+        let holder = self.annotation(api::names::LEASE_HOLDER);
+        let serves = holder["serving"].as_bool().unwrap_or(false);
+        let pod = holder["pod"].as_str().filter(|_| serves)?;
+        pod.strip_prefix("orders-")?.parse().ok()
+    }
+
+    /// The epoch.
+    pub fn epoch(&self) -> u64 {
+        self.api.get(LEASES)["spec"]["leaseTransitions"]
+            .as_u64()
+            .unwrap_or_default()
+    }
+
+    /// What the agent has logged so far.
+    pub fn log(&self, ordinal: u32) -> String {
+        fs::read_to_string(self.scratch.join(ordinal.to_string()).join("log")).unwrap_or_default()
+    }
+
+    /// What PostgreSQL of the agent answers to a statement of a superuser; `Err`: its words.
+    pub async fn sql(&self, ordinal: u32, statement: &str) -> Result<String, String> {
+        let (_, uid, gid) = user();
+        let (_, programs) = binaries();
+        let output = tokio::process::Command::new("setpriv")
+            .args([
+                &format!("--reuid={uid}"),
+                &format!("--regid={gid}"),
+                "--clear-groups",
+                "--",
+            ])
+            .arg(programs.join("psql"))
+            .args([
+                "-X",
+                "-A",
+                "-t",
+                "-q",
+                "-v",
+                "ON_ERROR_STOP=1",
+                "-U",
+                "postgres",
+                "-d",
+                "app",
+                "-h",
+            ])
+            .arg(self.scratch.join(ordinal.to_string()).join("run"))
+            .args(["-c", statement])
+            .env("PGCONNECT_TIMEOUT", "2")
+            .current_dir("/")
+            .kill_on_drop(true)
+            .output();
+        let output = tokio::time::timeout(Duration::from_secs(20), output).await;
+        let output = output
+            .map_err(|_| "no answer within 20 s".to_owned())?
+            .expect("psql runs");
+        match output.status.success() {
+            true => Ok(String::from_utf8_lossy(&output.stdout).trim().to_owned()),
+            false => Err(String::from_utf8_lossy(&output.stderr).trim().to_owned()),
+        }
+    }
+
+    /// Waits for what is awaited, and says how long it took.
+    pub async fn until<T>(
+        &self,
+        what: &str,
+        limit: u64,
+        mut look: impl AsyncFnMut(&Self) -> Option<T>,
+    ) -> (T, Duration) {
+        let begun = Instant::now();
+        while begun.elapsed() < Duration::from_secs(limit) {
+            if let Some(found) = look(self).await {
+                let took = begun.elapsed();
+                println!("{what}: after {} ms", took.as_millis());
+                return (found, took);
+            }
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+        for ordinal in 0..AGENTS {
+            let log = self.log(ordinal);
+            let boring = |line: &&str| !line.contains("waiting for WAL") && !line.contains("starting up");
+            let lines: Vec<&str> = log.lines().filter(boring).collect();
+            println!("--- orders-{ordinal}");
+            lines[lines.len().saturating_sub(25)..]
+                .iter()
+                .for_each(|line| println!("{line}"));
+        }
+        println!("--- {}", self.api.get(LEASES));
+        panic!("not within {limit} s: {what}");
+    }
+}
+
+fn claim(ordinal: u32) -> String {
+    format!("{ordinal}1a2b3c4-5e6f-7081-92a3-b4c5d6e7f809")
+}
+
+fn ip(words: &str) {
+    run("ip", words);
+}
+
+fn run(program: &str, words: &str) {
+    let output = Command::new(program).args(words.split(' ')).output().expect("it runs");
+    let error = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{program} {words}: {error}");
+}
+
+fn until(what: &str, done: impl Fn() -> bool) {
+    let begun = Instant::now();
+    while !done() {
+        assert!(begun.elapsed() < Duration::from_secs(10), "not within 10 s: {what}");
+        std::thread::sleep(Duration::from_millis(2));
+    }
+}
+
+/// Gives everything in a directory to the user that runs PostgreSQL.
+fn own(directory: &Path) {
+    let (_, uid, gid) = user();
+    chown(directory, Some(uid), Some(gid)).expect("the user's");
+    for entry in fs::read_dir(directory).expect("a directory").flatten() {
+        if entry.path().is_dir() {
+            own(&entry.path());
+        } else {
+            chown(entry.path(), Some(uid), Some(gid)).expect("the user's");
+        }
+    }
+}

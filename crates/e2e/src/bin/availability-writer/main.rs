@@ -1,0 +1,51 @@
+//! The writer of the availability benchmark, a static program in a pod of its own. It writes a row every 10 ms through
+//! the Service, on one session held open, and to every pod directly, and notes the outcome of each attempt.
+//!
+//! Without an argument it writes until it is told to stop. The other commands are run beside it, by `exec` in its pod:
+//! `targets POD=ADDRESS…` says which pods to write to, `status` tells how it goes, `clock` what time it is here, `stop` ends the
+//! writing, `dump FROM` prints the notes from a byte on, `rows` prints what the tables hold.
+
+mod files;
+mod notes;
+mod rows;
+mod session;
+mod settings;
+mod streams;
+mod tls;
+
+use std::io::Write;
+use std::process::ExitCode;
+
+use anyhow::{Context, Result, bail};
+
+use crate::settings::Settings;
+
+#[tokio::main]
+async fn main() -> ExitCode {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let words: Vec<&str> = arguments.iter().map(String::as_str).collect();
+    match run(&words).await {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("error: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+async fn run(words: &[&str]) -> Result<()> {
+    match words {
+        [] => streams::run(Settings::from_env()?).await,
+        ["targets", targets @ ..] => files::write_targets(targets),
+        ["status"] => print(&files::status()?),
+        ["clock"] => print(&notes::wall().to_string()),
+        ["stop"] => files::stop(),
+        ["dump", from] => print(&files::history(from.parse().context("read the position")?)?),
+        ["rows"] => print(&rows::read(&Settings::from_env()?).await?),
+        other => bail!("{other:?} is no command; see the program's documentation"),
+    }
+}
+
+fn print(text: &str) -> Result<()> {
+    std::io::stdout().write_all(text.as_bytes()).context("print")
+}

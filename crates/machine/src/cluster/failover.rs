@@ -1,0 +1,371 @@
+//! Failover: the agents do it by themselves. Here is only said how it stands, what is missing, and who can end it.
+
+use api::Phase;
+use chrono::TimeDelta;
+
+use super::action::Action;
+use super::creation::pending;
+use super::decision::Step;
+use super::facts::{Facts, list};
+use super::members::ordinal_of;
+use super::observed::{Known, Pod};
+use super::rule::{Proposal, Rule};
+use super::transitions::may_follow;
+use crate::protocol::{LeaseRecord, MemberId, Position};
+use crate::timing::Timing;
+
+/// See [`Rule::what`].
+pub const AWAIT_PRIMARY: Rule = Rule {
+    name: "await-primary",
+    family: "failover",
+    what: "While no holder of the Lease serves, everything waits for the agents to elect one or to bring it back; where each member's WAL ends and who can end the wait is said.",
+    propose: await_primary,
+    passable: false,
+};
+
+/// Beside the lease's time: an election, a promotion, and the replay of what a standby had not replayed.
+const ELECTION: TimeDelta = TimeDelta::minutes(1);
+
+/// There is a database, and no holder serves, though nobody has taken the primary down on purpose. With one instance
+/// there is nobody to fail over to: its repair is an update.
+pub(super) fn under_way(facts: &Facts<'_>) -> bool {
+    facts.bootstrapped()
+        && facts.lease.is_some()
+        && facts.expected() > 1
+        && facts.primary().is_none()
+        && !restarts_on_purpose(facts)
+}
+
+/// The holder restarts with the operator's permit.
+fn restarts_on_purpose(facts: &Facts<'_>) -> bool {
+    let permit = facts.status.intent.restart.as_ref();
+    let holder = facts.holder().map(|holder| &holder.incarnation.pod_uid);
+    permit.is_some_and(|permit| Some(&permit.pod_uid) == holder)
+}
+
+fn await_primary(facts: &Facts<'_>) -> Option<Proposal> {
+    if facts.primary().is_some() {
+        return None;
+    }
+    let Known::Known(lease) = &facts.observed.lease else {
+        return Proposal::wait(facts, Step::Primary, "the Lease to be read", "the API server");
+    };
+    let name = facts.wanted.name;
+    let Some(lease) = lease else {
+        return Proposal::wait(facts, Step::Primary, format!("Lease {name}"), "the user");
+    };
+    if facts.expected() > 1 {
+        return bounded(
+            facts,
+            Proposal::wait(facts, Step::Primary, what(facts, lease), who(facts, lease))?,
+        );
+    }
+    let Some(last) = last(lease) else {
+        let what = format!("somebody to take Lease {name}");
+        return Proposal::wait(facts, Step::Primary, what, "the agents");
+    };
+    match pod_of(facts, last) {
+        Some(pod) if pod.node.is_none() || pod.image_error.is_some() => pending(facts, Step::Primary, pod),
+        Some(pod) => {
+            let what = format!("the primary {} to serve", pod.name);
+            Proposal::wait(facts, Step::Primary, what, format!("the agent in pod {}", pod.name))
+        }
+        None => {
+            let what = format!("the pod of the member {last}, which held the Lease last");
+            Proposal::wait(facts, Step::Primary, what, "the StatefulSet controller")
+        }
+    }
+}
+
+/// Counted from when the failover began, whatever is waited for meanwhile.
+fn bounded(facts: &Facts<'_>, mut proposal: Proposal) -> Option<Proposal> {
+    let stored = facts.status.phase;
+    let began = if stored == Some(Phase::FailingOver) {
+        facts.phase_since()
+    } else if under_way(facts) && may_follow(stored, Phase::FailingOver) {
+        facts.now
+    } else {
+        return Some(proposal);
+    };
+    let timing = Timing::of(&facts.wanted.spec.failover).unwrap_or(Timing::DEFAULT);
+    let lease = TimeDelta::milliseconds(i64::try_from(timing.lease).unwrap_or(i64::MAX));
+    let deadline = began + lease + ELECTION;
+    if let Action::Wait(waiting) = &mut proposal.action {
+        waiting.deadline = Some(deadline);
+    }
+    proposal.wake = Some(deadline).filter(|deadline| *deadline > facts.now);
+    Some(proposal)
+}
+
+/// Who holds the Lease, or held it last.
+fn last(lease: &LeaseRecord) -> Option<&MemberId> {
+    let holder = lease.holder.as_ref().map(|holder| &holder.incarnation.member);
+    holder.or(lease.release.as_ref().map(|release| &release.member))
+}
+
+/// The pod that this member's volume belongs to.
+fn pod_of<'a>(facts: &Facts<'a>, member: &MemberId) -> Option<&'a Pod> {
+    let ordinal = ordinal_of(member)?;
+    facts.pod(ordinal).filter(|pod| !pod.terminating)
+}
+
+fn what(facts: &Facts<'_>, lease: &LeaseRecord) -> String {
+    let stands = match (&lease.holder, &lease.release) {
+        (Some(holder), _) => {
+            let pod = &holder.incarnation.pod;
+            match facts.holder_pod() {
+                None => format!("{pod} holds the Lease, and its pod is gone"),
+                Some(found) if found.terminating => format!("{pod} holds the Lease and is going away"),
+                Some(_) if holder.serving => format!("{pod} holds the Lease and is not ready"),
+                Some(_) => format!("{pod} holds the Lease and does not serve yet"),
+            }
+        }
+        (None, Some(release)) => format!("{} has released the Lease", pod_name(facts, &release.member)),
+        (None, None) => "nobody holds the Lease".to_owned(),
+    };
+    format!("a primary to serve: {stands}")
+}
+
+fn pod_name(facts: &Facts<'_>, member: &MemberId) -> String {
+    let name = facts.wanted.name;
+    ordinal_of(member).map_or_else(|| member.to_string(), |ordinal| format!("{name}-{ordinal}"))
+}
+
+/// Where a member's WAL ended when it was told last: in its release, or in its report to the primary.
+fn position(facts: &Facts<'_>, lease: &LeaseRecord, ordinal: u32) -> String {
+    let pod = format!("{}-{ordinal}", facts.wanted.name);
+    let released = lease
+        .release
+        .as_ref()
+        .filter(|release| ordinal_of(&release.member) == Some(ordinal));
+    let known = released.and_then(|release| release.position);
+    match known.or_else(|| lease.positions.get(&pod).copied()) {
+        Some(Position { timeline, lsn }) => format!("{pod} {lsn} on timeline {}", timeline.0),
+        None => format!("{pod} unknown"),
+    }
+}
+
+/// The positions stand here, and not with what is waited for: they may move while that stays the same.
+fn who(facts: &Facts<'_>, lease: &LeaseRecord) -> String {
+    let positions: Vec<String> = (0..facts.expected())
+        .map(|ordinal| position(facts, lease, ordinal))
+        .collect();
+    let (electors, positions) = (electors(facts, lease), list(positions.iter().map(String::as_str)));
+    let holder = facts.holder_pod().filter(|pod| obstacle(facts, pod.ordinal).is_none());
+    let own = holder.map_or_else(String::new, |pod| {
+        format!("the agent in pod {} by serving, or ", pod.name)
+    });
+    format!("{own}{electors}; last known ends of WAL: {positions}")
+}
+
+/// Who can elect: enough names of the rule on record, or under an asynchronous one whoever has the data.
+fn electors(facts: &Facts<'_>, lease: &LeaseRecord) -> String {
+    if !lease.rule.is_synchronous() {
+        return "an agent with the data, once the Lease is released or has run out".to_owned();
+    }
+    let needed = lease.rule.promises_needed();
+    let ordinals: Vec<u32> = lease.rule.names.iter().filter_map(ordinal_of).collect();
+    let name = |ordinal: &u32| format!("{}-{ordinal}", facts.wanted.name);
+    let all: Vec<String> = ordinals.iter().map(name).collect();
+    let all = list(all.iter().map(String::as_str));
+    let missing: Vec<String> = ordinals
+        .iter()
+        .filter_map(|ordinal| Some(format!("{} {}", name(ordinal), obstacle(facts, *ordinal)?)))
+        .collect();
+    if ordinals.len() - missing.len() >= needed {
+        return format!("the agents in {needed} of the pods {all}, by an election");
+    }
+    let missing = list(missing.iter().map(String::as_str));
+    format!("the agents in {needed} of the pods {all}, by an election; but {missing}")
+}
+
+/// What keeps the member with this ordinal from answering, as far as its pod shows it.
+fn obstacle(facts: &Facts<'_>, ordinal: u32) -> Option<&'static str> {
+    let Some(pod) = facts.pod(ordinal) else {
+        return Some("has no pod");
+    };
+    if pod.terminating {
+        Some("is going away")
+    } else if pod.image_error.is_some() {
+        Some("cannot run its image")
+    } else if pod.node.is_none() {
+        Some("has no node")
+    } else {
+        None
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::testing::Scene;
+    use super::super::{Due, ImageError};
+    use super::*;
+    use crate::protocol::{Lsn, Release, Timeline};
+
+    fn waiting(scene: &Scene) -> (String, String) {
+        let Action::Wait(waiting) = scene.decide().action else {
+            panic!("{:?}", scene.decide())
+        };
+        (waiting.what.into_owned(), waiting.who_can_end_it.into_owned())
+    }
+
+    /// The primary's pod went away without a word; where the members stood is on record.
+    fn lost() -> Scene {
+        let mut scene = Scene::ready(3);
+        for ordinal in 0..3_u64 {
+            let position = Position {
+                timeline: Timeline(2),
+                lsn: Lsn(0x300_0148 + ordinal),
+            };
+            scene
+                .lease_mut()
+                .unwrap()
+                .positions
+                .insert(format!("demo-{ordinal}"), position);
+        }
+        scene.lease_mut().unwrap().positions.remove("demo-2");
+        scene.pods_mut().remove(0);
+        scene
+    }
+
+    #[test]
+    fn a_lost_primary_is_a_failover_and_names_positions_and_electors() {
+        let mut scene = lost();
+        let decision = scene.decide();
+        assert_eq!(
+            (decision.rule, decision.phase, decision.step),
+            ("await-primary", Phase::FailingOver, Some(Step::Primary))
+        );
+        let (what, who) = waiting(&scene);
+        assert_eq!(what, "a primary to serve: demo-0 holds the Lease, and its pod is gone");
+        let known = "; last known ends of WAL: \
+                     demo-0 0/3000148 on timeline 2, demo-1 0/3000149 on timeline 2, demo-2 unknown";
+        assert_eq!(
+            who,
+            format!("the agents in 2 of the pods demo-1, demo-2, by an election{known}")
+        );
+        scene.pod_mut(2).node = None;
+        assert_eq!(
+            waiting(&scene).1,
+            format!("the agents in 2 of the pods demo-1, demo-2, by an election; but demo-2 has no node{known}")
+        );
+        scene.elect(1);
+        assert_ne!(scene.decide().phase, Phase::FailingOver, "a holder serves");
+    }
+
+    #[test]
+    fn the_deadline_counts_from_the_beginning_and_does_not_move() {
+        let mut scene = lost();
+        scene.store();
+        let began = scene.now;
+        let deadline = began + TimeDelta::seconds(10) + ELECTION;
+        assert_eq!(scene.stored.waiting.clone().unwrap().deadline, Some(deadline));
+        let decision = scene.decide();
+        assert_eq!((decision.wake, scene.due(&decision)), (deadline, Due::Never));
+        scene.now += TimeDelta::seconds(20);
+        scene.lease_mut().unwrap().holder = None;
+        scene.store();
+        let stored = scene.stored.waiting.clone().unwrap();
+        assert_eq!((stored.since, stored.deadline), (scene.now, Some(deadline)));
+        scene.now = deadline;
+        scene.store();
+        let progressing = scene
+            .stored
+            .conditions
+            .iter()
+            .find(|found| found.type_ == "Progressing")
+            .unwrap();
+        assert_eq!(progressing.reason, "DeadlineExceeded");
+        let decision = scene.decide();
+        assert!(
+            decision.wake > scene.now && scene.due(&decision) == Due::Never,
+            "{decision:?}"
+        );
+    }
+
+    #[test]
+    fn a_release_tells_the_position_and_async_goes_by_the_clock() {
+        let mut scene = lost();
+        let lease = scene.lease_mut().unwrap();
+        let member = lease.holder.take().unwrap().incarnation.member;
+        let position = Some(Position {
+            timeline: Timeline(2),
+            lsn: Lsn(0x400_0000),
+        });
+        lease.release = Some(Release {
+            member,
+            position,
+            successor: None,
+        });
+        lease.rule = Default::default();
+        let (what, who) = waiting(&scene);
+        assert_eq!(what, "a primary to serve: demo-0 has released the Lease");
+        let expected = "an agent with the data, once the Lease is released or has run out; last known ends of WAL: \
+                        demo-0 0/4000000 on timeline 2, ";
+        assert!(who.starts_with(expected), "{who}");
+    }
+
+    #[test]
+    fn a_holder_that_is_there_can_end_it_itself() {
+        let mut scene = Scene::ready(3);
+        scene.pod_mut(0).ready = false;
+        let (what, who) = waiting(&scene);
+        assert!(
+            what.starts_with("a primary to serve: demo-0 holds the Lease and is not ready"),
+            "{what}"
+        );
+        assert!(
+            who.starts_with("the agent in pod demo-0 by serving, or the agents in 2 of"),
+            "{who}"
+        );
+        assert_eq!(scene.decide().phase, Phase::FailingOver);
+        scene.lease_mut().unwrap().holder.as_mut().unwrap().serving = false;
+        assert!(
+            waiting(&scene)
+                .0
+                .contains("demo-0 holds the Lease and does not serve yet")
+        );
+    }
+
+    #[test]
+    fn a_restart_on_purpose_is_no_failover() {
+        let mut scene = Scene::ready(3);
+        scene.report_mut(0).pending_restart = true;
+        scene.store();
+        assert!(scene.stored.intent.restart.is_some());
+        scene.pod_mut(0).ready = false;
+        assert_eq!(scene.decide().phase, Phase::Updating);
+        scene.elect(1);
+        scene.pod_mut(1).ready = false;
+        assert_eq!(scene.decide().phase, Phase::FailingOver, "another one holds the Lease");
+    }
+
+    #[test]
+    fn one_instance_is_waited_for_by_the_name_of_its_pod() {
+        let mut scene = Scene::ready(1);
+        scene.pod_mut(0).ready = false;
+        let decision = scene.decide();
+        assert_eq!(
+            (decision.phase, decision.because.to_string().as_str()),
+            (Phase::Updating, "the primary demo-0 to serve")
+        );
+        scene.pod_mut(0).image_error = Some(ImageError {
+            reason: "ErrImagePull".to_owned(),
+            image: "postgres:17".to_owned(),
+            message: String::new(),
+            since: scene.now,
+        });
+        assert_eq!(
+            scene.decide().because.to_string(),
+            "pod demo-0 to run image postgres:17 (ErrImagePull)"
+        );
+    }
+
+    #[test]
+    fn a_first_primary_that_does_not_serve_yet_is_still_a_creation() {
+        let mut scene = Scene::ready(3);
+        scene.stored.phase = Some(Phase::Creating);
+        scene.pod_mut(0).ready = false;
+        assert_eq!(scene.decide().phase, Phase::Creating);
+    }
+}

@@ -1,0 +1,493 @@
+//! Switchover: the operator names who is to be primary (`status.intent.primary`), and the agents hand the lease over:
+//! the primary stops cleanly, the other takes over from its very end. Who does not become primary in time never does: the
+//! primary of before goes on, and the operator tries again later.
+
+use api::status::SwitchoverMemo;
+use chrono::{DateTime, TimeDelta, Utc};
+
+use super::action::{Action, StatusChange};
+use super::decision::Step;
+use super::drift;
+use super::facts::Facts;
+use super::observed::{ChildKind, Pod};
+use super::rule::{Proposal, Rule};
+use crate::protocol::{MemberState, Position};
+
+/// See [`Rule::what`].
+pub const SWITCH_OVER: Rule = Rule {
+    name: "switch-over",
+    family: "switchover",
+    what: "A primary that is to go (its ordinal is above the new size, its pod is the last of an older template, or another instance is preferred) hands over to a standby that serves; while it does, nothing else is changed. After 50 s it is given up.",
+    propose: switch_over,
+    passable: false,
+};
+
+/// See [`Rule::what`].
+pub const AWAIT_SWITCHOVER: Rule = Rule {
+    name: "await-switchover",
+    family: "switchover",
+    what: "A switchover that was given up rests before it is asked for again, and one that no standby is fit for yet is waited for; both are said.",
+    propose: await_switchover,
+    passable: false,
+};
+
+/// The agents hand over in a second or two, and give up by themselves sooner than this: then the primary of before serves
+/// again. Less than the minute after which an agent that is still asked to tries again: the wish is gone by then.
+const PATIENCE: TimeDelta = TimeDelta::seconds(50);
+/// The first rest after a switchover that failed; it doubles each time.
+const FIRST_REST: TimeDelta = TimeDelta::minutes(1);
+/// The longest rest: each try costs clients a moment without a primary.
+const LONGEST_REST: TimeDelta = TimeDelta::minutes(10);
+
+/// Why the primary is to be another one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Reason<'a> {
+    /// It is among the instances that are to go.
+    Scale(u32),
+    /// Its pod is of an older template.
+    Template,
+    /// The spec names another.
+    Preferred(&'a str),
+}
+
+impl Reason<'_> {
+    fn describe(self, primary: &Pod) -> String {
+        let name = &primary.name;
+        match self {
+            Reason::Scale(replicas) => format!("{name} is primary, and {replicas} instances leave no room for it"),
+            Reason::Template => format!("{name} is primary, and its pod is of an older template"),
+            Reason::Preferred(pod) => format!("{name} is primary, and spec.primary.prefer names {pod}"),
+        }
+    }
+}
+
+/// Why this primary is to go. Nothing to hand over to is no reason to stay.
+fn reason<'a>(facts: &Facts<'a>, primary: &Pod) -> Option<Reason<'a>> {
+    let replicas = facts.wanted.replicas();
+    if facts.expected() <= 1 {
+        return None;
+    }
+    if primary.ordinal >= replicas {
+        return Some(Reason::Scale(replicas));
+    }
+    if !facts.current_revision(primary) {
+        return Some(Reason::Template);
+    }
+    (!preferred(facts, primary))
+        .then(|| Reason::Preferred(facts.wanted.spec.primary.prefer.as_deref().unwrap_or_default()))
+}
+
+/// The spec prefers this primary, or none.
+pub(super) fn preferred(facts: &Facts<'_>, primary: &Pod) -> bool {
+    let prefer = facts.wanted.spec.primary.prefer.as_ref();
+    prefer.is_none_or(|prefer| *prefer == primary.name)
+}
+
+/// Those that may take over now, the fittest first: the preferred one, then by how much WAL they were known to have.
+fn candidates<'a>(facts: &Facts<'a>, primary: &Pod, reason: Reason<'_>) -> Vec<&'a Pod> {
+    // While others are away a primary is moved only if nothing else can go on without it.
+    let calm = facts.all_serve_except(Some(primary.ordinal)) && facts.status.intent.restart.is_none();
+    let pods = facts.pods();
+    let rolled_out = |except: &Pod| {
+        let mut others = pods.iter().filter(|pod| pod.uid != except.uid);
+        others.all(|pod| facts.current_revision(pod))
+    };
+    let open = match reason {
+        Reason::Scale(_) => facts.status.intent.restart.is_none(),
+        Reason::Template => calm && rolled_out(primary),
+        Reason::Preferred(_) => calm && rolled_out(primary) && pods.iter().all(|pod| facts.current_settings(pod)),
+    };
+    let fit = |pod: &&Pod| {
+        let streams = facts
+            .report(pod)
+            .is_some_and(|report| report.state == MemberState::Streaming);
+        let asked = match reason {
+            Reason::Scale(_) => true,
+            Reason::Template => facts.current_revision(pod),
+            Reason::Preferred(name) => pod.name == name,
+        };
+        pod.uid != primary.uid && pod.ordinal < facts.wanted.replicas() && streams && facts.serves(pod) && asked
+    };
+    let mut found: Vec<&Pod> = pods.iter().filter(|_| open).filter(fit).collect();
+    let position = |pod: &Pod| facts.lease.and_then(|lease| lease.positions.get(&pod.name).copied());
+    let rank = |pod: &Pod| (preferred(facts, pod), position(pod).unwrap_or(Position::default()));
+    found.sort_by_key(|pod| std::cmp::Reverse(rank(pod)));
+    found
+}
+
+/// The switchover that is under way, if there is one.
+fn asked(facts: &Facts<'_>) -> Option<SwitchoverMemo> {
+    let target = facts.status.intent.primary.as_ref()?;
+    let memo = facts.status.memo.switchover.as_ref()?;
+    (memo.target == *target && memo.ended.is_none()).then(|| memo.clone())
+}
+
+/// A primary was named, and is not the one that serves.
+pub(super) fn under_way(facts: &Facts<'_>) -> bool {
+    asked(facts).is_some_and(|asked| facts.primary().is_none_or(|primary| primary.name != asked.target))
+}
+
+/// The action begins one.
+pub(super) fn begins(action: &Action) -> bool {
+    matches!(action, Action::WriteStatus(changes) if changes.iter().any(|change| matches!(change, StatusChange::MovePrimary(_))))
+}
+
+fn write(change: StatusChange, because: String) -> Option<Proposal> {
+    Proposal::act(Step::Switchover, Action::WriteStatus(vec![change]), because)
+}
+
+fn switch_over(facts: &Facts<'_>) -> Option<Proposal> {
+    if let Some(asked) = asked(facts) {
+        return watch(facts, &asked);
+    }
+    if let Some(target) = &facts.status.intent.primary {
+        return write(
+            StatusChange::EndSwitchover,
+            format!("when {target} was to become primary is not on record"),
+        );
+    }
+    let primary = facts.primary()?;
+    let before = facts.status.memo.switchover.as_ref();
+    let Some(reason) = reason(facts, primary) else {
+        before?;
+        return write(
+            StatusChange::EndSwitchover,
+            format!("{} is primary, and may stay it", primary.name),
+        );
+    };
+    let whole = ChildKind::ALL.iter().all(|kind| drift::exists(facts, *kind));
+    if !whole || before.and_then(again_at).is_some_and(|again| facts.now < again) {
+        return None;
+    }
+    let candidates = candidates(facts, primary, reason);
+    let attempts = before.map_or(0, |memo| memo.attempts);
+    // One that did not succeed need not be tried for ever while others could.
+    let turn = usize::try_from(attempts).unwrap_or(0) % candidates.len().max(1);
+    let target = candidates.get(turn)?;
+    let memo = SwitchoverMemo {
+        target: target.name.clone(),
+        since: facts.now,
+        attempts: attempts.saturating_add(1),
+        ended: None,
+    };
+    let because = format!("{}: {} is to take over", reason.describe(primary), target.name);
+    write(StatusChange::MovePrimary(memo), because)
+}
+
+/// Until the named one serves as primary, nobody asks for it any more, or it takes too long.
+fn watch(facts: &Facts<'_>, asked: &SwitchoverMemo) -> Option<Proposal> {
+    let target = &asked.target;
+    if let Some(primary) = facts.primary() {
+        if primary.name == *target {
+            return write(StatusChange::EndSwitchover, format!("{target} is the primary"));
+        }
+        if reason(facts, primary).is_none() {
+            let because = format!("{} is primary, and may stay it", primary.name);
+            return write(StatusChange::EndSwitchover, because);
+        }
+    }
+    let deadline = asked.since + PATIENCE;
+    if facts.now >= deadline {
+        let because = format!("{target} did not take over within {} s", PATIENCE.num_seconds());
+        return write(StatusChange::GiveUpSwitchover(facts.now), because);
+    }
+    let what = format!("{target} to take over as primary");
+    let who = format!("the agents of the primary and of {target}");
+    Some(Proposal::wait(facts, Step::Switchover, what, who)?.until(deadline))
+}
+
+/// When one that was given up may be asked for again.
+fn again_at(memo: &SwitchoverMemo) -> Option<DateTime<Utc>> {
+    let doublings = memo.attempts.saturating_sub(1).min(8);
+    let rest = (FIRST_REST * (1 << doublings)).min(LONGEST_REST);
+    Some(memo.ended? + rest)
+}
+
+fn await_switchover(facts: &Facts<'_>) -> Option<Proposal> {
+    let primary = facts.primary()?;
+    let reason = reason(facts, primary)?;
+    let why = reason.describe(primary);
+    let before = facts.status.memo.switchover.as_ref();
+    if let Some((memo, again)) = before
+        .and_then(|memo| Some((memo, again_at(memo)?)))
+        .filter(|(_, again)| facts.now < *again)
+    {
+        let times = if memo.attempts == 1 {
+            "once".to_owned()
+        } else {
+            format!("{} times", memo.attempts)
+        };
+        let what = format!(
+            "another try to move the primary: {why}; {} was asked last and did not take over within {} s (tried {times})",
+            memo.target,
+            PATIENCE.num_seconds()
+        );
+        let who = format!(
+            "time, or the agents of {} and {}, whose logs say why",
+            primary.name, memo.target
+        );
+        return Some(Proposal::wait(facts, Step::Switchover, what, who)?.until(again));
+    }
+    // Then it is the settings that are waited for.
+    if matches!(reason, Reason::Preferred(_)) && facts.pods().iter().any(|pod| !facts.current_settings(pod)) {
+        return None;
+    }
+    let what = format!("a standby that is fit to take over: {why}");
+    Proposal::wait(facts, Step::Switchover, what, "the agents of the standbys")
+}
+
+#[cfg(test)]
+mod tests {
+    use api::Phase;
+
+    use super::super::testing::Scene;
+    use super::*;
+    use crate::protocol::{Lsn, Timeline};
+
+    fn moved(scene: &Scene) -> Option<String> {
+        let Action::WriteStatus(changes) = scene.decide().action else {
+            return None;
+        };
+        changes.into_iter().find_map(|change| match change {
+            StatusChange::MovePrimary(memo) => Some(memo.target),
+            _ => None,
+        })
+    }
+
+    fn replaced(scene: &Scene) -> Option<String> {
+        match scene.decide().action {
+            Action::ReplacePod(pod) => Some(pod.name().to_owned()),
+            _ => None,
+        }
+    }
+
+    /// The primary's pod is the only one of an older template.
+    fn primary_outdated() -> Scene {
+        let mut scene = Scene::ready(3);
+        scene.revision = "r2".to_owned();
+        for ordinal in [1, 2] {
+            scene.pod_mut(ordinal).revision = Some("r2".to_owned());
+        }
+        scene
+    }
+
+    fn at(scene: &mut Scene, ordinal: u32, lsn: u64) {
+        let position = Position {
+            timeline: Timeline(1),
+            lsn: Lsn(lsn),
+        };
+        scene
+            .lease_mut()
+            .unwrap()
+            .positions
+            .insert(format!("demo-{ordinal}"), position);
+    }
+
+    #[test]
+    fn an_outdated_primary_hands_over_and_is_replaced_as_a_standby() {
+        let mut scene = primary_outdated();
+        at(&mut scene, 1, 7);
+        at(&mut scene, 2, 8);
+        assert_eq!(moved(&scene), Some("demo-2".to_owned()), "the one with the most WAL");
+        let decision = scene.store();
+        assert_eq!((decision.rule, decision.phase), ("switch-over", Phase::SwitchingOver));
+        assert_eq!(scene.stored.intent.primary.as_deref(), Some("demo-2"));
+        assert_eq!(scene.stored.step.as_deref(), Some("Switchover"));
+        // On the way nobody serves, and the pod of the older template is not ready.
+        scene.pod_mut(0).ready = false;
+        scene.lease_mut().unwrap().holder = None;
+        let decision = scene.decide();
+        assert_eq!((decision.phase, decision.rule), (Phase::SwitchingOver, "switch-over"));
+        assert_eq!(decision.because.to_string(), "demo-2 to take over as primary");
+        assert_eq!(decision.wake, scene.now + PATIENCE);
+        scene.pod_mut(0).ready = true;
+        scene.elect(2);
+        let decision = scene.store();
+        assert_eq!(decision.because.to_string(), "demo-2 is the primary");
+        assert_eq!(
+            (
+                scene.stored.intent.primary.clone(),
+                scene.stored.memo.switchover.clone()
+            ),
+            (None, None)
+        );
+        assert_eq!(replaced(&scene), Some("demo-0".to_owned()));
+    }
+
+    #[test]
+    fn no_primary_moves_before_all_standbys_are_updated_and_serve() {
+        let mut scene = primary_outdated();
+        scene.pod_mut(1).revision = Some("r1".to_owned());
+        assert_eq!((moved(&scene), replaced(&scene)), (None, Some("demo-1".to_owned())));
+        let mut scene = primary_outdated();
+        scene.pod_mut(1).ready = false;
+        assert_eq!((moved(&scene), replaced(&scene)), (None, None));
+        let mut scene = primary_outdated();
+        scene.report_mut(1).state = MemberState::CatchingUp;
+        assert_eq!((moved(&scene), replaced(&scene)), (None, None));
+    }
+
+    #[test]
+    fn a_switchover_that_does_not_happen_is_given_up_and_tried_again_later_and_elsewhere() {
+        let mut scene = primary_outdated();
+        at(&mut scene, 1, 9);
+        scene.store();
+        let began = scene.now;
+        scene.now = began + PATIENCE - TimeDelta::seconds(1);
+        assert!(matches!(scene.decide().action, Action::Wait(_)));
+        scene.now = began + PATIENCE;
+        scene.store();
+        assert_eq!(scene.stored.intent.primary, None, "the agents need not try any more");
+        let decision = scene.decide();
+        assert_eq!((decision.rule, decision.phase), ("await-switchover", Phase::Updating));
+        assert_eq!(
+            decision.because.to_string(),
+            "another try to move the primary: demo-0 is primary, and its pod is of an older template; demo-1 was asked \
+             last and did not take over within 50 s (tried once)"
+        );
+        assert_eq!(replaced(&scene), None, "it is never just taken down");
+        assert_eq!(decision.wake, scene.now + FIRST_REST);
+        scene.now += FIRST_REST;
+        assert_eq!(moved(&scene), Some("demo-2".to_owned()), "the other one has its turn");
+        scene.store();
+        scene.now += PATIENCE;
+        scene.store();
+        assert_eq!(scene.stored.memo.switchover.clone().unwrap().attempts, 2);
+        scene.now += FIRST_REST;
+        assert_eq!(moved(&scene), None, "the rests double");
+        scene.now += FIRST_REST;
+        assert_eq!(moved(&scene), Some("demo-1".to_owned()));
+        for _ in 0..12 {
+            scene.store();
+            scene.now += LONGEST_REST;
+        }
+        let memo = scene.stored.memo.switchover.clone().unwrap();
+        assert!(
+            memo.attempts > 4,
+            "it is tried again at least each {LONGEST_REST}: {memo:?}"
+        );
+    }
+
+    #[test]
+    fn a_revert_takes_the_wish_back_while_the_primary_still_serves() {
+        let mut scene = primary_outdated();
+        scene.store();
+        assert!(scene.stored.intent.primary.is_some());
+        scene.revision = "r1".to_owned();
+        scene.store();
+        assert_eq!(scene.stored.intent.primary, None);
+        assert_eq!(moved(&scene), None);
+        let mut scene = primary_outdated();
+        scene.store();
+        scene.now += PATIENCE;
+        scene.store();
+        scene.revision = "r1".to_owned();
+        scene.store();
+        assert_eq!(scene.stored.memo.switchover, None, "and its attempts are forgotten");
+    }
+
+    #[test]
+    fn a_switchover_that_leaves_nobody_becomes_a_failover() {
+        let mut scene = primary_outdated();
+        scene.store();
+        scene.lease_mut().unwrap().holder = None;
+        scene.now += PATIENCE;
+        scene.store();
+        let decision = scene.decide();
+        assert_eq!((decision.rule, decision.phase), ("await-primary", Phase::FailingOver));
+        assert_eq!(
+            scene.stored.intent.primary, None,
+            "the agents are free to elect anybody"
+        );
+    }
+
+    #[test]
+    fn the_preferred_instance_becomes_primary_and_stays_it() {
+        let mut scene = Scene::ready(3);
+        scene.edit(|spec| spec.primary.prefer = Some("demo-2".to_owned()));
+        assert_eq!(
+            (moved(&scene), scene.decide().phase),
+            (Some("demo-2".to_owned()), Phase::SwitchingOver)
+        );
+        scene.store();
+        scene.elect(2);
+        scene.store();
+        let decision = scene.decide();
+        assert_eq!((decision.rule, decision.phase), ("rest", Phase::Ready));
+        scene.edit(|spec| spec.primary.prefer = None);
+        assert_eq!(scene.decide().rule, "rest", "any may stay");
+    }
+
+    #[test]
+    fn the_preferred_instance_waits_for_everything_else() {
+        let prefer = |change: &dyn Fn(&mut Scene)| {
+            let mut scene = Scene::ready(3);
+            scene.edit(|spec| spec.primary.prefer = Some("demo-1".to_owned()));
+            change(&mut scene);
+            scene
+        };
+        let away = prefer(&|scene| scene.pod_mut(2).ready = false);
+        assert_eq!(moved(&away), None);
+        let behind = prefer(&|scene| scene.report_mut(1).state = MemberState::CatchingUp);
+        assert_eq!((moved(&behind), behind.decide().rule), (None, "await-standbys"));
+        let restarts = prefer(&|scene| scene.report_mut(2).pending_restart = true);
+        assert_eq!(moved(&restarts), None);
+        let outdated = prefer(&|scene| scene.pod_mut(2).revision = Some("r0".to_owned()));
+        assert_eq!(
+            (moved(&outdated), replaced(&outdated)),
+            (None, Some("demo-2".to_owned()))
+        );
+    }
+
+    #[test]
+    fn a_primary_above_the_new_size_hands_over_to_one_below() {
+        let mut scene = Scene::ready(5);
+        scene.elect(4);
+        at(&mut scene, 3, 100);
+        at(&mut scene, 2, 50);
+        scene.edit(|spec| spec.replicas = 3);
+        assert_eq!(moved(&scene), Some("demo-2".to_owned()), "the best of those that stay");
+        let decision = scene.decide();
+        assert_eq!(
+            decision.because.to_string(),
+            "demo-4 is primary, and 3 instances leave no room for it: demo-2 is to take over"
+        );
+        for ordinal in 0..3 {
+            scene.report_mut(ordinal).state = MemberState::CatchingUp;
+        }
+        assert_eq!(moved(&scene), None);
+    }
+
+    #[test]
+    fn a_wish_that_nobody_remembers_is_taken_back() {
+        let mut scene = Scene::ready(3);
+        scene.stored.intent.primary = Some("demo-1".to_owned());
+        scene.store();
+        assert_eq!(scene.stored.intent.primary, None);
+        assert_eq!(scene.decide().rule, "rest");
+    }
+
+    #[test]
+    fn one_instance_has_nobody_to_hand_over_to() {
+        let mut scene = Scene::ready(1);
+        scene.revision = "r2".to_owned();
+        assert_eq!((moved(&scene), replaced(&scene)), (None, Some("demo-0".to_owned())));
+    }
+
+    #[test]
+    fn a_fault_of_another_part_holds_up_a_new_switchover_and_not_the_end_of_one() {
+        let foreign = || super::super::ChildState::Foreign {
+            why: "owned by Deployment other".to_owned(),
+        };
+        let mut scene = primary_outdated();
+        scene.set_child(ChildKind::RoService, foreign());
+        assert_eq!((moved(&scene), scene.decide().rule), (None, "blocked"));
+        let mut scene = primary_outdated();
+        scene.store();
+        scene.set_child(ChildKind::RoService, foreign());
+        scene.now += PATIENCE;
+        scene.store();
+        assert_eq!(scene.stored.intent.primary, None);
+        assert_eq!(scene.decide().phase, Phase::Failed);
+    }
+}

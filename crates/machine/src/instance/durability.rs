@@ -1,0 +1,165 @@
+//! The synchronous rule of a holder: what is wanted, and the order in which the rule on record and PostgreSQL's setting
+//! change (protocol.md rules 10, 11, 13, 20 and 21). n and k of an election always come from the Lease, never from the spec.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use api::status::DurabilityMode;
+
+use super::context::Context;
+use super::lease_rules::{self, Write};
+use super::{Action, Draft, Purpose, Verdict, members};
+use crate::protocol::{Lsn, MemberId};
+use crate::quorum::{InForce, Step, SyncRule, next_step};
+
+/// Longest wait between failed tries, in milliseconds.
+const RETRY: u64 = 2_000;
+/// For so long a standby must be away before its name leaves the rule, in milliseconds: a stream that is begun anew is back
+/// in half of that.
+const AWAY: u64 = 1_000;
+
+/// Lets applications connect once enough members hold all that may be in doubt (protocol.md rule 13): a commit that the
+/// primary had not acknowledged before it was started is visible from now on.
+pub(super) fn open(context: &Context, draft: &mut Draft) -> Option<Verdict> {
+    context.held()?;
+    // A write of the Lease whose fate is unknown may have recorded another rule than the one that was read.
+    let lease = &context.tasks().lease;
+    let known = lease.running.is_none() && lease.failures == 0;
+    if !context.accepting() || context.observed.postgres.open || !known || !is_replicated(context) {
+        return None;
+    }
+    let free = context.tasks().configure.free_at(RETRY)?;
+    if context.now < free {
+        draft.wake(free);
+        return None;
+    }
+    let because = match context.record()?.rule.required {
+        0 => "PostgreSQL can write, and commits wait for nobody".to_owned(),
+        required => {
+            format!("PostgreSQL can write, and {required} of the synchronous members hold all that is in doubt")
+        }
+    };
+    Verdict::new(Action::Open, because)
+}
+
+/// As many names of the rule as it requires have flushed whatever was in doubt.
+pub(super) fn is_replicated(context: &Context) -> bool {
+    let Some(rule) = context.record().map(|record| &record.rule) else {
+        return false;
+    };
+    let postgres = &context.observed.postgres;
+    let Some(in_doubt) = postgres.in_doubt else {
+        return !rule.is_synchronous();
+    };
+    let names = rule.names.iter();
+    let hold = names.filter(|name| postgres.standbys.get(*name).is_some_and(|flushed| *flushed >= in_doubt));
+    hold.count() >= rule.required && rule.covers(&postgres.sync.proven)
+}
+
+/// Brings the rule to what is wanted, one safe step at a time.
+pub(super) fn change(context: &Context, draft: &mut Draft) -> Option<Verdict> {
+    context.held()?;
+    if !context.accepting() {
+        return None;
+    }
+    let record = context.record()?;
+    let goal = goal(context, draft)?;
+    let postgres = &context.observed.postgres;
+    let now = InForce {
+        recorded: &record.rule,
+        proven: &postgres.sync.proven,
+        pending: postgres.sync.pending.as_ref(),
+        flushed: &postgres.standbys,
+        proven_at: postgres.sync.proven_at,
+    };
+    let lease = &context.tasks().lease;
+    match next_step(&now, &goal)? {
+        Step::AwaitFlush(_) => None,
+        Step::Set(rule) => {
+            // A write of the Lease whose fate is unknown may have recorded another rule than the one that was read.
+            if lease.running.is_some() || lease.failures > 0 {
+                return None;
+            }
+            let free = context.tasks().sync.free_at(RETRY)?;
+            if context.now < free {
+                draft.wake(free);
+                return None;
+            }
+            let because = format!("commits are to wait for {}", words(&rule));
+            Verdict::new(Action::SetSync { rule }, because)
+        }
+        Step::Record(rule) => {
+            if context.tasks().sync.running.is_some() || !lease_rules::is_free(context, draft) {
+                return None;
+            }
+            let because = format!("elections are to count by {}", words(&rule));
+            let write = Write {
+                record,
+                holder: lease_rules::holder(context, record),
+                epoch: record.epoch,
+                system_id: record.system_id.clone(),
+                release: record.release.clone(),
+                rule,
+                timeline: record.timeline,
+                purpose: Purpose::Renew,
+            };
+            Verdict::new(write.action(context, draft), because)
+        }
+    }
+}
+
+/// A rule, in words.
+pub(super) fn words(rule: &SyncRule) -> String {
+    if !rule.is_synchronous() {
+        return "nobody".to_owned();
+    }
+    let names: Vec<_> = rule.names.iter().map(MemberId::as_str).collect();
+    format!("{} of {}", rule.required, names.join(", "))
+}
+
+/// The rule that is wanted now; `None` while it is not known what is.
+fn goal(context: &Context, draft: &mut Draft) -> Option<SyncRule> {
+    let durability = context.cluster()?.durability;
+    let recorded = &context.record()?.rule;
+    if durability.mode == DurabilityMode::Async || durability.standbys == 0 {
+        return Some(SyncRule::default());
+    }
+    let mut names = following(context, draft);
+    if durability.mode == DurabilityMode::Required && names.len() < durability.standbys {
+        // Fewer than are required: nobody leaves, and commits wait until one is back.
+        names.extend(recorded.names.iter().cloned());
+    }
+    let required = durability.standbys.min(names.len());
+    Some(SyncRule { required, names })
+}
+
+/// The wanted members that stream, and those of the rule that did until a moment ago.
+fn following(context: &Context, draft: &mut Draft) -> BTreeSet<MemberId> {
+    let now = context.now;
+    let reports = members::reports(context, draft);
+    let wanted = |pod: &str| members::is_wanted(context, pod);
+    let known: BTreeSet<_> = reports
+        .iter()
+        .filter(|(pod, _)| **pod != context.observed.own.pod && wanted(pod))
+        .map(|(_, report)| report.member.clone())
+        .collect();
+    let streaming: &BTreeMap<MemberId, Lsn> = &context.observed.postgres.standbys;
+    let recorded = context
+        .record()
+        .map(|record| record.rule.names.clone())
+        .unwrap_or_default();
+    let mut names = BTreeSet::new();
+    for member in known {
+        if streaming.contains_key(&member) {
+            draft.memo.away.remove(&member);
+            names.insert(member);
+        } else if recorded.contains(&member) {
+            let since = *draft.memo.away.entry(member.clone()).or_insert(now);
+            if now < since.plus(AWAY) {
+                draft.wake(since.plus(AWAY));
+                names.insert(member);
+            }
+        }
+    }
+    draft.memo.away.retain(|member, _| recorded.contains(member));
+    names
+}

@@ -1,0 +1,698 @@
+//! Suspecting the primary, promising, asking and being elected (protocol.md rules 4 to 9 and 12; design §4).
+
+use std::borrow::Cow;
+use std::collections::BTreeMap;
+
+use super::context::{Context, Tenure};
+use super::failsafe;
+use super::lease_rules::{self, Write};
+use super::observed::Promised;
+use super::{Action, Draft, Memo, Mode, Observed, Purpose, Verdict};
+use crate::protocol::{Epoch, HolderRecord, LeaseRecord, MemberId, Position, PromiseReply, PromiseRequest, Timeline};
+use crate::quorum::SyncRule;
+use crate::timing::BootTime;
+
+/// For so long the primary's agent must refuse connections before it counts as gone, in milliseconds: a port that opens
+/// late in a new container is no dead process.
+const REFUSED: u64 = 500;
+/// So much longer a standby waits that may elect itself alone, in milliseconds: nobody else confirms what it suspects.
+const ALONE: u64 = 1_000;
+/// Distance between rounds of asking, in milliseconds: a round trip and a promise take some 20 ms each.
+const ROUND: u64 = 100;
+/// For so long an answer says how its member sees the primary, in milliseconds.
+const FRESH: u64 = 2_000;
+/// For so long a candidate of an asynchronous cluster waits for the positions of members that do not answer, in milliseconds.
+const MUSTER: u64 = 1_000;
+/// For so long everybody but the chosen successor leaves a released lease alone, in milliseconds.
+const SUCCESSION: u64 = 2_000;
+
+/// Why this member may take the lease by an election.
+enum Basis {
+    /// The holder left a final position, and this member has all up to it.
+    Covers,
+    /// Enough names of the rule on record have promised.
+    Quorum,
+    /// Asynchronous: the lease was released or has run out, and nobody who answers has more.
+    Clock,
+}
+
+impl Basis {
+    fn because(&self) -> &'static str {
+        match self {
+            Basis::Covers => "the holder has released the lease, and this member has all that it wrote",
+            Basis::Quorum => "enough members have promised, and none of them has more",
+            Basis::Clock => "the lease is free, commits wait for nobody, and no member that answers has more",
+        }
+    }
+}
+
+/// Whether this standby suspects the primary to be gone, and why. While it still hears the primary, by WAL stream or by
+/// agent, it suspects nothing, whatever others say: one-sided cuts depose nobody.
+pub(super) fn suspicion(context: &Context, draft: &mut Draft) -> Option<&'static str> {
+    let record = context.record()?;
+    if context.stop_intended() {
+        return None;
+    }
+    match context.tenure() {
+        Tenure::Vacant if record.epoch > Epoch(0) => return Some("nobody holds the lease"),
+        Tenure::Other(_) => {}
+        Tenure::Vacant | Tenure::Held { .. } | Tenure::Lapsed | Tenure::OwnBefore(_) | Tenure::Unknown => return None,
+    }
+    let expiry = context.expires_at()?;
+    let cluster = context.cluster()?;
+    let given = failsafe::given_until(context);
+    if !record.rule.is_synchronous() || cluster.strict_reads {
+        // The clock decides, or the reads of the old primary are to have ended: nothing before the lease has run out.
+        let at = given.map_or(expiry, |until| until.max(expiry));
+        if context.now < at {
+            draft.wake(at);
+            return None;
+        }
+        // Whoever still hears the primary knows better than a watch that has ended unnoticed.
+        let silent = last_heard(context)?.plus(context.timing().suspect());
+        if context.now < silent {
+            draft.wake(silent);
+            return None;
+        }
+        return Some("the lease has run out, and the primary is silent");
+    }
+    if context
+        .observed
+        .reply
+        .as_ref()
+        .is_some_and(|reply| reply.gives_way && reply.epoch == record.epoch)
+    {
+        return Some("the primary gives way: it cannot write");
+    }
+    if let Some(until) = given {
+        draft.wake(until);
+        return None;
+    }
+    let streaming = context.observed.postgres.answer.filter(|answer| answer.streaming);
+    let alone = if is_alone(context, record) { ALONE } else { 0 };
+    if let (Some(refused), None) = (context.observed.contact.refused, streaming) {
+        let at = refused.plus(REFUSED + alone);
+        if context.now >= at {
+            return Some("the primary's processes are gone: its address refuses connections");
+        }
+        draft.wake(at);
+    }
+    let silent_since = last_heard(context)?;
+    let at = silent_since.plus(context.timing().suspect() + alone);
+    if context.now < at {
+        draft.wake(at);
+        return None;
+    }
+    Some("the primary is silent: neither its WAL stream nor its agent is heard")
+}
+
+/// When the holder was heard last, in whatever way; `None` if its stream is heard now.
+fn last_heard(context: &Context) -> Option<BootTime> {
+    let answer = context.observed.postgres.answer;
+    let stream = match answer {
+        // It streams, and how long ago it was heard is not known: that is no silence.
+        Some(answer) if answer.streaming && answer.heard.is_none() => return None,
+        Some(answer) => answer.heard,
+        None => None,
+    };
+    let agent = context.observed.contact.heard;
+    let first = context.observed.lease.holder_since;
+    Some([stream, agent].into_iter().flatten().fold(first, BootTime::max))
+}
+
+/// One promise elects, and it would be this member's own.
+fn is_alone(context: &Context, record: &LeaseRecord) -> bool {
+    let own = context
+        .member()
+        .is_some_and(|member| record.rule.names.contains(&member.id));
+    own && record.rule.promises_needed() == 1
+}
+
+/// The answer to a candidate (protocol.md rule 4 v); `Err` says why there is none. The request is to be remembered
+/// ([`Observed::asked_for`]) before it is answered.
+pub fn answer(observed: &Observed, now: BootTime, request: &PromiseRequest) -> Result<PromiseReply, String> {
+    let context = Context::new(observed, now);
+    let record = context.record().ok_or("the Lease has not been read")?;
+    if record.uid != request.lease {
+        return Err("the candidate follows another Lease".to_owned());
+    }
+    let member = context.member().ok_or("this member has no identity yet")?;
+    let promise = context
+        .promise()
+        .ok_or("what this member has promised cannot be read")?;
+    let suspects = suspicion(&context, &mut Draft::default()).is_some();
+    let kept = promise.epoch >= request.epoch && context.tasks().promise.running.is_none();
+    Ok(PromiseReply {
+        member: member.id.clone(),
+        promised: promise.epoch,
+        suspects,
+        position: context.final_position().filter(|_| kept),
+    })
+}
+
+/// Promises never again to receive WAL of the present epoch: when this member suspects the primary, and somebody stands
+/// for election with whom it may be won.
+pub(super) fn promise(context: &Context, draft: &mut Draft) -> Option<Verdict> {
+    let record = context.record()?;
+    let promise = context.promise()?;
+    let epoch = Epoch(record.epoch.0 + 1);
+    if promise.epoch >= epoch || context.member().is_none() || is_behind_status(context, record) {
+        return None;
+    }
+    let suspicion = suspicion(context, draft)?;
+    let asked = context.observed.asked_for.is_some_and(|asked| asked >= epoch);
+    if !asked && !stands(context, record, epoch) {
+        return None;
+    }
+    let free = context.tasks().promise.free_at(ROUND)?;
+    if context.now < free {
+        draft.wake(free);
+        return None;
+    }
+    Verdict::new(Action::Promise { epoch }, suspicion)
+}
+
+/// This member stands for election now: what is needed may come together. A member that suspects alone promises nothing,
+/// so that a one-sided cut costs no replication.
+fn stands(context: &Context, record: &LeaseRecord, epoch: Epoch) -> bool {
+    if context.running() != Some(Mode::Standby) || !context.is_our_data() {
+        return false;
+    }
+    if covers_release(record, context.position()) {
+        return may_succeed(context, record);
+    }
+    if !record.rule.is_synchronous() {
+        return true;
+    }
+    let likely = context.observed.promises.values().filter(|promised| {
+        promised.reply.promised >= epoch || promised.reply.suspects && context.now.since(promised.at) < FRESH
+    });
+    let likely = likely.map(|promised| &promised.reply.member);
+    let own = context.member().map(|member| &member.id);
+    record.rule.can_elect(likely.chain(own))
+}
+
+/// The release leaves the lease to this member, or to anybody.
+fn may_succeed(context: &Context, record: &LeaseRecord) -> bool {
+    let chosen = record.release.as_ref().and_then(|release| release.successor.as_ref());
+    chosen.is_none_or(|chosen| {
+        *chosen == context.observed.own.pod || context.now >= context.observed.lease.holder_since.plus(SUCCESSION)
+    })
+}
+
+/// Asks the others, round after round, as long as the primary is suspected and the lease is not taken.
+pub(super) fn ask(context: &Context, draft: &mut Draft) -> Option<Verdict> {
+    let record = context.record()?;
+    if context.running() != Some(Mode::Standby) || !context.is_our_data() || is_behind_status(context, record) {
+        return None;
+    }
+    context.promise()?;
+    suspicion(context, draft)?;
+    let own = &context.observed.own.pod;
+    let holder = record.holder.as_ref().map(|holder| &holder.incarnation.pod);
+    let others = record
+        .members
+        .iter()
+        .filter(|(pod, _)| *pod != own && Some(*pod) != holder);
+    let peers: BTreeMap<_, _> = others
+        .map(|(pod, report)| (pod.clone(), report.address.clone()))
+        .collect();
+    if peers.is_empty() {
+        return None;
+    }
+    let task = &context.tasks().ask;
+    if task.running.is_some() {
+        return None;
+    }
+    let at = task.ended.plus(ROUND);
+    if context.now < at {
+        draft.wake(at);
+        return None;
+    }
+    let request = PromiseRequest {
+        epoch: Epoch(record.epoch.0 + 1),
+        pod: own.clone(),
+        lease: record.uid.clone(),
+    };
+    Verdict::new(
+        Action::Ask { peers, request },
+        "the primary is suspected: the others are asked",
+    )
+}
+
+/// Takes the lease by an election, as a running standby (protocol.md rules 9 and 12).
+pub(super) fn take(context: &Context, draft: &mut Draft) -> Option<Verdict> {
+    let record = context.record()?;
+    let epoch = Epoch(record.epoch.0 + 1);
+    if context.promise()?.epoch != epoch || context.stop_intended() || context.observed.terminating {
+        return None;
+    }
+    suspicion(context, draft)?;
+    let own = context
+        .final_position()
+        .filter(|own| is_reserved(record, own.timeline))?;
+    let basis = basis(context, draft, record, epoch, own)?;
+    if !context.is_our_data() || is_behind_status(context, record) || !lease_rules::is_free(context, draft) {
+        return None;
+    }
+    let write = Write {
+        record,
+        holder: Some(HolderRecord {
+            incarnation: context.incarnation()?,
+            address: context.observed.own.address.clone(),
+            timeline: None,
+            serving: false,
+        }),
+        epoch,
+        system_id: record.system_id.clone(),
+        release: None,
+        rule: rule_at_take(record, &context.member()?.id),
+        timeline: Some(next_timeline(record, own.timeline)),
+        purpose: Purpose::Take,
+    };
+    Verdict::new(write.action(context, draft), basis.because())
+}
+
+/// The same number, and all other members by name, the old primary included: the number rises or a name leaves only
+/// later, by protocol.md rule 10 (rule 12).
+fn rule_at_take(record: &LeaseRecord, own: &MemberId) -> SyncRule {
+    if !record.rule.is_synchronous() {
+        return SyncRule::default();
+    }
+    let holder = record.holder.as_ref().map(|holder| &holder.incarnation.member);
+    let released = record.release.as_ref().map(|release| &release.member);
+    let reported = record.members.values().map(|report| &report.member);
+    let names = record.rule.names.iter().chain(holder).chain(released).chain(reported);
+    SyncRule::any(record.rule.required, names.filter(|name| *name != own).cloned())
+}
+
+/// The next timeline that nobody has been given.
+pub(super) fn next_timeline(record: &LeaseRecord, own: Timeline) -> Timeline {
+    Timeline(record.timeline.map_or(own, |reserved| reserved.max(own)).0 + 1)
+}
+
+/// The timeline was reserved in the Lease, or is the first one: WAL on any other was written by nobody who held the lease.
+fn is_reserved(record: &LeaseRecord, timeline: Timeline) -> bool {
+    timeline <= record.timeline.unwrap_or(Timeline(1))
+}
+
+/// A Lease behind the status is an old view of it, or was put back by somebody: either way it decides nothing.
+fn is_behind_status(context: &Context, record: &LeaseRecord) -> bool {
+    context
+        .cluster()
+        .and_then(|cluster| cluster.epoch)
+        .is_some_and(|seen| seen > record.epoch)
+}
+
+fn covers_release(record: &LeaseRecord, own: Option<Position>) -> bool {
+    let left = record.release.as_ref().and_then(|release| release.position);
+    record.holder.is_none()
+        && matches!((left, own), (Some(left), Some(own)) if own.timeline == left.timeline && own.lsn >= left.lsn)
+}
+
+fn basis(context: &Context, draft: &mut Draft, record: &LeaseRecord, epoch: Epoch, own: Position) -> Option<Basis> {
+    if covers_release(record, Some(own)) {
+        if may_succeed(context, record) {
+            return Some(Basis::Covers);
+        }
+        draft.wake(context.observed.lease.holder_since.plus(SUCCESSION));
+        return None;
+    }
+    let answers: Vec<_> = positions(context, record, epoch).collect();
+    let best = answers.iter().all(|(_, position)| own >= *position);
+    let own_name = &context.member()?.id;
+    if record.rule.is_synchronous() {
+        let promised = answers.iter().map(|(member, _)| *member).chain([own_name]);
+        return (best && record.rule.can_elect(promised)).then_some(Basis::Quorum);
+    }
+    let holder = record.holder.as_ref().map(|holder| &holder.incarnation.member);
+    let others = record.members.values().map(|report| &report.member);
+    let awaited = others.filter(|member| *member != own_name && Some(*member) != holder);
+    let all = awaited
+        .clone()
+        .all(|member| answers.iter().any(|(answered, _)| *answered == member));
+    let since = draft.memo.suspected?.1;
+    if !all && context.now < since.plus(MUSTER) {
+        draft.wake(since.plus(MUSTER));
+        return None;
+    }
+    best.then_some(Basis::Clock)
+}
+
+/// Final positions of the members that have promised `epoch`.
+fn positions<'a>(
+    context: &'a Context,
+    record: &'a LeaseRecord,
+    epoch: Epoch,
+) -> impl Iterator<Item = (&'a MemberId, Position)> {
+    let answers = context.observed.promises.values().map(|Promised { reply, .. }| reply);
+    answers.filter_map(move |reply| {
+        let position = reply
+            .position
+            .filter(|position| is_reserved(record, position.timeline))?;
+        (reply.promised >= epoch).then_some((&reply.member, position))
+    })
+}
+
+/// Since when the primary of which epoch has been suspected.
+pub(super) fn remember(context: &Context, memo: &mut Memo) {
+    let epoch = context.record().map(|record| record.epoch);
+    memo.suspected = match (suspicion(context, &mut Draft::default()), epoch, memo.suspected) {
+        (None, _, _) | (_, None, _) => None,
+        (Some(_), Some(epoch), Some((of, since))) if of == epoch => Some((epoch, since)),
+        (Some(_), Some(epoch), _) => Some((epoch, context.now)),
+    };
+}
+
+/// What an election waits for, in words: each missing answer, and who could give it.
+pub(super) fn waiting(context: &Context) -> Option<Cow<'static, str>> {
+    let record = context.record()?;
+    let why = suspicion(context, &mut Draft::default())?;
+    let epoch = Epoch(record.epoch.0 + 1);
+    let answers: BTreeMap<_, _> = positions(context, record, epoch).collect();
+    let Some(own) = context.final_position() else {
+        return Some(format!("{why}; this member's own WAL has not been replayed to its end").into());
+    };
+    if let Some((member, position)) = answers.iter().find(|(_, position)| **position > own) {
+        return Some(
+            format!(
+                "{why}; {member} has WAL up to {}, this member up to {}",
+                position.lsn, own.lsn
+            )
+            .into(),
+        );
+    }
+    let missing: Vec<_> = record
+        .rule
+        .names
+        .iter()
+        .filter(|name| !answers.contains_key(name))
+        .collect();
+    let own_name = &context.member()?.id;
+    let missing: Vec<_> = missing
+        .into_iter()
+        .filter(|name| *name != own_name)
+        .map(MemberId::as_str)
+        .collect();
+    if record.rule.is_synchronous() && !missing.is_empty() {
+        let needed = record.rule.promises_needed();
+        return Some(
+            format!("{why}; an election needs the positions of {needed} of the synchronous members, and these do not answer: {}", missing.join(", ")).into(),
+        );
+    }
+    Some(why.into())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::fixtures::*;
+    use super::super::*;
+    use super::*;
+    use crate::protocol::{Lsn, Release};
+    use crate::timing::Timing;
+
+    /// When [`silenced`] suspects.
+    const SILENT: u64 = 1_000 + Timing::DEFAULT.suspect();
+
+    fn decided(observed: &Observed, now: u64) -> Decision {
+        decide(observed, &settled(), BootTime(now))
+    }
+
+    fn request(epoch: u64) -> PromiseRequest {
+        PromiseRequest {
+            epoch: Epoch(epoch),
+            pod: "orders-2".to_owned(),
+            lease: "lease".to_owned(),
+        }
+    }
+
+    fn promised(epoch: u64) -> Observed {
+        let mut observed = silenced();
+        volume(&mut observed).promise.as_mut().unwrap().epoch = Epoch(epoch);
+        observed.postgres.configured.as_mut().unwrap().upstream = None;
+        observed
+    }
+
+    #[test]
+    fn whoever_hears_the_primary_promises_nothing() {
+        let hears: [fn(&mut Observed); 4] = [
+            |o| o.contact.heard = Some(BootTime(3_000)),
+            |o| o.postgres.answer.as_mut().unwrap().heard = Some(BootTime(3_000)),
+            |o| {
+                (
+                    o.postgres.answer.as_mut().unwrap().streaming,
+                    o.postgres.answer.as_mut().unwrap().heard,
+                ) = (true, None)
+            },
+            |o| o.lease.holder_since = BootTime(3_000),
+        ];
+        for (index, hears) in hears.iter().enumerate() {
+            let mut observed = silenced();
+            observed.asked_for = Some(Epoch(2));
+            hears(&mut observed);
+            let reply = answer(&observed, BootTime(SILENT), &request(2)).unwrap();
+            assert!(!reply.suspects, "{index}");
+            assert!(
+                !matches!(
+                    decided(&observed, SILENT).action,
+                    Action::Promise { .. } | Action::Ask { .. }
+                ),
+                "{index}"
+            );
+        }
+    }
+
+    #[test]
+    fn silence_of_stream_and_agent_is_suspected_after_its_time_and_the_others_are_asked() {
+        let observed = silenced();
+        assert_eq!(decided(&observed, SILENT - 1).action, Action::Wait);
+        let decision = decided(&observed, SILENT);
+        let Action::Ask { peers, request } = &decision.action else {
+            panic!("{decision:?}")
+        };
+        assert_eq!(
+            peers.keys().collect::<Vec<_>>(),
+            ["orders-2"],
+            "neither itself nor the primary"
+        );
+        assert_eq!(request.epoch, Epoch(2));
+    }
+
+    #[test]
+    fn a_refused_connection_is_suspected_sooner() {
+        let mut observed = silenced();
+        observed.contact.refused = Some(BootTime(1_100));
+        assert_eq!(decided(&observed, 1_599).action, Action::Wait);
+        assert_eq!(decided(&observed, 1_600).rule, "ask");
+        // A port that opens late is no dead process while the stream lives.
+        observed.postgres.answer.as_mut().unwrap().streaming = true;
+        assert_eq!(decided(&observed, 1_600).action, Action::Wait);
+    }
+
+    #[test]
+    fn who_suspects_alone_promises_nothing_until_asked_or_joined() {
+        let mut observed = silenced();
+        assert_eq!(decided(&observed, SILENT).rule, "ask");
+        observed.tasks.ask.running = Some(Work::Ask);
+        assert_eq!(decided(&observed, SILENT).action, Action::Wait);
+        observed.asked_for = Some(Epoch(2));
+        assert_eq!(decided(&observed, SILENT).action, Action::Promise { epoch: Epoch(2) });
+        observed.asked_for = Some(Epoch(1));
+        assert_eq!(decided(&observed, SILENT).action, Action::Wait);
+        observed
+            .promises
+            .insert("orders-2".to_owned(), answer_of_third(1, None));
+        assert_eq!(decided(&observed, SILENT).action, Action::Promise { epoch: Epoch(2) });
+        assert_eq!(
+            decided(&observed, 4_000 + FRESH).action,
+            Action::Wait,
+            "an old suspicion says nothing"
+        );
+    }
+
+    #[test]
+    fn what_cannot_be_read_is_no_promise() {
+        let mut observed = silenced();
+        volume(&mut observed).promise = None;
+        observed.asked_for = Some(Epoch(2));
+        assert!(answer(&observed, BootTime(SILENT), &request(2)).is_err());
+        assert!(!matches!(
+            decided(&observed, SILENT).action,
+            Action::Promise { .. } | Action::Ask { .. }
+        ));
+    }
+
+    #[test]
+    fn a_position_is_told_only_with_the_promise_and_when_it_is_final() {
+        let told = |observed: &Observed| answer(observed, BootTime(SILENT), &request(2)).unwrap().position;
+        assert_eq!(told(&silenced()), None);
+        assert_eq!(told(&promised(2)), Some(position()));
+        let mut receiving = promised(2);
+        receiving.postgres.answer.as_mut().unwrap().at_end = false;
+        assert_eq!(told(&receiving), None);
+        let mut promising = promised(2);
+        promising.tasks.promise.running = Some(Work::Promise);
+        assert_eq!(told(&promising), None);
+        assert!(
+            answer(
+                &promised(2),
+                BootTime(SILENT),
+                &PromiseRequest {
+                    lease: "other".to_owned(),
+                    ..request(2)
+                }
+            )
+            .is_err()
+        );
+    }
+
+    #[test]
+    fn an_election_is_won_with_enough_promises_by_who_has_most() {
+        let outcome = |third: Option<Promised>, now: u64| {
+            let mut observed = promised(2);
+            observed.tasks.ask.running = Some(Work::Ask);
+            observed
+                .promises
+                .extend(third.map(|third| ("orders-2".to_owned(), third)));
+            decided(&observed, now)
+        };
+        assert_eq!(outcome(None, SILENT).action, Action::Wait, "one of two is not enough");
+        assert_eq!(
+            outcome(Some(answer_of_third(1, Some(0x80))), SILENT).action,
+            Action::Wait,
+            "an old promise"
+        );
+        assert_eq!(
+            outcome(Some(answer_of_third(2, None)), SILENT).action,
+            Action::Wait,
+            "no position"
+        );
+        assert_eq!(
+            outcome(Some(answer_of_third(2, Some(0x180))), SILENT).action,
+            Action::Wait,
+            "it has more"
+        );
+        for lsn in [0x80, 0x100] {
+            let decision = outcome(Some(answer_of_third(2, Some(lsn))), SILENT);
+            let Action::WriteLease { content, purpose, .. } = &decision.action else {
+                panic!("{decision:?}")
+            };
+            assert_eq!(
+                (*purpose, content.epoch, content.timeline),
+                (Purpose::Take, Epoch(2), Some(Timeline(2)))
+            );
+            assert_eq!(
+                content.rule,
+                SyncRule::any(1, [other_holder().incarnation.member, third()])
+            );
+            assert_eq!(content.version, "7");
+        }
+        assert_eq!(
+            outcome(Some(answer_of_third(2, Some(0x80))), SILENT - 1).action,
+            Action::Wait,
+            "the primary is heard"
+        );
+    }
+
+    #[test]
+    fn expiry_alone_elects_nobody_under_a_synchronous_rule() {
+        let mut observed = promised(2);
+        observed.tasks.ask.running = Some(Work::Ask);
+        assert_eq!(decided(&observed, 10_000_000).action, Action::Wait);
+    }
+
+    #[test]
+    fn a_promise_of_another_epoch_elects_nobody() {
+        for epoch in [1, 3] {
+            let mut observed = promised(epoch);
+            observed.tasks.ask.running = Some(Work::Ask);
+            observed
+                .promises
+                .insert("orders-2".to_owned(), answer_of_third(epoch, Some(0x80)));
+            assert!(!matches!(decided(&observed, SILENT).action, Action::WriteLease { .. }));
+        }
+    }
+
+    #[test]
+    fn wal_of_a_timeline_that_nobody_reserved_does_not_count() {
+        let mut observed = promised(2);
+        observed.tasks.ask.running = Some(Work::Ask);
+        let mut stray = answer_of_third(2, Some(0x180));
+        stray.reply.position.as_mut().unwrap().timeline = Timeline(2);
+        observed.promises.insert("orders-2".to_owned(), stray);
+        assert_eq!(decided(&observed, SILENT).action, Action::Wait);
+    }
+
+    #[test]
+    fn strict_reads_wait_for_the_lease_to_run_out() {
+        let mut observed = silenced();
+        cluster(&mut observed).strict_reads = true;
+        assert_eq!(decided(&observed, Timing::DEFAULT.lease - 1).action, Action::Wait);
+        assert_eq!(decided(&observed, Timing::DEFAULT.lease).rule, "ask");
+    }
+
+    fn vacant(position: Option<u64>, successor: Option<&str>) -> Observed {
+        let mut observed = promised(2);
+        observed.tasks.ask.running = Some(Work::Ask);
+        let member = other_holder().incarnation.member;
+        record(&mut observed).holder = None;
+        record(&mut observed).release = Some(Release {
+            member,
+            position: position.map(|lsn| Position {
+                timeline: Timeline(1),
+                lsn: Lsn(lsn),
+            }),
+            successor: successor.map(str::to_owned),
+        });
+        observed.lease.holder_since = BootTime(1_000);
+        observed
+    }
+
+    #[test]
+    fn a_released_lease_goes_to_who_covers_its_position_at_once() {
+        assert_eq!(decided(&vacant(Some(0x100), None), 1_001).rule, "win election");
+        assert_eq!(decided(&vacant(Some(0x101), None), 1_001).action, Action::Wait);
+        assert_eq!(
+            decided(&vacant(None, None), 1_001).action,
+            Action::Wait,
+            "no position: promises are needed"
+        );
+        assert_eq!(
+            decided(&vacant(Some(0x100), Some("orders-0")), 1_001).rule,
+            "win election"
+        );
+        assert_eq!(
+            decided(&vacant(Some(0x100), Some("orders-2")), 1_001).action,
+            Action::Wait
+        );
+        let later = 1_000 + SUCCESSION;
+        assert_eq!(
+            decided(&vacant(Some(0x100), Some("orders-2")), later).rule,
+            "win election"
+        );
+    }
+
+    #[test]
+    fn without_a_rule_the_clock_decides_and_the_best_of_those_that_answer() {
+        let mut observed = promised(2);
+        observed.tasks.ask.running = Some(Work::Ask);
+        record(&mut observed).rule = SyncRule::default();
+        let expiry = Timing::DEFAULT.lease;
+        let memo = Memo {
+            suspected: Some((Epoch(1), BootTime(expiry))),
+            ..settled()
+        };
+        let rule = |observed: &Observed, now: u64| decide(observed, &memo, BootTime(now)).rule;
+        assert_eq!(decided(&observed, expiry - 1).action, Action::Wait);
+        assert_eq!(rule(&observed, expiry), "wait", "the others may still answer");
+        assert_eq!(rule(&observed, expiry + MUSTER), "win election");
+        observed
+            .promises
+            .insert("orders-2".to_owned(), answer_of_third(2, Some(0x80)));
+        assert_eq!(rule(&observed, expiry), "win election", "all have answered");
+        observed
+            .promises
+            .insert("orders-2".to_owned(), answer_of_third(2, Some(0x180)));
+        assert_eq!(rule(&observed, expiry + MUSTER), "wait", "another has more");
+    }
+}

@@ -1,0 +1,187 @@
+//! A holder that cannot write gives way to members that could: its disk hangs, its PostgreSQL does not come up, its
+//! promotion does not end. Never when nobody could take over: a long recovery is better than none.
+
+use super::context::{Context, Tenure};
+use super::{Draft, Memo, Mode, Verdict, fence, lease_rules, members};
+use crate::protocol::{Epoch, MemberState};
+
+/// For so long a holder may be unable to write, in milliseconds: a restart in place after a crash takes one or two seconds,
+/// and replaying the WAL between two checkpoints of a busy database some more.
+const UNABLE: u64 = 10_000;
+/// For so long the canary, a small write that is flushed each second, may be overdue, in milliseconds: a disk that is slow
+/// answers within this time, one that hangs does not.
+const CANARY: u64 = 4_000;
+/// Having given way, a holder that took the lease back, since nobody else did, keeps it for this long, in milliseconds,
+/// whatever happens.
+const AGAIN: u64 = 120_000;
+
+/// Notes since when the holder cannot write.
+pub(super) fn remember(context: &Context, memo: &mut Memo) {
+    let Some((epoch, _)) = context.held() else {
+        memo.unable_since = None;
+        let lapsed = context.tenure() == Tenure::Lapsed;
+        let same = context.record().map(|record| record.epoch);
+        memo.gives_way = memo.gives_way.filter(|of| lapsed && Some(*of) == same);
+        if matches!(context.tenure(), Tenure::Other(_)) {
+            // Somebody did take over: it may be of use again.
+            memo.gave_way = None;
+        }
+        return;
+    };
+    if context.accepting() && !canary_is_overdue(context) {
+        memo.unable_since = None;
+    } else {
+        memo.unable_since = memo.unable_since.or(Some(context.now));
+    }
+    let patience = if context.accepting() { 0 } else { UNABLE };
+    let overdue = memo
+        .unable_since
+        .is_some_and(|since| context.now >= since.plus(patience));
+    let rested = memo.gave_way.is_none_or(|at| context.now >= at.plus(AGAIN));
+    if overdue && rested && memo.gives_way.is_none() && others_could(context) {
+        memo.gives_way = Some(epoch);
+        memo.gave_way = Some(context.now);
+    }
+}
+
+fn canary_is_overdue(context: &Context) -> bool {
+    let wrote = context.observed.postgres.wrote;
+    wrote.is_some_and(|wrote| context.now >= wrote.plus(CANARY))
+}
+
+/// Stops whatever lives, and releases the lease. Until it is released, it is not renewed, and members that report are told.
+pub(super) fn give_way(context: &Context, draft: &mut Draft) -> Option<Verdict> {
+    draft.memo.gives_way?;
+    if context.running() == Some(Mode::Standby) && context.starting().is_none() && context.final_position().is_some() {
+        return lease_rules::release(context, draft, None);
+    }
+    if context.alive() {
+        let because = "this member holds the lease and cannot write: it gives way to one that can";
+        return fence::stop_now(context, draft, because)
+            .or_else(|| Verdict::wait("PostgreSQL is being stopped, to give way"));
+    }
+    lease_rules::release(context, draft, None).or_else(|| Verdict::wait("the lease is being handed back"))
+}
+
+/// Enough members streamed until lately, and report, to elect one of them.
+fn others_could(context: &Context) -> bool {
+    let Some(record) = context.record() else { return false };
+    let fresh = |pod: &str| {
+        let peer = context.observed.peers.get(pod);
+        peer.is_some_and(|peer| context.now.since(peer.heard) < members::SILENT)
+    };
+    let able = record.members.iter().filter(|(pod, report)| {
+        let follows = matches!(report.state, MemberState::Streaming | MemberState::CatchingUp);
+        **pod != context.observed.own.pod && fresh(pod) && follows
+    });
+    let mut able = able.map(|(_, report)| &report.member).peekable();
+    if record.rule.is_synchronous() {
+        record.rule.can_elect(able)
+    } else {
+        able.peek().is_some()
+    }
+}
+
+/// Says so to members that report.
+pub(super) fn is_said(memo: &Memo, epoch: Epoch) -> bool {
+    memo.gives_way == Some(epoch)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::fixtures::*;
+    use super::super::*;
+    use super::*;
+    use crate::protocol::Release;
+    use crate::quorum::SyncRule;
+
+    /// The primary's canary is overdue; `orders-1` streams and reports.
+    fn stuck(now: u64) -> Observed {
+        let mut observed = primary();
+        observed.lease.confirmed.as_mut().unwrap().sent = BootTime(now - 100);
+        observed.peers.get_mut("orders-1").unwrap().heard = BootTime(now - 100);
+        observed.postgres.wrote = Some(BootTime(now - CANARY));
+        observed
+    }
+
+    fn decided(observed: &Observed, now: u64) -> Decision {
+        decide(observed, &settled(), BootTime(now))
+    }
+
+    #[test]
+    fn a_canary_that_is_overdue_makes_the_holder_give_way() {
+        let mut observed = stuck(9_000);
+        let decision = decided(&observed, 9_000);
+        assert_eq!(
+            (decision.rule, decision.action),
+            ("give way", Action::Stop(Stop::Immediate))
+        );
+        assert_eq!(decision.memo.gives_way, Some(Epoch(1)));
+        observed.postgres.wrote = Some(BootTime(9_001 - CANARY));
+        assert_ne!(decided(&observed, 9_000).rule, "give way", "a slow disk is no dead one");
+    }
+
+    #[test]
+    fn nobody_gives_way_to_nobody() {
+        let spoil: [fn(&mut Observed); 3] = [
+            |o| o.peers.clear(),
+            |o| record(o).rule = SyncRule::any(1, [third()]),
+            |o| record(o).members.get_mut("orders-1").unwrap().state = MemberState::Cloning,
+        ];
+        for (index, spoil) in spoil.iter().enumerate() {
+            let mut observed = stuck(9_000);
+            spoil(&mut observed);
+            assert_ne!(decided(&observed, 9_000).rule, "give way", "{index}");
+        }
+    }
+
+    #[test]
+    fn the_lease_is_released_once_and_left_alone_then() {
+        let now = 9_000;
+        let memo = decided(&stuck(now), now).memo;
+        let mut observed = stuck(now);
+        observed.postgres = stopped();
+        let decision = decide(&observed, &memo, BootTime(now));
+        let released = matches!(
+            decision.action,
+            Action::WriteLease {
+                purpose: Purpose::Release,
+                ..
+            }
+        );
+        assert!(released, "{decision:?}");
+        let member = volume(&mut observed).member.as_ref().unwrap().id.clone();
+        record(&mut observed).holder = None;
+        record(&mut observed).release = Some(Release {
+            member,
+            position: None,
+            successor: None,
+        });
+        observed.lease.holder_since = BootTime(now);
+        let decision = decide(&observed, &decision.memo, BootTime(now + 10));
+        assert_eq!((decision.action, decision.memo.gives_way), (Action::Wait, None));
+    }
+
+    #[test]
+    fn a_long_recovery_is_interrupted_once_in_two_minutes_at_most() {
+        let now = 400_000;
+        let mut observed = stuck(now);
+        observed.postgres.answer.as_mut().unwrap().in_recovery = true;
+        let unable = |gave_way| Memo {
+            unable_since: Some(BootTime(now - UNABLE)),
+            gave_way,
+            ..settled()
+        };
+        let rule = |memo: &Memo| decide(&observed, memo, BootTime(now)).rule;
+        assert_eq!(rule(&unable(None)), "give way");
+        assert_ne!(rule(&unable(Some(BootTime(now - AGAIN + 1)))), "give way");
+        assert_eq!(rule(&unable(Some(BootTime(now - AGAIN)))), "give way");
+        // Once another one has held the lease in between, it is of use again.
+        let gave_way = unable(Some(BootTime(now - 10_000)));
+        assert_eq!(decide(&standby(), &gave_way, BootTime(1_100)).memo.gave_way, None);
+        assert_eq!(
+            decide(&observed, &gave_way, BootTime(now)).memo.gave_way,
+            gave_way.gave_way
+        );
+    }
+}

@@ -1,0 +1,212 @@
+//! Data that went another way than the primary's: rewound, or set aside and copied anew (protocol.md rule 17).
+
+use super::context::Context;
+use super::identity::volume_is_free;
+use super::{Action, Draft, Mode, Verdict, shutdown, standby};
+use crate::protocol::{Fork, Timeline};
+
+/// So many failures in a row, and the data is copied anew: a primary that restarts refuses rewinds for some seconds.
+const REWINDS: u32 = 6;
+
+/// What is known of this member's data beside the primary's history.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Lineage {
+    /// It is part of the primary's history, as far as is known: it can follow.
+    Follows,
+    /// It is not; or where its WAL ends is not known, and it was written by a primary.
+    Diverged {
+        /// Its timeline.
+        timeline: Timeline,
+    },
+    /// The primary has not said yet what its history is.
+    Unknown,
+}
+
+/// Compares the data with the history that the holder published (protocol.md rule 9: LSNs of different timelines say nothing).
+pub(super) fn lineage(context: &Context) -> Lineage {
+    let (Some(primary), Some(record)) = (standby::upstream(context), context.record()) else {
+        return Lineage::Unknown;
+    };
+    let Some(theirs) = primary.timeline else {
+        return Lineage::Unknown;
+    };
+    let (timeline, end) = match (context.running(), context.position(), context.database()) {
+        (Some(_), Some(position), _) => (position.timeline, Some(position.lsn)),
+        (_, _, Some(database)) => {
+            let known = !database.primary || database.clean;
+            (database.timeline, known.then_some(database.checkpoint))
+        }
+        _ => return Lineage::Unknown,
+    };
+    // A promotion that was begun here may have left WAL of a timeline that nobody else has.
+    let promoted = context.promise().is_some_and(|promise| promise.promoting.is_some());
+    let fork = |fork: &&Fork| fork.timeline == timeline;
+    let follows = match record.history.iter().find(fork) {
+        Some(fork) => end.is_some_and(|end| end <= fork.end),
+        None => timeline == theirs,
+    };
+    if follows && !promoted {
+        Lineage::Follows
+    } else {
+        Lineage::Diverged { timeline }
+    }
+}
+
+/// Stops a standby that cannot follow the primary: it is to be rewound.
+pub(super) fn stop_diverged(context: &Context, draft: &mut Draft) -> Option<Verdict> {
+    let Lineage::Diverged { timeline } = lineage(context) else {
+        return None;
+    };
+    if context.running() != Some(Mode::Standby) || context.starting().is_some() {
+        return None;
+    }
+    let because = format!(
+        "the data went another way on timeline {}: it is to be rewound",
+        timeline.0
+    );
+    shutdown::stop(context, draft, because).or_else(|| Verdict::wait("PostgreSQL is stopping, to be rewound"))
+}
+
+/// Rewinds diverged data; after failures, or when a rewind was broken off, moves it aside, to be copied anew.
+pub(super) fn rewind(context: &Context, draft: &mut Draft) -> Option<Verdict> {
+    let primary = standby::upstream(context)?;
+    let volume = context.volume()?;
+    let member = volume.member.as_ref()?;
+    let database = context.database()?;
+    let diverged = matches!(lineage(context), Lineage::Diverged { .. });
+    if !(diverged || volume.rewinding) || primary.timeline.is_none() || !standby::is_admitted(context) {
+        return None;
+    }
+    if !context.at_rest()
+        || !context.knows_data()
+        || context.stop_intended()
+        || !context.is_our_data()
+        || !volume_is_free(context, draft)
+    {
+        return None;
+    }
+    let upstream = standby::to_follow(context, primary)?;
+    let task = &context.tasks().volume;
+    // A rewind that was broken off has mixed two histories; only a copy helps.
+    if volume.rewinding || task.failures >= REWINDS {
+        // Commits that were acknowledged by the primary alone may be on this volume only.
+        let keep = database.primary || !context.record()?.rule.is_synchronous();
+        return Verdict::new(
+            Action::SetAside { keep },
+            "the data cannot be rewound: it is moved aside, to be copied anew",
+        );
+    }
+    let action = Action::Rewind {
+        upstream,
+        member: member.id.clone(),
+    };
+    Verdict::new(
+        action,
+        format!("the data went another way than {}", primary.incarnation.pod),
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::fixtures::*;
+    use super::super::*;
+    use super::*;
+    use crate::protocol::{Lsn, Position};
+
+    /// A stopped member whose data ends at `end` on timeline 1; the primary is on timeline 2, which began at 0x100.
+    fn behind(end: u64, primary: bool) -> Observed {
+        let mut observed = standby();
+        observed.postgres = stopped();
+        observed.tasks.report.running = Some(Work::Report);
+        let record = record(&mut observed);
+        record.holder.as_mut().unwrap().timeline = Some(Timeline(2));
+        record.timeline = Some(Timeline(2));
+        record.history = vec![Fork {
+            timeline: Timeline(1),
+            end: Lsn(0x100),
+        }];
+        let Data::Present(database) = &mut volume(&mut observed).data else {
+            panic!("data")
+        };
+        (database.checkpoint, database.primary) = (Lsn(end), primary);
+        observed
+    }
+
+    fn decided(observed: &Observed) -> Decision {
+        decide(observed, &settled(), BootTime(1_200))
+    }
+
+    #[test]
+    fn data_within_the_primarys_history_follows_and_other_data_is_rewound() {
+        assert_eq!(decided(&behind(0x100, true)).rule, "start standby");
+        assert_eq!(decided(&behind(0x101, true)).rule, "rewind");
+        assert_eq!(decided(&behind(0x101, false)).rule, "rewind");
+        let mut crashed = behind(0x80, true);
+        let Data::Present(database) = &mut volume(&mut crashed).data else {
+            panic!("data")
+        };
+        database.clean = false;
+        assert_eq!(decided(&crashed).rule, "rewind", "where its WAL ends is not known");
+        let mut unknown = behind(0x100, true);
+        record(&mut unknown).holder.as_mut().unwrap().timeline = None;
+        assert_ne!(
+            decided(&unknown).rule,
+            "start standby",
+            "a primary's data waits to know"
+        );
+        let mut half_promoted = behind(0x80, false);
+        volume(&mut half_promoted).promise.as_mut().unwrap().promoting = Some(Timeline(3));
+        assert_eq!(decided(&half_promoted).rule, "rewind");
+    }
+
+    #[test]
+    fn nothing_is_done_with_data_that_was_not_read_since_postgresql_ended() {
+        for end in [0x100, 0x101] {
+            let mut observed = behind(end, true);
+            let exit = Exit {
+                at: BootTime(1_100),
+                ran: 9_000,
+                asked: true,
+            };
+            observed.postgres.process = Process::Stopped { exit: Some(exit) };
+            assert_eq!(decided(&observed).action, Action::Wait);
+            volume(&mut observed).read = BootTime(1_100);
+            assert_ne!(decided(&observed).action, Action::Wait);
+        }
+    }
+
+    #[test]
+    fn a_running_standby_that_went_another_way_is_stopped() {
+        let mut observed = behind(0x80, false);
+        observed.postgres = standby().postgres;
+        let answer = observed.postgres.answer.as_mut().unwrap();
+        answer.position = Some(Position {
+            timeline: Timeline(1),
+            lsn: Lsn(0x101),
+        });
+        assert_eq!(decided(&observed).rule, "stop diverged");
+    }
+
+    #[test]
+    fn what_cannot_be_rewound_is_moved_aside_and_kept_if_a_primary_wrote_it() {
+        let aside = |observed: &Observed| match decide(observed, &settled(), BootTime(6_000)).action {
+            Action::SetAside { keep } => Some(keep),
+            _ => None,
+        };
+        let mut observed = behind(0x101, true);
+        record(&mut observed).rule = crate::quorum::SyncRule::any(1, [third()]);
+        observed.tasks.volume.failures = REWINDS - 1;
+        assert_eq!(aside(&observed), None);
+        observed.tasks.volume.failures = REWINDS;
+        assert_eq!(aside(&observed), Some(true));
+        let mut torn = behind(0x101, false);
+        volume(&mut torn).rewinding = true;
+        assert_eq!(
+            aside(&torn),
+            Some(true),
+            "commits wait for nobody: it may be the only copy"
+        );
+        record(&mut torn).rule = crate::quorum::SyncRule::any(1, [third()]);
+        assert_eq!(aside(&torn), Some(false));
+    }
+}

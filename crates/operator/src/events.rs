@@ -1,0 +1,170 @@
+//! What people are told by Kubernetes events: a change of phase, a wait that takes too long, a resource that cannot be read.
+
+use api::status::Transition;
+use api::{ClusteredDatabase, Phase};
+use chrono::{DateTime, Utc};
+use k8s_openapi::api::core::v1::ObjectReference;
+use k8s_openapi::api::events::v1::Event;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{MicroTime, ObjectMeta};
+use k8s_openapi::jiff::Timestamp;
+use kube::Resource;
+use machine::cluster::health::{ConditionKind, Reason};
+
+use crate::builders::MANAGER;
+use crate::drift::hash;
+
+/// An event's text may have this many bytes.
+const LONGEST_NOTE: usize = 1_024;
+
+/// A change of phase, decided by `rule`.
+pub fn transition(db: &ClusteredDatabase, transition: &Transition, rule: &str, identity: &str) -> Event {
+    let told = Told {
+        warning: matches!(transition.to, Phase::Failed | Phase::FailingOver),
+        reason: transition.to.as_str(),
+        action: rule,
+        note: &transition.because,
+        at: transition.at,
+    };
+    told.event(&db.metadata, identity)
+}
+
+/// What is waited for takes too long: the condition `Progressing` has just turned so.
+pub fn late(before: &ClusteredDatabase, after: &ClusteredDatabase, at: DateTime<Utc>, identity: &str) -> Option<Event> {
+    let message = |db: &ClusteredDatabase| {
+        let conditions = db
+            .status
+            .as_ref()
+            .map(|status| status.conditions.clone())
+            .unwrap_or_default();
+        let late = |found: &k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition| {
+            found.type_ == ConditionKind::Progressing.as_str() && found.reason == Reason::DeadlineExceeded.as_str()
+        };
+        conditions.into_iter().find(late).map(|found| found.message)
+    };
+    let note = message(after).filter(|_| message(before).is_none())?;
+    let told = Told {
+        warning: true,
+        reason: Reason::DeadlineExceeded.as_str(),
+        action: "Wait",
+        note: &note,
+        at,
+    };
+    Some(told.event(&after.metadata, identity))
+}
+
+/// A resource that is stored in a form that this operator cannot read. The same for every look at the same version.
+pub fn unreadable(metadata: &ObjectMeta, error: &str, identity: &str) -> Event {
+    let told = Told {
+        warning: true,
+        reason: "Unreadable",
+        action: "Watch",
+        note: &format!("nothing is done for this resource until this operator can read it: {error}"),
+        at: Utc::now(),
+    };
+    let mut event = told.event(metadata, identity);
+    let distinct = hash(&(&metadata.uid, &metadata.resource_version, "Unreadable"));
+    event.metadata.name = Some(name(metadata, &distinct));
+    event
+}
+
+/// What an event tells.
+struct Told<'a> {
+    warning: bool,
+    reason: &'a str,
+    action: &'a str,
+    note: &'a str,
+    at: DateTime<Utc>,
+}
+
+impl Told<'_> {
+    fn event(&self, about: &ObjectMeta, identity: &str) -> Event {
+        let when = Timestamp::from_millisecond(self.at.timestamp_millis()).unwrap_or_default();
+        let distinct = hash(&(&about.uid, self.reason, self.at.timestamp_micros()));
+        Event {
+            metadata: ObjectMeta {
+                name: Some(name(about, &distinct)),
+                namespace: about.namespace.clone(),
+                ..ObjectMeta::default()
+            },
+            type_: Some(if self.warning { "Warning" } else { "Normal" }.to_owned()),
+            reason: Some(self.reason.to_owned()),
+            action: Some(self.action.to_owned()),
+            note: Some(shortened(self.note)),
+            event_time: Some(MicroTime(when)),
+            regarding: Some(ObjectReference {
+                api_version: Some(ClusteredDatabase::api_version(&()).into_owned()),
+                kind: Some(ClusteredDatabase::kind(&()).into_owned()),
+                name: about.name.clone(),
+                namespace: about.namespace.clone(),
+                uid: about.uid.clone(),
+                resource_version: about.resource_version.clone(),
+                field_path: None,
+            }),
+            reporting_controller: Some(format!("clustereddatabase.io/{MANAGER}")),
+            reporting_instance: Some(identity.to_owned()),
+            ..Event::default()
+        }
+    }
+}
+
+fn name(about: &ObjectMeta, distinct: &str) -> String {
+    format!("{}.{distinct}", about.name.as_deref().unwrap_or_default())
+}
+
+fn shortened(note: &str) -> String {
+    let end = (0..=LONGEST_NOTE.min(note.len()))
+        .rev()
+        .find(|&end| note.is_char_boundary(end))
+        .unwrap_or(0);
+    note[..end].to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::builders::fixture::smallest;
+
+    #[test]
+    fn an_event_names_the_database_and_the_reason() {
+        let change = Transition {
+            from: Some(Phase::Creating),
+            to: Phase::Failed,
+            because: "ä".repeat(600),
+            at: "2027-01-01T00:00:00Z".parse().unwrap(),
+        };
+        let event = transition(&smallest(), &change, "quota", "operator-0");
+        assert_eq!(event.type_.as_deref(), Some("Warning"));
+        assert_eq!(event.reason.as_deref(), Some("Failed"));
+        let regarding = event.regarding.unwrap();
+        assert_eq!(
+            (regarding.name.as_deref(), regarding.kind.as_deref()),
+            (Some("db"), Some("ClusteredDatabase"))
+        );
+        assert_eq!(event.note.unwrap().len(), 1_024);
+        assert!(event.event_time.is_some());
+    }
+
+    #[test]
+    fn a_wait_that_takes_too_long_is_told_once() {
+        let with = |reason: &str| {
+            let mut db = smallest();
+            let conditions = json!({"conditions": [{"type": "Progressing", "status": "False", "reason": reason,
+                "message": "since then", "lastTransitionTime": "2027-01-01T00:00:00Z"}]});
+            db.status = Some(serde_json::from_value(conditions).unwrap());
+            db
+        };
+        let at = "2027-01-01T00:00:00Z".parse().unwrap();
+        let told = late(&with("NotAsWanted"), &with("DeadlineExceeded"), at, "x").unwrap();
+        assert_eq!(told.note.as_deref(), Some("since then"));
+        assert!(late(&with("DeadlineExceeded"), &with("DeadlineExceeded"), at, "x").is_none());
+        assert!(late(&smallest(), &with("AsWanted"), at, "x").is_none());
+    }
+
+    #[test]
+    fn an_unreadable_version_is_told_under_one_name() {
+        let of = |error: &str| unreadable(&smallest().metadata, error, "x").metadata.name;
+        assert_eq!(of("a"), of("b"));
+    }
+}

@@ -1,0 +1,162 @@
+//! Whether the content of a Secret is still of use. The watch shows only metadata; the content is read once for each
+//! version of the object, looked at here, and not kept.
+
+use k8s_openapi::api::core::v1::Secret;
+use kube::ResourceExt;
+use machine::cluster::{AgentsCertificate, ChildKind, ChildState, Exact, Validity};
+
+use crate::builders::secrets::{
+    APPLICATION_KEYS, CA_CERTIFICATE_KEY, CERTIFICATE_KEY, KEY_KEY, authority_of, password_of, text,
+};
+use crate::certificates;
+
+/// What one version of a Secret holds. Nothing of the content itself.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Checked {
+    /// UID and version of the object.
+    pub version: (String, String),
+    /// What is wrong with it, and whether it can be made again.
+    pub fault: Option<(String, bool)>,
+    /// When the agents' certificate is valid.
+    pub agents: Option<AgentsCertificate>,
+}
+
+impl Checked {
+    /// `state` with what the content says.
+    pub fn overlay(&self, state: ChildState) -> ChildState {
+        match (state, &self.fault) {
+            (ChildState::Current { uid }, Some((what, recoverable))) if uid == self.version.0 => ChildState::Damaged {
+                uid,
+                resource_version: self.version.1.clone(),
+                what: what.clone(),
+                recoverable: *recoverable,
+            },
+            (state, _) => state,
+        }
+    }
+}
+
+/// Looks at the content. `chosen`: the user has a Secret with the application's password.
+pub fn check(kind: ChildKind, secret: &Secret, chosen: bool) -> Checked {
+    let version = (
+        secret.uid().unwrap_or_default(),
+        secret.resource_version().unwrap_or_default(),
+    );
+    let (mut fault, mut agents) = (None, None);
+    match kind {
+        ChildKind::CaSecret => fault = authority_fault(secret).map(|what| (what, false)),
+        ChildKind::TlsSecret => match agents_certificate(secret) {
+            Ok(validity) => {
+                agents = Some(AgentsCertificate {
+                    secret: Exact::new(secret.name_any(), &version.0, &version.1),
+                    validity,
+                });
+            }
+            Err(what) => fault = Some((what.to_owned(), true)),
+        },
+        _ => fault = application_fault(secret).map(|what| (what, chosen || password_of(secret).is_some())),
+    }
+    Checked { version, fault, agents }
+}
+
+fn authority_fault(secret: &Secret) -> Option<String> {
+    let Some(authority) = authority_of(secret) else {
+        return Some("does not hold the authority's certificate and key".to_owned());
+    };
+    (!certificates::belong_together(&authority)).then(|| "holds a certificate and a key that do not fit".to_owned())
+}
+
+fn agents_certificate(secret: &Secret) -> Result<Validity, &'static str> {
+    let (Some(certificate), Some(key)) = (text(secret, CERTIFICATE_KEY), text(secret, KEY_KEY)) else {
+        return Err("does not hold the agents' certificate and key");
+    };
+    let pair = certificates::Pair { certificate, key };
+    if !certificates::belong_together(&pair) {
+        return Err("holds a certificate and a key that do not fit");
+    }
+    if text(secret, CA_CERTIFICATE_KEY)
+        .and_then(|authority| certificates::validity(&authority))
+        .is_none()
+    {
+        return Err("does not hold the authority's certificate");
+    }
+    certificates::validity(&pair.certificate).ok_or("holds no certificate")
+}
+
+fn application_fault(secret: &Secret) -> Option<String> {
+    let empty = |key: &&&str| text(secret, key).is_none_or(|text| text.is_empty());
+    let missing: Vec<_> = APPLICATION_KEYS.iter().filter(empty).copied().collect();
+    (!missing.is_empty()).then(|| format!("holds nothing under {}", missing.join(", ")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::builders::fixture::smallest;
+    use crate::builders::{Subject, secrets};
+    use crate::config::Config;
+    use crate::credentials::Password;
+
+    fn without(mut secret: Secret, key: &str) -> Secret {
+        secret.data.as_mut().unwrap().remove(key);
+        secret
+    }
+
+    #[test]
+    fn whole_secrets_have_no_fault_and_every_missing_key_is_one() {
+        let (db, config) = (smallest(), Config::default());
+        let subject = Subject::new(&db, &config).unwrap();
+        let now = "2027-01-01T00:00:00Z".parse().unwrap();
+        let authority = certificates::authority(&subject, now).unwrap();
+        let agents = certificates::agents(&subject, &authority, now).unwrap();
+        let app = secrets::app(&subject, &Password::chosen("x".to_owned()));
+        let tls = secrets::tls(&subject, &agents, &authority.certificate);
+        let ca = secrets::ca(&subject, &authority);
+        for (kind, secret) in [
+            (ChildKind::CaSecret, &ca),
+            (ChildKind::TlsSecret, &tls),
+            (ChildKind::AppSecret, &app),
+        ] {
+            let whole = check(kind, secret, false);
+            assert_eq!(
+                (&whole.fault, whole.agents.is_some()),
+                (&None, kind == ChildKind::TlsSecret)
+            );
+            for key in secret.data.as_ref().unwrap().keys() {
+                let fault = check(kind, &without(secret.clone(), key), false).fault;
+                let recoverable = match kind {
+                    ChildKind::CaSecret => false,
+                    ChildKind::TlsSecret => true,
+                    _ => key != "password",
+                };
+                assert_eq!(fault.unwrap().1, recoverable, "{kind:?} {key}");
+            }
+        }
+        assert!(
+            check(ChildKind::AppSecret, &without(app, "password"), true)
+                .fault
+                .unwrap()
+                .1
+        );
+        let other = certificates::agents(&subject, &authority, now).unwrap();
+        let mixed = certificates::Pair {
+            certificate: other.certificate,
+            key: agents.key,
+        };
+        let mixed = secrets::tls(&subject, &mixed, &authority.certificate);
+        assert!(check(ChildKind::TlsSecret, &mixed, false).fault.is_some());
+    }
+
+    #[test]
+    fn only_the_version_that_was_read_is_judged() {
+        let checked = Checked {
+            version: ("u".to_owned(), "7".to_owned()),
+            fault: Some(("is empty".to_owned(), true)),
+            agents: None,
+        };
+        let current = |uid: &str| ChildState::Current { uid: uid.to_owned() };
+        assert!(matches!(checked.overlay(current("u")), ChildState::Damaged { .. }));
+        assert_eq!(checked.overlay(current("v")), current("v"));
+        assert_eq!(checked.overlay(ChildState::Missing), ChildState::Missing);
+    }
+}
