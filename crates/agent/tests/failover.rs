@@ -146,14 +146,17 @@ fn after_a_promise_nothing_is_acknowledged() {
             .expect("a promise");
         assert_eq!(promised.epoch, Epoch(2));
         let end = second.sql.status().await.expect("a status");
-        assert!(end.receiver.is_none() && !end.at_end, "replay is paused: {end:?}");
+        assert!(end.receiver.is_none() && !end.replayed_all, "replay is paused: {end:?}");
+        assert!(end.received_all, "and yet its end is known: {end:?}");
+        let known = end.position;
         let waiting = commit(&first, 4).await;
         stays_unacknowledged(&mut first, &mut second, &waiting).await;
         pause
             .batch_execute("SELECT pg_wal_replay_resume()")
             .await
             .expect("resumed");
-        let end = second.until("is at its end", |status| status.at_end).await;
+        let end = second.until("is at its end", |status| status.replayed_all).await;
+        assert_eq!(end.position, known, "what was received has not grown");
         assert_eq!(end.position.timeline, Timeline(1));
         assert_eq!((count(&second, 3).await, count(&second, 4).await), (1, 0));
         stays_unacknowledged(&mut first, &mut second, &waiting).await;
@@ -162,7 +165,7 @@ fn after_a_promise_nothing_is_acknowledged() {
         let role = second.standby_of(&first).await;
         second.stop(StopMode::Fast).await;
         second.try_start(&role).await.expect("started");
-        second.until("is at its end", |status| status.at_end).await;
+        second.until("is at its end", |status| status.replayed_all).await;
         stays_unacknowledged(&mut first, &mut second, &waiting).await;
         assert!(
             second.volume.follow(Epoch(1)).is_err(),
@@ -241,7 +244,7 @@ fn a_promotion_picks_the_reserved_timeline_over_a_gap() {
             enforced,
         };
         second.try_start(&alone).await.expect("started");
-        second.until("is at its end", |status| status.at_end).await;
+        second.until("is at its end", |status| status.replayed_all).await;
         assert_eq!(stubs(&second), [""; 0]);
 
         let idle = second.session(DATABASE).await;
@@ -278,7 +281,7 @@ fn a_promotion_picks_the_reserved_timeline_over_a_gap() {
         let promised = promise(&third.volume, third.server.as_ref(), Epoch(3)).await;
         println!("promised within {:?}", begun.elapsed());
         assert_eq!(promised.expect("a promise").epoch, Epoch(3));
-        let end = third.until("is at its end", |status| status.at_end).await;
+        let end = third.until("is at its end", |status| status.replayed_all).await;
         assert_eq!(end.position.timeline, Timeline(5));
         third.stop(StopMode::Immediate).await;
         third.epoch = Epoch(3);

@@ -8,7 +8,7 @@ use crate::status::DurabilityMode;
 pub const SYNCHRONOUS_FROM: usize = 3;
 
 /// What a commit is to wait for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct WantedDurability {
     /// The mode.
     pub mode: DurabilityMode,

@@ -1,4 +1,4 @@
-//! Promising, asking for promises, and promotion.
+//! Promising, asking for promises (to elect, and not to take the lease), and promotion.
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
@@ -9,7 +9,7 @@ use std::time::Duration;
 use api::names::PEER_PORT;
 use futures::future::join_all;
 use machine::instance::{Mode, Work};
-use machine::protocol::{Epoch, PromiseRequest, Timeline};
+use machine::protocol::{Epoch, FailsafeRequest, PromiseRequest, Timeline};
 use machine::quorum::SyncRule;
 use machine::timing::BootTime;
 
@@ -22,7 +22,7 @@ use crate::postgres::{Sql, promise, promote};
 use crate::run::Event;
 
 /// The longest that a promotion may take, its preparation included.
-const PROMOTE: Duration = Duration::from_secs(20);
+const PROMOTE: Duration = Duration::from_secs(30);
 
 impl Executor {
     pub(super) fn promise(&self, world: &World, epoch: Epoch) {
@@ -38,32 +38,32 @@ impl Executor {
     pub(super) fn ask(&self, peers: BTreeMap<String, String>, request: PromiseRequest) {
         let (client, events) = (self.peers.clone(), self.events.clone());
         self.spawn(Work::Ask, Some(SMALL), async move {
-            let calls = peers.into_iter().map(|(pod, address)| {
+            let ask = |pod: String, address| {
                 let (client, events, request) = (client.clone(), events.clone(), request.clone());
                 async move {
-                    let Ok(address) = address.parse::<IpAddr>() else {
-                        return Err(format!("{pod}: {address:?} is no address"));
-                    };
-                    let address = SocketAddr::new(address, PEER_PORT);
-                    match client.promise(&pod, address, &request).await {
-                        Ok(reply) => {
-                            let _ = events.send(Event::Promise { pod, reply });
-                            Ok(())
-                        }
-                        Err(error @ (PeerError::Refused { .. } | PeerError::Garbled { .. })) => {
-                            tracing::info!(pod, "no promise: {error}");
-                            Ok(())
-                        }
-                        Err(error) => Err(format!("{pod}: {error}")),
-                    }
+                    let reply = client.promise(&pod, address, &request).await?;
+                    let _ = events.send(Event::Promise { pod, reply });
+                    Ok(())
                 }
-            });
-            let ended = join_all(calls).await;
-            if ended.iter().any(Result::is_ok) {
-                return Ok(Effect::Asked);
-            }
-            let words: Vec<_> = ended.into_iter().filter_map(Result::err).collect();
-            Err(Failure::said(format!("nobody answers: {}", words.join("; "))))
+            };
+            ask_all(peers, "promise", ask).await
+        });
+    }
+
+    pub(super) fn ask_failsafe(&self, peers: BTreeMap<String, String>, request: FailsafeRequest) {
+        let (client, events) = (self.peers.clone(), self.events.clone());
+        // The fence waits for nobody: neither may anything else hold this up.
+        self.spawn_vital(Work::Failsafe, async move {
+            let ask = |pod: String, address| {
+                let (client, events, request) = (client.clone(), events.clone(), request.clone());
+                async move {
+                    let sent = boot_time();
+                    let reply = client.failsafe(&pod, address, &request).await?;
+                    let _ = events.send(Event::Failsafe { pod, reply, sent });
+                    Ok(())
+                }
+            };
+            ask_all(peers, "promise to leave the lease", ask).await
         });
     }
 
@@ -122,4 +122,34 @@ impl Executor {
         let (undo, deadline) = (Arc::clone(&self.undo_start), Arc::clone(&self.deadline));
         move || !undo.load(Ordering::SeqCst) && deadline.is_ahead()
     }
+}
+
+/// Asks all `peers` (pod names and addresses) at once. A refusal is an answer, too; without any answer it has failed.
+async fn ask_all<F: Future<Output = Result<(), PeerError>>>(
+    peers: BTreeMap<String, String>,
+    what: &str,
+    ask: impl Fn(String, SocketAddr) -> F,
+) -> Result<Effect, Failure> {
+    let calls = peers.into_iter().map(|(pod, address)| {
+        let ask = &ask;
+        async move {
+            let Ok(address) = address.parse::<IpAddr>() else {
+                return Err(format!("{pod}: {address:?} is no address"));
+            };
+            match ask(pod.clone(), SocketAddr::new(address, PEER_PORT)).await {
+                Ok(()) => Ok(()),
+                Err(error @ (PeerError::Refused { .. } | PeerError::Garbled { .. })) => {
+                    tracing::info!(pod, "no {what}: {error}");
+                    Ok(())
+                }
+                Err(error) => Err(format!("{pod}: {error}")),
+            }
+        }
+    });
+    let ended = join_all(calls).await;
+    if ended.iter().any(Result::is_ok) {
+        return Ok(Effect::Asked);
+    }
+    let words: Vec<_> = ended.into_iter().filter_map(Result::err).collect();
+    Err(Failure::said(format!("nobody answers: {}", words.join("; "))))
 }

@@ -2,7 +2,6 @@
 
 mod deadline;
 mod election;
-mod failsafe;
 mod members;
 mod secrets;
 mod server;

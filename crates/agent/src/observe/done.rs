@@ -489,7 +489,7 @@ mod tests {
             pending_restart: false,
             lowers_limits: false,
             heard: None,
-            at_end: true,
+            received_all: true,
         });
         let upstream = |epoch| machine::instance::Upstream {
             address: "10.0.0.2".to_owned(),
@@ -500,7 +500,7 @@ mod tests {
             upstream: Some(upstream(1)),
         });
         world.effect(Effect::Promised(promise(2)), BootTime(50));
-        assert!(world.observed.postgres.answer.is_some_and(|answer| !answer.at_end));
+        assert!(world.observed.postgres.answer.is_some_and(|answer| !answer.received_all));
         assert_eq!(
             world.configured_at,
             BootTime(50),

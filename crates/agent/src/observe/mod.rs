@@ -205,7 +205,7 @@ impl World {
         if known != Some(promise.epoch) {
             self.configured_at = now;
             if let Some(answer) = &mut self.observed.postgres.answer {
-                answer.at_end = false;
+                answer.received_all = false;
             }
         }
     }

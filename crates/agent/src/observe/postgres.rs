@@ -150,7 +150,7 @@ impl World {
                 .as_ref()
                 .is_some_and(|receiver| receiver.status == "streaming"),
             heard: heard.max(self.heard),
-            at_end: status.at_end,
+            received_all: status.received_all,
             pending_restart: !status.pending_restart.is_empty(),
             lowers_limits: self.lowers_limits(&status.pending_restart),
         }

@@ -24,6 +24,8 @@ pub struct Promoted {
     pub history: Vec<Fork>,
 }
 
+/// So long the replay is awaited before a promotion; then it is tried again.
+const REPLAY_TIMEOUT: Duration = Duration::from_secs(10);
 /// From the request to the end of recovery: all WAL has been replayed before, and the new timeline's first record is written.
 const PROMOTION_TIMEOUT: Duration = Duration::from_secs(8);
 /// How often it is looked at.
@@ -34,7 +36,7 @@ const SESSIONS_TIMEOUT: Duration = Duration::from_secs(1);
 const CHECKPOINT_TIMEOUT: Duration = Duration::from_secs(3_600);
 
 /// Promotes the running standby to `timeline`. `config` is that of a primary with `rule`, closed to applications. In this
-/// order: notes the promotion on the volume; takes up `config`, and proves it; ends the sessions of applications; makes the
+/// order: lets all WAL be replayed, at the price of sessions that hold it up; notes the promotion on the volume; takes up `config`, and proves it; ends the sessions of applications; makes the
 /// slots of the rule's names; lays stubs so that PostgreSQL picks `timeline`; asks `allowed` for the last time; promotes;
 /// reads the timeline back. A checkpoint follows in the background.
 ///
@@ -57,6 +59,10 @@ pub async fn promote(
             if before.in_recovery { "recovers" } else { "writes" },
             before.position.timeline.0
         )));
+    }
+    if !before.replayed_all {
+        end_sessions(sql).await?;
+        await_replay(sql).await?;
     }
     volume.blocking(move |volume| volume.record_promoting(timeline)).await?;
     take_up(volume, server, sql, config).await?;
@@ -123,6 +129,28 @@ async fn end_sessions(sql: &mut Sql) -> Result<(), PostgresError> {
         if begun.elapsed() > SESSIONS_TIMEOUT {
             tracing::warn!(left, "some sessions outlive the promotion");
             return Ok(());
+        }
+        tokio::time::sleep(LOOK_AGAIN).await;
+    }
+}
+
+/// Waits until all WAL is replayed; a replay that somebody has paused goes on.
+async fn await_replay(sql: &mut Sql) -> Result<(), PostgresError> {
+    const RESUME: &str = "SELECT CASE WHEN pg_is_wal_replay_paused() THEN pg_wal_replay_resume() END";
+    let resumed = sql.run(async |client| client.query_typed_one(RESUME, &[]).await).await;
+    resumed.map_err(sql_failed("resume the replay"))?;
+    let begun = Instant::now();
+    loop {
+        let now = status(sql).await?;
+        if now.replayed_all {
+            return Ok(());
+        }
+        if begun.elapsed() > REPLAY_TIMEOUT {
+            return Err(PostgresError::Unproven(format!(
+                "no promotion yet: WAL is replayed up to {} of {}",
+                now.replayed.unwrap_or_default(),
+                now.position.lsn
+            )));
         }
         tokio::time::sleep(LOOK_AGAIN).await;
     }

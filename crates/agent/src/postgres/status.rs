@@ -24,9 +24,11 @@ pub struct Status {
     pub inserted: Option<Lsn>,
     /// Standby: end of the WAL that it replayed.
     pub replayed: Option<Lsn>,
-    /// Standby: it has no WAL receiver, and has reached the end of all WAL that it has (protocol.md rule 5): `position`
-    /// does not grow any more.
-    pub at_end: bool,
+    /// Standby: it has no WAL receiver, and `position` is the end of all WAL that it has (protocol.md rule 5): it does not
+    /// grow any more.
+    pub received_all: bool,
+    /// Standby: besides, all that WAL is replayed.
+    pub replayed_all: bool,
     /// Primary: ancestors of its timeline, oldest first.
     pub history: Vec<Fork>,
     /// Standby: who sends it WAL; `None` if nobody.
@@ -117,9 +119,10 @@ pub struct Slot {
 
 /// One row with one JSON text. `pg_file_settings` reads the files anew, so it is asked only when a restart is pending.
 ///
-/// The WAL receiver is looked at before the startup process. Once it is gone, what was received does not grow; and it was
-/// started only when all local WAL had been replayed. So a startup process that waits for more without a receiver has
-/// nothing left that would change the larger of received and replayed.
+/// The WAL receiver is looked at before the startup process. Once it is gone, what was received does not grow. It is started
+/// only when all local WAL has been replayed: so if there ever was one since the server's start, the larger of received and
+/// replayed is the end of all WAL, even if the replay of what it received waits (for a reader, say). A server that never had
+/// one knows that end only when its startup process waits for more.
 ///
 /// Without a receiver PostgreSQL does not tell the timeline of the WAL that it has received last, and the control file
 /// follows only later: the newest segment that holds that position tells it.
@@ -159,7 +162,7 @@ SELECT json_build_object(
        WHERE n.name ~ '^[0-9A-F]{24}$'
          AND right(n.name, 16) = upper(lpad(to_hex(f.number / f.each), 8, '0') || lpad(to_hex(f.number % f.each), 8, '0')))
     END,
-  'atEnd', r.recovering AND NOT l.receiving AND (l.replayed >= l.received OR EXISTS (
+  'replayedAll', r.recovering AND NOT l.receiving AND (l.replayed >= l.received OR EXISTS (
       SELECT FROM pg_stat_activity a
        WHERE a.backend_type = 'startup' AND a.wait_event IN ('RecoveryRetrieveRetryInterval', 'RecoveryWalStream'))),
   'receiver', (SELECT json_build_object('status', w.status, 'senderHost', w.sender_host, 'slot', w.slot_name,
@@ -206,7 +209,7 @@ struct Raw {
     replayed: Option<Lsn>,
     recovered_timeline: u32,
     file_timeline: Option<String>,
-    at_end: Option<bool>,
+    replayed_all: Option<bool>,
     receiver: Option<Receiver>,
     senders: Vec<Sender>,
     slots: Vec<Slot>,
@@ -231,6 +234,7 @@ pub(super) fn parse(text: &str) -> Result<Status, String> {
             .max(Timeline(raw.recovered_timeline)),
         written => written,
     };
+    let replayed_all = raw.replayed_all.unwrap_or_default();
     let lsn = raw.written.max(raw.received).max(raw.replayed).unwrap_or_default();
     Ok(Status {
         in_recovery: raw.in_recovery,
@@ -239,7 +243,8 @@ pub(super) fn parse(text: &str) -> Result<Status, String> {
         position: Position { timeline, lsn },
         inserted: raw.inserted,
         replayed: raw.replayed,
-        at_end: raw.at_end.unwrap_or_default(),
+        received_all: raw.in_recovery && raw.receiver.is_none() && (raw.received.is_some() || replayed_all),
+        replayed_all,
         history: history::forks(raw.history.as_deref().unwrap_or_default())?,
         receiver: raw.receiver,
         senders: raw.senders,
@@ -256,7 +261,7 @@ mod tests {
 
     const STANDBY: &str = r#"{"inRecovery": true, "systemId": "7444", "version": "17.6 (Debian 17.6-1)",
         "written": null, "writtenTimeline": null, "inserted": null, "history": null, "fileTimeline": null,
-        "atEnd": false, "received": "0/5000000", "replayed": "0/50000A0",
+        "replayedAll": false, "received": "0/5000000", "replayed": "0/50000A0",
         "recoveredTimeline": 2, "receiver": {"status": "streaming", "senderHost": "10.0.0.2",
         "slot": "cdb_1_a_b", "flushed": "0/5000000", "timeline": 3,
         "heardAge": 1200}, "senders": [], "slots": [],
@@ -283,6 +288,19 @@ mod tests {
         let status = parse(&text).expect("readable");
         assert_eq!(status.position.timeline, Timeline(10));
         assert!(parse(&text.replace("0000000A", "x")).is_err());
+    }
+
+    #[test]
+    fn what_was_received_ends_where_it_does_whether_replayed_or_not() {
+        let ended = |text: String| parse(&text).expect("readable").received_all;
+        assert!(!ended(STANDBY.to_owned()), "more may come");
+        let (begin, rest) = STANDBY.split_once(r#""receiver": {"#).expect("a receiver");
+        let (_, rest) = rest.split_once('}').expect("its end");
+        let alone = format!(r#"{begin}"receiver": null{rest}"#);
+        assert!(ended(alone.clone()));
+        let never = alone.replace(r#""received": "0/5000000""#, r#""received": null"#);
+        assert!(!ended(never.clone()), "there may be local WAL that nobody has read yet");
+        assert!(ended(never.replace(r#""replayedAll": false"#, r#""replayedAll": true"#)));
     }
 
     #[test]

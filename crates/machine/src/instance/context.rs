@@ -1,5 +1,6 @@
 //! What the rules ask of what is observed.
 
+use super::Draft;
 use super::failsafe;
 use super::observed::*;
 use crate::protocol::{Epoch, HolderRecord, Incarnation, LeaseRecord, Position};
@@ -58,6 +59,15 @@ impl<'a> Context<'a> {
     }
     pub fn tasks(&self) -> &'a Tasks {
         &self.observed.tasks
+    }
+    /// A task of this class may begin now. If only later, another decision is asked for then.
+    pub fn is_free(&self, task: &Task, longest: u64, draft: &mut Draft) -> bool {
+        let free = task.free_at(longest);
+        if let Some(at) = free.filter(|at| self.now < *at) {
+            draft.wake(at);
+            return false;
+        }
+        free.is_some()
     }
     /// The times in force; the default ones as long as the cluster has not been read.
     pub fn timing(&self) -> Timing {
@@ -138,7 +148,7 @@ impl<'a> Context<'a> {
         self.member()
             .is_some_and(|member| member.id == holder.incarnation.member)
     }
-    /// The data of this member was the last to be written: only it may take the lease (until elections exist).
+    /// The data of this member was the last to be written.
     pub fn was_last_holder(&self) -> bool {
         let Some(record) = self.record() else { return false };
         match (&record.holder, &record.release) {
@@ -219,11 +229,16 @@ impl<'a> Context<'a> {
     /// The end of all WAL that this member has, now that it receives none (protocol.md rule 5).
     pub fn final_position(&self) -> Option<Position> {
         let answer = self.observed.postgres.answer?;
-        let standby = self.running() == Some(Mode::Standby) && answer.in_recovery && answer.at_end;
+        let standby = self.running() == Some(Mode::Standby) && answer.in_recovery && answer.received_all;
         answer.position.filter(|_| standby && self.starting().is_none())
     }
     /// All instances are to be stopped.
     pub fn stop_intended(&self) -> bool {
         self.cluster().is_some_and(|cluster| cluster.stop)
+    }
+    /// The user has fenced this instance: its PostgreSQL is to be stopped, and to stay so.
+    pub fn fenced(&self) -> bool {
+        self.cluster()
+            .is_some_and(|cluster| cluster.fenced.contains(&self.observed.own.pod))
     }
 }

@@ -7,7 +7,7 @@ use api::status::DurabilityMode;
 
 use super::context::Context;
 use super::lease_rules::{self, Write};
-use super::{Action, Draft, Purpose, Verdict, members};
+use super::{Action, Draft, Verdict, members};
 use crate::protocol::{Lsn, MemberId};
 use crate::quorum::{InForce, Step, SyncRule, next_step};
 
@@ -21,15 +21,10 @@ const AWAY: u64 = 1_000;
 /// primary had not acknowledged before it was started is visible from now on.
 pub(super) fn open(context: &Context, draft: &mut Draft) -> Option<Verdict> {
     context.held()?;
-    // A write of the Lease whose fate is unknown may have recorded another rule than the one that was read.
-    let lease = &context.tasks().lease;
-    let known = lease.running.is_none() && lease.failures == 0;
-    if !context.accepting() || context.observed.postgres.open || !known || !is_replicated(context) {
+    if !context.accepting() || context.observed.postgres.open || !knows_rule(context) || !is_replicated(context) {
         return None;
     }
-    let free = context.tasks().configure.free_at(RETRY)?;
-    if context.now < free {
-        draft.wake(free);
+    if !context.is_free(&context.tasks().configure, RETRY, draft) {
         return None;
     }
     let because = match context.record()?.rule.required {
@@ -41,8 +36,14 @@ pub(super) fn open(context: &Context, draft: &mut Draft) -> Option<Verdict> {
     Verdict::new(Action::Open, because)
 }
 
+/// The rule on record is known: a write of the Lease whose fate is unknown may have recorded another than the one that was read.
+fn knows_rule(context: &Context) -> bool {
+    let lease = &context.tasks().lease;
+    lease.running.is_none() && lease.failures == 0
+}
+
 /// As many names of the rule as it requires have flushed whatever was in doubt.
-pub(super) fn is_replicated(context: &Context) -> bool {
+fn is_replicated(context: &Context) -> bool {
     let Some(rule) = context.record().map(|record| &record.rule) else {
         return false;
     };
@@ -71,17 +72,10 @@ pub(super) fn change(context: &Context, draft: &mut Draft) -> Option<Verdict> {
         flushed: &postgres.standbys,
         proven_at: postgres.sync.proven_at,
     };
-    let lease = &context.tasks().lease;
     match next_step(&now, &goal)? {
         Step::AwaitFlush(_) => None,
         Step::Set(rule) => {
-            // A write of the Lease whose fate is unknown may have recorded another rule than the one that was read.
-            if lease.running.is_some() || lease.failures > 0 {
-                return None;
-            }
-            let free = context.tasks().sync.free_at(RETRY)?;
-            if context.now < free {
-                draft.wake(free);
+            if !knows_rule(context) || !context.is_free(&context.tasks().sync, RETRY, draft) {
                 return None;
             }
             let because = format!("commits are to wait for {}", words(&rule));
@@ -93,14 +87,9 @@ pub(super) fn change(context: &Context, draft: &mut Draft) -> Option<Verdict> {
             }
             let because = format!("elections are to count by {}", words(&rule));
             let write = Write {
-                record,
                 holder: lease_rules::holder(context, record),
-                epoch: record.epoch,
-                system_id: record.system_id.clone(),
-                release: record.release.clone(),
                 rule,
-                timeline: record.timeline,
-                purpose: Purpose::Renew,
+                ..Write::renewal(record)
             };
             Verdict::new(write.action(context, draft), because)
         }
@@ -108,7 +97,7 @@ pub(super) fn change(context: &Context, draft: &mut Draft) -> Option<Verdict> {
 }
 
 /// A rule, in words.
-pub(super) fn words(rule: &SyncRule) -> String {
+fn words(rule: &SyncRule) -> String {
     if !rule.is_synchronous() {
         return "nobody".to_owned();
     }

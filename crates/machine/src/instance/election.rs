@@ -8,7 +8,7 @@ use super::failsafe;
 use super::lease_rules::{self, Write};
 use super::observed::Promised;
 use super::{Action, Draft, Memo, Mode, Observed, Purpose, Verdict};
-use crate::protocol::{Epoch, HolderRecord, LeaseRecord, MemberId, Position, PromiseReply, PromiseRequest, Timeline};
+use crate::protocol::{Epoch, LeaseRecord, MemberId, Position, PromiseReply, PromiseRequest, Timeline};
 use crate::quorum::SyncRule;
 use crate::timing::BootTime;
 
@@ -164,9 +164,7 @@ pub(super) fn promise(context: &Context, draft: &mut Draft) -> Option<Verdict> {
     if !asked && !stands(context, record, epoch) {
         return None;
     }
-    let free = context.tasks().promise.free_at(ROUND)?;
-    if context.now < free {
-        draft.wake(free);
+    if !context.is_free(&context.tasks().promise, ROUND, draft) {
         return None;
     }
     Verdict::new(Action::Promise { epoch }, suspicion)
@@ -256,19 +254,13 @@ pub(super) fn take(context: &Context, draft: &mut Draft) -> Option<Verdict> {
         return None;
     }
     let write = Write {
-        record,
-        holder: Some(HolderRecord {
-            incarnation: context.incarnation()?,
-            address: context.observed.own.address.clone(),
-            timeline: None,
-            serving: false,
-        }),
+        holder: Some(lease_rules::new_holder(context)?),
         epoch,
-        system_id: record.system_id.clone(),
         release: None,
         rule: rule_at_take(record, &context.member()?.id),
         timeline: Some(next_timeline(record, own.timeline)),
         purpose: Purpose::Take,
+        ..Write::renewal(record)
     };
     Verdict::new(write.action(context, draft), basis.because())
 }
@@ -371,7 +363,7 @@ pub(super) fn waiting(context: &Context) -> Option<Cow<'static, str>> {
     let epoch = Epoch(record.epoch.0 + 1);
     let answers: BTreeMap<_, _> = positions(context, record, epoch).collect();
     let Some(own) = context.final_position() else {
-        return Some(format!("{why}; this member's own WAL has not been replayed to its end").into());
+        return Some(format!("{why}; where this member's own WAL ends is not known yet").into());
     };
     if let Some((member, position)) = answers.iter().find(|(_, position)| **position > own) {
         return Some(
@@ -528,7 +520,7 @@ mod tests {
         assert_eq!(told(&silenced()), None);
         assert_eq!(told(&promised(2)), Some(position()));
         let mut receiving = promised(2);
-        receiving.postgres.answer.as_mut().unwrap().at_end = false;
+        receiving.postgres.answer.as_mut().unwrap().received_all = false;
         assert_eq!(told(&receiving), None);
         let mut promising = promised(2);
         promising.tasks.promise.running = Some(Work::Promise);

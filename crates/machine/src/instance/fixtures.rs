@@ -63,9 +63,10 @@ pub(super) fn blank() -> Observed {
             grant: None,
             restart: None,
             stop: false,
-            durability: Durability::default(),
+            durability: api::WantedDurability::default(),
             strict_reads: false,
             primary: None,
+            fenced: BTreeSet::new(),
         }),
         lease: LeaseView {
             record: Reading::Is(LeaseRecord {
@@ -181,7 +182,7 @@ pub(super) fn primary() -> Observed {
             pending_restart: false,
             lowers_limits: false,
             heard: None,
-            at_end: false,
+            received_all: false,
         }),
         open: true,
         ..stopped()
@@ -301,7 +302,7 @@ pub(super) fn standby() -> Observed {
             pending_restart: false,
             lowers_limits: false,
             heard: None,
-            at_end: false,
+            received_all: false,
         }),
         streamed: true,
         ..stopped()
@@ -365,7 +366,7 @@ pub(super) fn volume(observed: &mut Observed) -> &mut VolumeView {
 /// Three members under `ANY 1`: `orders-0` (this one) and `orders-2` stream from `orders-1`, which was heard last at 1 s.
 pub(super) fn voter() -> Observed {
     let mut observed = standby();
-    cluster(&mut observed).durability = Durability {
+    cluster(&mut observed).durability = api::WantedDurability {
         mode: DurabilityMode::Required,
         standbys: 1,
     };
@@ -384,7 +385,7 @@ pub(super) fn voter() -> Observed {
 pub(super) fn silenced() -> Observed {
     let mut observed = voter();
     let answer = observed.postgres.answer.as_mut().expect("an answer");
-    (answer.streaming, answer.at_end) = (false, true);
+    (answer.streaming, answer.received_all) = (false, true);
     observed
 }
 

@@ -4,18 +4,11 @@ use super::context::Context;
 use super::{Action, Data, Draft, Verdict};
 
 /// Longest wait between failed tries of work on the volume, in milliseconds.
-pub(super) const VOLUME_RETRY: u64 = 5_000;
+const VOLUME_RETRY: u64 = 5_000;
 
 /// Work on the volume may begin now.
 pub(super) fn volume_is_free(context: &Context, draft: &mut Draft) -> bool {
-    match context.tasks().volume.free_at(VOLUME_RETRY) {
-        None => false,
-        Some(at) if context.now < at => {
-            draft.wake(at);
-            false
-        }
-        Some(_) => true,
-    }
+    context.is_free(&context.tasks().volume, VOLUME_RETRY, draft)
 }
 
 /// Makes the member, once the operator has said which claim this is. A member of another claim is replaced only on an

@@ -28,7 +28,20 @@ pub(super) struct Write<'a> {
     pub purpose: Purpose,
 }
 
-impl Write<'_> {
+impl<'a> Write<'a> {
+    /// All as it is on record.
+    pub(super) fn renewal(record: &'a LeaseRecord) -> Self {
+        Self {
+            record,
+            holder: record.holder.clone(),
+            epoch: record.epoch,
+            system_id: record.system_id.clone(),
+            release: record.release.clone(),
+            rule: record.rule.clone(),
+            timeline: record.timeline,
+            purpose: Purpose::Renew,
+        }
+    }
     pub(super) fn action(self, context: &Context, draft: &mut Draft) -> Action {
         let (reports, positions) = members::view(context, draft);
         Action::WriteLease {
@@ -105,14 +118,9 @@ pub(super) fn renew(context: &Context, draft: &mut Draft) -> Option<Verdict> {
         return None;
     }
     let write = Write {
-        record,
         epoch,
-        system_id: record.system_id.clone(),
-        release: record.release.clone(),
-        rule: record.rule.clone(),
-        timeline: record.timeline,
         holder: Some(holder),
-        purpose: Purpose::Renew,
+        ..Write::renewal(record)
     };
     Verdict::new(write.action(context, draft), because)
 }
@@ -128,7 +136,6 @@ fn promised_above(context: &Context) -> Epoch {
 pub(super) fn take(context: &Context, draft: &mut Draft) -> Option<Verdict> {
     let record = context.record()?;
     let basis = basis(context, record, draft)?;
-    let incarnation = context.incarnation()?;
     let database = context.database()?;
     // A standby may run: it writes nothing.
     let stands_by = context.running() == Some(Mode::Standby) && context.starting().is_none();
@@ -136,19 +143,13 @@ pub(super) fn take(context: &Context, draft: &mut Draft) -> Option<Verdict> {
         return None;
     }
     let write = Write {
-        record,
-        holder: Some(HolderRecord {
-            incarnation,
-            address: context.observed.own.address.clone(),
-            timeline: None,
-            serving: false,
-        }),
+        holder: Some(new_holder(context)?),
         epoch: Epoch(record.epoch.0 + 1).max(promised_above(context)),
         system_id: Some(database.system_id.clone()),
         release: None,
-        rule: record.rule.clone(),
         timeline: timeline_again(context, record, database),
         purpose: Purpose::Take,
+        ..Write::renewal(record)
     };
     Verdict::new(write.action(context, draft), basis)
 }
@@ -227,6 +228,16 @@ fn is_first(context: &Context, record: &LeaseRecord) -> bool {
         && context.database().is_some()
 }
 
+/// This run, when it takes the lease.
+pub(super) fn new_holder(context: &Context) -> Option<HolderRecord> {
+    Some(HolderRecord {
+        incarnation: context.incarnation()?,
+        address: context.observed.own.address.clone(),
+        timeline: None,
+        serving: false,
+    })
+}
+
 /// This run, as the Lease shall describe it.
 pub(super) fn holder(context: &Context, record: &LeaseRecord) -> Option<HolderRecord> {
     let serving = context.serving();
@@ -246,14 +257,7 @@ pub(super) fn holder(context: &Context, record: &LeaseRecord) -> Option<HolderRe
 /// A write of the Lease may begin now. Failures are repeated soon: the fence deadline does not wait.
 pub(super) fn is_free(context: &Context, draft: &mut Draft) -> bool {
     let longest = context.timing().renew / 2;
-    match context.tasks().lease.free_at(longest) {
-        None => false,
-        Some(at) if context.now < at => {
-            draft.wake(at);
-            false
-        }
-        Some(_) => true,
-    }
+    context.is_free(&context.tasks().lease, longest, draft)
 }
 
 /// Hands the lease back: nothing of PostgreSQL lives here that could write. What is left is the end of the WAL, if it is
@@ -279,18 +283,14 @@ pub(super) fn release(context: &Context, draft: &mut Draft, successor: Option<St
         None => "nothing writes here any more: the lease is handed back",
     };
     let write = Write {
-        record,
         holder: None,
-        epoch: record.epoch,
-        system_id: record.system_id.clone(),
         release: Some(Release {
             member,
             position,
             successor,
         }),
-        rule: record.rule.clone(),
-        timeline: record.timeline,
         purpose: Purpose::Release,
+        ..Write::renewal(record)
     };
     Verdict::new(write.action(context, draft), because)
 }

@@ -3,7 +3,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use api::status::{BootstrapGrant, DurabilityMode, RestartPermit};
+use api::WantedDurability;
+use api::status::{BootstrapGrant, RestartPermit};
 
 use crate::protocol::{Epoch, Fork, LeaseRecord, Lsn, MemberId, MemberReport, Position, PromiseReply, Timeline};
 use crate::quorum::SyncRule;
@@ -111,20 +112,13 @@ pub struct ClusterView {
     /// `status.intent.stop`.
     pub stop: bool,
     /// `spec.durability`, with its defaults.
-    pub durability: Durability,
+    pub durability: WantedDurability,
     /// `spec.failover.reads` is `Strict`: no election before the lease has run out.
     pub strict_reads: bool,
     /// `status.intent.primary`.
     pub primary: Option<String>,
-}
-
-/// What a commit waits for.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Durability {
-    /// The mode.
-    pub mode: DurabilityMode,
-    /// How many standbys; 0 with `Async`.
-    pub standbys: usize,
+    /// `spec.fenced`.
+    pub fenced: BTreeSet<String>,
 }
 
 /// What is heard of the holder beside the Lease. Of the holder's run that the Lease names; forgotten when that changes.
@@ -402,8 +396,8 @@ pub struct Answer {
     pub streaming: bool,
     /// When its WAL receiver heard the primary last.
     pub heard: Option<BootTime>,
-    /// It has no WAL receiver, and has replayed all WAL that it has (protocol.md rule 5): `position` is final.
-    pub at_end: bool,
+    /// It has no WAL receiver, and knows where all the WAL ends that it has, replayed or not (protocol.md rule 5): `position` is final.
+    pub received_all: bool,
     /// Some settings wait for a restart.
     pub pending_restart: bool,
     /// One of these lowers a limit that standbys must not be below ([`crate::protocol::MemberReport::lowers_limits`]).

@@ -21,9 +21,7 @@ pub(super) fn promote(context: &Context, draft: &mut Draft) -> Option<Verdict> {
     if own >= timeline || context.promise()?.promoting.is_some() || context.stop_intended() {
         return None;
     }
-    let free = context.tasks().start.free_at(RETRY)?;
-    if context.now < free {
-        draft.wake(free);
+    if !context.is_free(&context.tasks().start, RETRY, draft) {
         return None;
     }
     let action = Action::Promote {
@@ -56,14 +54,12 @@ pub(super) fn reserve_again(context: &Context, draft: &mut Draft) -> Option<Verd
     }
     let reserved = election::next_timeline(record, own.max(begun.unwrap_or_default()));
     let write = Write {
-        record,
         holder: lease_rules::holder(context, record),
         epoch: Epoch(record.epoch.0 + 1),
-        system_id: record.system_id.clone(),
         release: None,
-        rule: record.rule.clone(),
         timeline: Some(reserved),
         purpose: Purpose::Take,
+        ..Write::renewal(record)
     };
     Verdict::new(
         write.action(context, draft),
@@ -124,9 +120,7 @@ pub(super) fn route(context: &Context, draft: &mut Draft) -> Option<Verdict> {
     if !writes_soon || context.observed.route.as_ref() == Some(&wanted) {
         return None;
     }
-    let free = context.tasks().route.free_at(RETRY)?;
-    if context.now < free {
-        draft.wake(free);
+    if !context.is_free(&context.tasks().route, RETRY, draft) {
         return None;
     }
     Verdict::new(
@@ -150,9 +144,7 @@ pub(super) fn admit(context: &Context, draft: &mut Draft) -> Option<Verdict> {
         .iter()
         .find(|(pod, peer)| listed.contains_key(*pod) && !context.observed.admitted.contains(&peer.report.member));
     let (pod, peer) = new?;
-    let free = context.tasks().admit.free_at(RETRY)?;
-    if context.now < free {
-        draft.wake(free);
+    if !context.is_free(&context.tasks().admit, RETRY, draft) {
         return None;
     }
     let action = Action::Admit {
@@ -177,9 +169,7 @@ pub(super) fn drop_slots(context: &Context, draft: &mut Draft) -> Option<Verdict
     if draft.memo.kept.as_ref() == Some(&keep) && task.failures == 0 {
         return None;
     }
-    let free = task.free_at(RETRY)?;
-    if context.now < free {
-        draft.wake(free);
+    if !context.is_free(task, RETRY, draft) {
         return None;
     }
     draft.memo.kept = Some(keep.clone());
@@ -341,7 +331,7 @@ mod tests {
         );
         // While WAL may still come in, or is not replayed, nothing is promoted.
         let mut observed = elected();
-        observed.postgres.answer.as_mut().unwrap().at_end = false;
+        observed.postgres.answer.as_mut().unwrap().received_all = false;
         assert_ne!(decided(&observed, 1_200).rule, "promote");
     }
 

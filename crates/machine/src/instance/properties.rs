@@ -85,6 +85,8 @@ const CHANGES: &[Change] = &[
     |o| with_cluster(o, |c| c.system_id = Some(SYSTEM_ID.to_owned())),
     |o| with_cluster(o, |c| c.epoch = None),
     |o| with_cluster(o, |c| c.stop = true),
+    |o| fence(o, "orders-0"),
+    |o| fence(o, "orders-1"),
     |o| with_cluster(o, |c| c.timing = Timing::FAST),
     |o| with_cluster(o, |c| c.claim_uid = Some("another".to_owned())),
     |o| with_cluster(o, |c| c.claim_uid = None),
@@ -149,6 +151,10 @@ const CHANGES: &[Change] = &[
     |o| o.own.run = "another run".to_owned(),
 ];
 
+fn fence(observed: &mut Observed, pod: &str) {
+    with_cluster(observed, |cluster| cluster.fenced = BTreeSet::from([pod.to_owned()]));
+}
+
 fn gives_failsafe(observed: &mut Observed, pod: &str, epoch: u64, sent: u64) {
     let member = match pod {
         "orders-1" => other_holder().incarnation.member,
@@ -197,6 +203,17 @@ fn voters() -> impl Strategy<Value = Observed> {
     let changes = prop::collection::vec(0..CHANGES.len(), 0..3);
     changes.prop_map(|changes| {
         let mut observed = voter();
+        changes.into_iter().for_each(|change| CHANGES[change](&mut observed));
+        observed
+    })
+}
+
+/// Standbys that are being elected, or were and are to be promoted, otherwise than usual in some things.
+fn candidates() -> impl Strategy<Value = Observed> {
+    let changes = prop::collection::vec(0..CHANGES.len(), 0..3);
+    (any::<bool>(), changes).prop_map(|(won, changes)| {
+        let mut observed = if won { elected() } else { silenced() };
+        observed.tasks.lease.running = None;
         changes.into_iter().for_each(|change| CHANGES[change](&mut observed));
         observed
     })
@@ -364,7 +381,7 @@ fn check_action(observed: &Observed, decision: &Decision, now: BootTime) -> Resu
                 observed
                     .postgres
                     .answer
-                    .is_some_and(|answer| answer.in_recovery && answer.at_end)
+                    .is_some_and(|answer| answer.in_recovery && answer.received_all)
             );
             prop_assert!(record.is_some_and(|record| record.timeline == Some(*timeline)));
             prop_assert!(decision.dead_man.is_some());
@@ -480,6 +497,38 @@ proptest! {
         }
     }
 
+    /// Whatever is observed, PostgreSQL of a fenced instance is only ever stopped, and its data stays as it is.
+    #[test]
+    fn a_fenced_instance_starts_nothing_and_takes_no_lease(
+        observed in prop_oneof![situations(), voters(), candidates()],
+        memo in memos(),
+        now in times(),
+    ) {
+        let mut observed = observed;
+        fence(&mut observed, "orders-0");
+        let fenced = observed.cluster.is().is_some();
+        let decision = decide(&observed, &memo, now);
+        let disturbs = match &decision.action {
+            Action::WriteLease { purpose, .. } => *purpose == Purpose::Take,
+            Action::StartPrimary { .. }
+            | Action::StartStandby { .. }
+            | Action::Promote { .. }
+            | Action::Initdb { .. }
+            | Action::Clone { .. }
+            | Action::Rewind { .. }
+            | Action::SetAside { .. }
+            | Action::DiscardStaging
+            | Action::Ask { .. }
+            | Action::Open => true,
+            _ => false,
+        };
+        prop_assert!(!(fenced && disturbs), "{:?}", decision);
+        if fenced && observed.postgres.process == (Process::Running { mode: Mode::Standby }) && memo.stopping.is_none() {
+            let first = ["fence", "stop promoted", "renew", "shut down"];
+            prop_assert!(first.contains(&decision.rule), "{:?}", decision);
+        }
+    }
+
     #[test]
     fn a_wait_never_wakes_at_once(observed in situations(), memo in memos(), now in times()) {
         let decision = decide(&observed, &memo, now);
@@ -508,7 +557,7 @@ proptest! {
             later.failsafe_given = Some(given.clone());
             later.asked_for = Some(Epoch(2));
             let answer = later.postgres.answer.as_mut().expect("it streams");
-            (answer.streaming, answer.at_end) = (false, true);
+            (answer.streaming, answer.received_all) = (false, true);
             for at in [now, BootTime(given.until.0 - 1)] {
                 let decision = decide(&later, &settled(), at);
                 let elects = match &decision.action {

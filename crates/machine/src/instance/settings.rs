@@ -36,9 +36,7 @@ pub(super) fn configure(context: &Context, draft: &mut Draft) -> Option<Verdict>
     if *configured == wanted || draft.memo.stopping.is_some() || context.observed.postgres.answer.is_none() {
         return None;
     }
-    let free = context.tasks().configure.free_at(RETRY)?;
-    if context.now < free {
-        draft.wake(free);
+    if !context.is_free(&context.tasks().configure, RETRY, draft) {
         return None;
     }
     let because = if configured.upstream == wanted.upstream {

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use api::status::DurabilityMode;
 use machine::instance::{
-    Action, Answer, ClusterView, Configured, Confirmed, Contact, Data, Database, Durability, LeaseView,
+    Action, Answer, ClusterView, Configured, Confirmed, Contact, Data, Database, LeaseView,
     Member as Identity, Memo, Mode, Observed, Own, Peer, PostgresView, Process, Promise, Promised, Purpose, Reading,
     Reply as ReportAnswer, Route, Stop, SyncSetting, Task as Work_, Tasks, Upstream, VolumeView, Work, decide,
     election, report,
@@ -314,7 +314,7 @@ impl Sight {
             pending_restart: false,
             lowers_limits: false,
             heard: Some(heard),
-            at_end: in_recovery && !receiving,
+            received_all: in_recovery && !receiving,
         };
         let mut view = PostgresView {
             process: Process::Stopped { exit: None },
@@ -530,7 +530,7 @@ fn cluster(durability: u8) -> ClusterView {
         grant: None,
         restart: None,
         stop: false,
-        durability: Durability {
+        durability: api::WantedDurability {
             mode: if durability > 0 {
                 DurabilityMode::Required
             } else {
@@ -540,6 +540,7 @@ fn cluster(durability: u8) -> ClusterView {
         },
         strict_reads: false,
         primary: None,
+        fenced: BTreeSet::new(),
     }
 }
 
