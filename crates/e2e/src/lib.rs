@@ -16,6 +16,7 @@ pub mod manifest;
 pub mod namespace;
 #[cfg(feature = "harness")]
 pub mod processes;
+pub mod soak;
 #[cfg(feature = "harness")]
 pub mod wait;
 

@@ -1,168 +1,149 @@
 //! End-to-end: whatever happens to the primary, writes come back by themselves, nothing that was acknowledged is lost, and
 //! no two servers acknowledge at once.
 
-use std::collections::BTreeMap;
-use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
-use api::names::{CONTAINER, LABEL_CLUSTER, Names};
-use e2e::availability::run::{Done, Plan, run};
-use e2e::availability::scenario;
-use e2e::availability::subject::Subject;
-use e2e::{Namespace, OPERATOR_IMAGE_VARIABLE, connect_for_test};
-use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod};
-use kube::ResourceExt;
-use kube::api::ListParams;
+use api::status::DurabilityMode;
+use e2e::availability::case::{Case, Loss, run_all, subject};
+use e2e::wait::{Seen, until};
+use e2e::{Namespace, SqlClient, connect_for_test};
+use k8s_openapi::api::coordination::v1::Lease;
+use machine::lease_object;
 use serde_json::json;
-use testbed::{Options, Testbed};
+use testbed::POSTGRES_IMAGE;
 
 /// Bound of a creation.
 const BOUND: Duration = Duration::from_secs(180);
 const NAME: &str = "db";
 
-/// What a scenario may cost. The bounds are those of the design, and as much again for a machine that is busy with other things;
-/// what it costs on a quiet one is measured by `cargo xtask availability`.
-struct Case {
-    scenario: &'static str,
-    /// Longest time without an acknowledged write, in seconds.
-    outage: f64,
-    /// The primary must be another one afterwards.
-    moves: bool,
-    operator_killed: bool,
-}
-
-const fn case(scenario: &'static str, outage: f64, moves: bool) -> Case {
-    Case {
-        scenario,
-        outage,
-        moves,
-        operator_killed: false,
-    }
-}
-
-const CASES: [Case; 11] = [
-    case("switchover", 5.0, true),
-    case("pod-delete", 5.0, true),
-    case("pod-delete-forced", 12.0, false),
-    case("postmaster-kill", 5.0, false),
-    case("container-kill", 8.0, false),
-    case("standby-cut", 5.0, false),
+const CASES: [Case; 13] = [
+    Case::new("switchover", 5.0, true),
+    Case::new("pod-delete", 5.0, true),
+    Case::new("pod-delete-forced", 12.0, false),
+    Case::new("postmaster-kill", 5.0, false),
+    Case::new("container-kill", 8.0, false),
+    Case::new("standby-cut", 5.0, false),
     // The others promise not to take the lease, as long as they hear it.
-    case("api-cut", 3.0, false),
-    case("freeze", 15.0, true),
+    Case::new("api-cut", 3.0, false),
+    // Two minutes of it: `cargo xtask availability --scenario api-down`.
+    Case {
+        lasts: Some(30),
+        ..Case::new("api-down", 3.0, false)
+    },
+    Case::new("freeze", 15.0, true),
     // The dead-man ends it after the fence time; then it starts anew, or another one is elected.
-    case("agent-stop", 20.0, true),
-    case("node-cut", 12.0, true),
+    Case::new("agent-stop", 20.0, true),
+    Case::new("node-cut", 12.0, true),
     Case {
         operator_killed: true,
-        ..case("node-cut", 12.0, true)
+        ..Case::new("node-cut", 12.0, true)
+    },
+    Case {
+        replaces: true,
+        ..Case::new("rolling-image", 5.0, true)
     },
 ];
 
-#[tokio::test]
-async fn nothing_acknowledged_is_lost_and_writes_come_back() -> Result<()> {
-    let namespace = Namespace::fresh(connect_for_test().await?, "failover").await?;
-    let spec = json!({"replicas": 3, "storage": {"size": "1Gi"}});
+/// Nobody is elected before the lease has run out, ten seconds after it was last renewed.
+const WITHOUT_A_RULE: [Case; 1] = [Case {
+    loss: Loss::LastCommits,
+    ..Case::new("node-cut", 25.0, true)
+}];
+
+async fn ready(name: &str, durability: serde_json::Value) -> Result<Namespace> {
+    let namespace = Namespace::fresh(connect_for_test().await?, name).await?;
+    let spec = json!({"replicas": 3, "storage": {"size": "1Gi"}, "durability": durability});
     namespace.create(NAME, spec).await?;
     namespace.wait_ready(NAME, BOUND).await?;
-    let subject = subject(&namespace)?;
-    let image = std::env::var(OPERATOR_IMAGE_VARIABLE).context("the image with the writer")?;
-    let mut wrong = Vec::new();
-    for (number, case) in CASES.iter().enumerate() {
-        let claims = uids::<PersistentVolumeClaim>(&namespace).await?;
-        let pods = uids::<Pod>(&namespace).await?;
-        let plan = Plan {
-            scenario: scenario::all()
-                .into_iter()
-                .find(|known| known.name == case.scenario)
-                .with_context(|| format!("scenario {}", case.scenario))?,
-            number: number + 1,
-            operator_killed: case.operator_killed,
-            image: image.clone(),
-            bound: Duration::from_secs(60),
-        };
-        let done = run(&subject, &plan)
-            .await
-            .with_context(|| format!("run {}", case.scenario))?;
-        let mut found = judge(case, &done);
-        if uids::<PersistentVolumeClaim>(&namespace).await? != claims {
-            found.push("claims were replaced".to_owned());
-        }
-        let after = uids::<Pod>(&namespace).await?;
-        let replaced = pods.iter().filter(|(pod, uid)| after.get(*pod) != Some(*uid));
-        let others: Vec<_> = replaced.filter(|(pod, _)| **pod != done.run.report.primary).collect();
-        if !others.is_empty() {
-            found.push(format!("pods were replaced that nothing had happened to: {others:?}"));
-        }
-        wrong.extend(found.into_iter().map(|what| format!("{}: {what}", case.scenario)));
-    }
-    ensure!(wrong.is_empty(), "{}", wrong.join("\n"));
+    Ok(namespace)
+}
+
+#[tokio::test]
+async fn nothing_acknowledged_is_lost_and_writes_come_back() -> Result<()> {
+    let namespace = ready("failover", json!({})).await?;
+    run_all(&namespace, NAME, &CASES).await?;
     namespace.remove().await
 }
 
-fn judge(case: &Case, done: &Done) -> Vec<String> {
-    let report = &done.run.report;
+#[tokio::test]
+async fn without_a_rule_only_the_last_commits_are_lost() -> Result<()> {
+    let namespace = ready("failover-async", json!({"mode": "Async"})).await?;
+    run_all(&namespace, NAME, &WITHOUT_A_RULE).await?;
+    namespace.remove().await
+}
+
+/// A standby that is gone leaves the rule after a second; the first commit has waited for that, and for WAL senders to be told.
+const GOES_ON: Duration = Duration::from_secs(15);
+/// Bound for the status to say so.
+const SAID: Duration = Duration::from_secs(20);
+
+#[tokio::test]
+async fn preferred_goes_on_without_standbys_and_waits_for_them_again() -> Result<()> {
+    let namespace = ready("failover-preferred", json!({"mode": "Preferred"})).await?;
+    let sql = SqlClient::start(&namespace, NAME, POSTGRES_IMAGE).await?;
+    sql.sql("CREATE TABLE t (v int)").await?;
+    promised(&namespace, DurabilityMode::Preferred, 1).await?;
+    let subject = subject(&namespace, NAME)?;
+    let testbed = subject.testbed.as_deref().context("the testbed")?;
+    let primary = subject.primary().await?;
+    let mut standbys = subject.members().await?;
+    standbys.retain(|member| member.pod != primary.pod);
+    for standby in &standbys {
+        testbed.freeze(&namespace.name, &standby.pod).await?;
+    }
+    let away = without_standbys(&namespace, &sql).await;
+    for standby in &standbys {
+        testbed.thaw(&namespace.name, &standby.pod).await?;
+    }
+    away?;
+    let took = promised(&namespace, DurabilityMode::Preferred, 1).await?;
     println!(
-        "{}: {:.2} s without a write, {} -> {}, as before after {:?} ms; lost {}, overlap {:?}",
-        case.scenario,
-        report.outage / 1_000.0,
-        report.primary,
-        report.primary_after,
-        done.run.ready,
-        report.lost.count,
-        report.overlap
+        "preferred: commits wait for a standby again {:.2} s after they came back",
+        took.as_secs_f64()
     );
-    let mut wrong = Vec::new();
-    if !report.is_safe() {
-        wrong.push(format!(
-            "lost {:?}, unexplained {:?}, overlap {:?}",
-            report.lost, report.unexplained, report.overlap
-        ));
-    }
-    if report.outage_open || report.outage > case.outage * 1_000.0 {
-        wrong.push(format!("{:.1} s without a write", report.outage / 1_000.0));
-    }
-    if done.run.ready.is_none() {
-        wrong.push("it is not as before by itself".to_owned());
-    }
-    if case.moves && report.primary == report.primary_after {
-        wrong.push(format!("{} is still the primary", report.primary));
-    }
-    wrong
+    namespace.wait_ready(NAME, BOUND).await?;
+    let names = sql.sql("SHOW synchronous_standby_names").await?;
+    ensure!(names.starts_with("ANY 1 ("), "synchronous_standby_names is {names:?}");
+    ensure!(subject.primary().await?.pod == primary.pod, "the primary was replaced");
+    ensure!(sql.sql("SELECT count(*) FROM t").await? == "21", "rows were lost");
+    namespace.remove().await
 }
 
-fn subject(namespace: &Namespace) -> Result<Subject> {
-    let names = Names::new(NAME);
-    Ok(Subject {
-        namespace: namespace.clone(),
-        service: names.rw(),
-        secret: names.app_secret(),
-        database: None,
-        selector: format!("{LABEL_CLUSTER}={NAME}"),
-        container: CONTAINER.to_owned(),
-        replicas: 3,
-        own: Some(NAME.to_owned()),
-        operator: Some((
-            e2e::install::NAMESPACE.to_owned(),
-            "app.kubernetes.io/name=clustereddatabase-operator".to_owned(),
-        )),
-        testbed: Some(Arc::new(Testbed::attach(Options::from_env()?.instance)?)),
+/// Commits go on, and the status says what that costs.
+async fn without_standbys(namespace: &Namespace, sql: &SqlClient) -> Result<()> {
+    let (_, first) = until("a commit without standbys", GOES_ON, || async {
+        sql.sql("INSERT INTO t VALUES (1)").await.map(Seen::Yes)
     })
+    .await?;
+    println!(
+        "preferred: the first commit after both standbys went took {:.2} s",
+        first.as_secs_f64()
+    );
+    promised(namespace, DurabilityMode::Async, 0).await?;
+    for _ in 0..20 {
+        sql.sql("INSERT INTO t VALUES (2)").await?;
+    }
+    Ok(())
 }
 
-/// UIDs of the database's objects of one kind, by name.
-async fn uids<K>(namespace: &Namespace) -> Result<BTreeMap<String, String>>
-where
-    K: kube::Resource<Scope = k8s_openapi::NamespaceResourceScope, DynamicType = ()>
-        + Clone
-        + std::fmt::Debug
-        + serde::de::DeserializeOwned,
-{
-    let ours = ListParams::default().labels(&format!("{LABEL_CLUSTER}={NAME}"));
-    let found = namespace.api::<K>().list(&ours).await?;
-    Ok(found
-        .into_iter()
-        .map(|object| (object.name_any(), object.uid().unwrap_or_default()))
-        .collect())
+/// Waits until the status says that `mode` is in force, the condition fits it, and the rule on record asks for so many standbys.
+async fn promised(namespace: &Namespace, mode: DurabilityMode, required: usize) -> Result<Duration> {
+    let ((), took) = until(&format!("{mode:?} to be in force"), SAID, || async {
+        let status = namespace.get(NAME).await?.status.context("a status")?;
+        let safe = status.conditions.iter().find(|condition| condition.type_ == "DataSafe");
+        let safe = safe.map(|condition| (condition.status.clone(), condition.reason.clone()));
+        let said = status.durability.map(|durability| durability.mode);
+        let lease = namespace.api::<Lease>().get(NAME).await?;
+        let rule = lease_object::read(&lease).context("read the Lease")?.rule;
+        let expected = if required > 0 { "True" } else { "False" };
+        let fits = safe.as_ref().is_some_and(|(status, _)| status == expected);
+        Ok(if said == Some(mode) && fits && rule.required == required {
+            Seen::Yes(())
+        } else {
+            Seen::NotYet(format!("{said:?}, DataSafe {safe:?}, {rule:?}"))
+        })
+    })
+    .await?;
+    Ok(took)
 }

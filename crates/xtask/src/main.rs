@@ -6,6 +6,7 @@ mod check;
 mod demo;
 mod image;
 mod shell;
+mod soak;
 mod summary;
 mod testbed;
 
@@ -25,6 +26,8 @@ enum Task {
     Bench(bench::Arguments),
     /// Measure how long writes stop when something happens, and whether anything acknowledged is lost.
     Availability(Box<availability::Arguments>),
+    /// Random faults while clients write and read, and a check of all that they were told.
+    Soak(soak::Arguments),
     /// Build the operator's image.
     Image(image::Arguments),
     /// A real Kubernetes on this Linux machine, for the demo and the tests.
@@ -38,6 +41,7 @@ async fn main() -> ExitCode {
         Task::Test(arguments) => check::run(arguments).await,
         Task::Bench(arguments) => bench::run(arguments).await,
         Task::Availability(arguments) => availability::run(*arguments).await,
+        Task::Soak(arguments) => soak::run(arguments).await,
         Task::Image(arguments) => image::run(arguments).await,
         Task::Testbed(arguments) => testbed::run(arguments).await,
     };

@@ -5,8 +5,10 @@
 //! many runs up. None of these does anything but compute.
 //!
 //! The rest acts: `scenario` says what can happen to a `subject`, `inject` does it, `pod` is a writer's pod, `watch`
-//! notes what the API server tells, and `run` makes a run of all that.
+//! notes what the API server tells, and `run` makes a run of all that; `case` says what a run may cost, for the end-to-end tests.
 
+#[cfg(feature = "harness")]
+pub mod case;
 pub mod history;
 #[cfg(feature = "harness")]
 pub mod inject;

@@ -6,6 +6,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use anyhow::{Context, Result};
 use k8s_openapi::api::core::v1::Pod;
 use kube::api::{DeleteParams, PostParams};
+use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
 use crate::Namespace;
@@ -13,6 +14,7 @@ use crate::availability::record::Rows;
 use crate::availability::status::Status;
 use crate::availability::subject::Subject;
 use crate::client::exec;
+use crate::soak::record::{Lists, Status as ListsStatus};
 use crate::wait::{Seen, until};
 
 /// Time for the pod to start, its image's pull included.
@@ -37,8 +39,60 @@ pub struct Order {
     pub run: String,
     /// Where it runs.
     pub node: String,
-    /// It is the second writer, on the primary's node.
-    pub inside: bool,
+    /// What it does.
+    pub duty: Duty,
+}
+
+/// What a writer does.
+#[derive(Clone, Debug)]
+pub enum Duty {
+    /// It writes rows.
+    Rows,
+    /// It writes rows, as the second writer, on the primary's node.
+    RowsInside,
+    /// It appends to lists and reads them.
+    Lists {
+        /// Number of its first client.
+        first: u32,
+        /// How many clients it has.
+        clients: u32,
+        /// When the soak began, in seconds since the epoch.
+        began: u64,
+        /// Where random choices begin.
+        seed: u64,
+    },
+}
+
+impl Duty {
+    fn name(&self) -> String {
+        match self {
+            Self::Rows => "writer".to_owned(),
+            Self::RowsInside => "inside".to_owned(),
+            Self::Lists { first, .. } => format!("lists-{first}"),
+        }
+    }
+
+    fn command(&self) -> Vec<&'static str> {
+        match self {
+            Self::Rows | Self::RowsInside => vec![PROGRAM],
+            Self::Lists { .. } => vec![PROGRAM, "lists"],
+        }
+    }
+
+    fn environment(&self) -> Value {
+        match self {
+            Self::Rows => json!({"name": "INSIDE", "value": "false"}),
+            Self::RowsInside => json!({"name": "INSIDE", "value": "true"}),
+            Self::Lists {
+                first,
+                clients,
+                began,
+                seed,
+            } => {
+                json!({"name": "LISTS", "value": format!("{first} {clients} {began} {seed}")})
+            }
+        }
+    }
 }
 
 impl WriterPod {
@@ -47,8 +101,7 @@ impl WriterPod {
     /// # Errors
     /// When its pod does not start within two minutes.
     pub async fn start(subject: &Subject, order: &Order) -> Result<Self> {
-        let kind = if order.inside { "inside" } else { "writer" };
-        let name = format!("availability-{kind}-{}", order.run);
+        let name = format!("availability-{}-{}", order.duty.name(), order.run);
         let pod = manifest(subject, order, &name).await?;
         let pods = subject.namespace.api::<Pod>();
         pods.create(&PostParams::default(), &pod)
@@ -59,7 +112,7 @@ impl WriterPod {
             name,
         };
         until("the writer to write", START, || async {
-            this.status().await.map(Seen::Yes)
+            this.run(&["status"]).await.map(Seen::Yes)
         })
         .await?;
         Ok(this)
@@ -85,6 +138,18 @@ impl WriterPod {
     /// # Errors
     /// When the pod cannot be reached.
     pub async fn status(&self) -> Result<Status> {
+        self.told().await
+    }
+
+    /// How it goes with lists.
+    ///
+    /// # Errors
+    /// When the pod cannot be reached.
+    pub async fn lists_status(&self) -> Result<ListsStatus> {
+        self.told().await
+    }
+
+    async fn told<T: DeserializeOwned>(&self) -> Result<T> {
         serde_json::from_str(&self.run(&["status"]).await?).context("read the writer's status")
     }
 
@@ -116,17 +181,36 @@ impl WriterPod {
     pub async fn finish(&self) -> Result<String> {
         self.run(&["stop"]).await?;
         until("the writer to end", END, || async {
-            let status = self.status().await?;
-            Ok(if status.done {
+            let status: Value = self.told().await?;
+            Ok(if status["done"] == json!(true) {
                 Seen::Yes(())
             } else {
                 Seen::NotYet("it writes".to_owned())
             })
         })
         .await?;
-        let mut notes = self.run(&["dump", "0"]).await?;
-        notes.push('\n');
-        Ok(notes)
+        let mut notes = String::new();
+        loop {
+            // Its output comes without the last line break.
+            let part = self.run(&["dump", &notes.len().to_string()]).await?;
+            if part.is_empty() {
+                return Ok(notes);
+            }
+            notes.push_str(&part);
+            notes.push('\n');
+        }
+    }
+
+    /// What the lists of this run hold: as the Service's server has them, or the one at `address`.
+    ///
+    /// # Errors
+    /// When that server does not answer.
+    pub async fn lists(&self, address: Option<IpAddr>) -> Result<Lists> {
+        let address = address.map(|address| address.to_string());
+        let words: Vec<&str> = std::iter::once("final").chain(address.as_deref()).collect();
+        let text = self.run(&words).await?;
+        let lists = text.lines().map(serde_json::from_str).collect::<Result<_, _>>();
+        lists.context("read the lists")
     }
 
     /// What the tables hold of this run.
@@ -191,7 +275,7 @@ async fn manifest(subject: &Subject, order: &Order, name: &str) -> Result<Pod> {
                 "name": CONTAINER,
                 "image": order.image,
                 "imagePullPolicy": "IfNotPresent",
-                "command": [PROGRAM],
+                "command": order.duty.command(),
                 "env": [
                     {"name": "SERVICE_ADDRESS", "value": address.to_string()},
                     {"name": "SERVICE_PORT", "value": port.to_string()},
@@ -199,7 +283,7 @@ async fn manifest(subject: &Subject, order: &Order, name: &str) -> Result<Pod> {
                     {"name": "DATABASE_PASSWORD", "valueFrom": secret(&keys.password)},
                     database,
                     {"name": "RUN", "value": order.run},
-                    {"name": "INSIDE", "value": order.inside.to_string()},
+                    order.duty.environment(),
                     {"name": "NODE", "valueFrom": {"fieldRef": {"fieldPath": "spec.nodeName"}}}
                 ],
                 "volumeMounts": [{"name": "data", "mountPath": "/data"}],

@@ -157,6 +157,20 @@ impl Report {
     }
 }
 
+/// Acknowledged attempts whose rows are not there.
+#[must_use]
+pub fn lost<'a>(history: &'a History, rows: &[Rows]) -> Vec<&'a Attempt> {
+    let there = |attempt: &&Attempt| {
+        let holds = |range: &Rows| range.stream == attempt.stream && (range.from..=range.to).contains(&attempt.seq);
+        rows.iter().any(holds)
+    };
+    let acked = history
+        .attempts
+        .iter()
+        .filter(|attempt| attempt.outcome == Outcome::Acked);
+    acked.filter(|attempt| !there(attempt)).collect()
+}
+
 /// A time without an acknowledged row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Gap {

@@ -8,7 +8,7 @@ use tokio::time::{Instant, sleep};
 
 use crate::availability::history::History;
 use crate::availability::inject::{Remedy, Scene};
-use crate::availability::pod::{Order, WriterPod, wall_clock};
+use crate::availability::pod::{Duty, Order, WriterPod, wall_clock};
 use crate::availability::record::{Record, Rows};
 use crate::availability::report::{Facts, Report};
 use crate::availability::scenario::{Fault, Heal, Scenario};
@@ -97,19 +97,19 @@ struct Writers {
 impl Writers {
     async fn start(subject: &Subject, plan: &Plan, primary: &Member, members: &[Member], node: &str) -> Result<Self> {
         let run = run_name(plan);
-        let order = |node: &str, inside| Order {
+        let order = |node: &str, duty| Order {
             image: plan.image.clone(),
             run: run.clone(),
             node: node.to_owned(),
-            inside,
+            duty,
         };
-        let outside = WriterPod::start(subject, &order(node, false)).await?;
+        let outside = WriterPod::start(subject, &order(node, Duty::Rows)).await?;
         outside
             .set_targets(&targets(members).into_iter().collect::<Vec<_>>())
             .await?;
         // Only now are the tables there for certain.
         wait_streams(&outside, &["service", "held", &format!("pod/{}", primary.pod)]).await?;
-        let inside = WriterPod::start(subject, &order(&primary.node, true)).await?;
+        let inside = WriterPod::start(subject, &order(&primary.node, Duty::RowsInside)).await?;
         inside.set_targets(&[(primary.pod.clone(), primary.address)]).await?;
         wait_streams(&inside, &["inside/held", &format!("inside/pod/{}", primary.pod)]).await?;
         Ok(Self {

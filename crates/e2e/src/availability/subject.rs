@@ -193,7 +193,7 @@ impl Subject {
 }
 
 /// Nodes that pods can be put on.
-async fn usable_nodes(client: &Client) -> Result<Vec<String>> {
+pub(crate) async fn usable_nodes(client: &Client) -> Result<Vec<String>> {
     let nodes: Api<Node> = Api::all(client.clone());
     let mut names = Vec::new();
     for node in nodes.list(&ListParams::default()).await.context("list the nodes")? {

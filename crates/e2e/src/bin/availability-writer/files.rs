@@ -9,18 +9,20 @@ use anyhow::{Context, Result};
 
 /// Where the volume is mounted.
 const FOLDER: &str = "/data";
+/// What is given out at once: it goes through the API server, in the time of one command.
+const PART: u64 = 4 << 20;
 
 /// The notes.
 pub fn history_path() -> PathBuf {
     Path::new(FOLDER).join("history.jsonl")
 }
 
-/// The notes from a byte on, as far as they are whole.
+/// The notes from a byte on, as far as they are whole; at most [`PART`] of them.
 pub fn history(from: u64) -> Result<String> {
     let mut file = fs::File::open(history_path()).context("open the notes")?;
     file.seek(SeekFrom::Start(from)).context("seek in the notes")?;
     let mut bytes = Vec::new();
-    file.read_to_end(&mut bytes).context("read the notes")?;
+    file.take(PART).read_to_end(&mut bytes).context("read the notes")?;
     let whole = bytes.iter().rposition(|byte| *byte == b'\n').map_or(0, |end| end + 1);
     bytes.truncate(whole);
     String::from_utf8(bytes).context("read the notes as text")

@@ -3,9 +3,13 @@
 //!
 //! Without an argument it writes until it is told to stop. The other commands are run beside it, by `exec` in its pod:
 //! `targets POD=ADDRESS…` says which pods to write to, `status` tells how it goes, `clock` what time it is here, `stop` ends the
-//! writing, `dump FROM` prints the notes from a byte on, `rows` prints what the tables hold.
+//! writing, `dump FROM` prints notes from a byte on (a part of them, if they are many), `rows` prints what the tables hold.
+//!
+//! With `lists` as argument it is the clients of `cargo xtask soak`: they append numbers to lists and read them. `status`, `stop` and
+//! `dump` are as above; `final [ADDRESS]` prints what the lists hold, at the Service or at that pod.
 
 mod files;
+mod lists;
 mod notes;
 mod rows;
 mod session;
@@ -41,6 +45,12 @@ async fn run(words: &[&str]) -> Result<()> {
         ["clock"] => print(&notes::wall().to_string()),
         ["stop"] => files::stop(),
         ["dump", from] => print(&files::history(from.parse().context("read the position")?)?),
+        ["lists"] => lists::run(Settings::from_env()?).await,
+        ["final"] => print(&rows::lists(&Settings::from_env()?, None).await?),
+        ["final", address] => {
+            let address = address.parse().context("read the address")?;
+            print(&rows::lists(&Settings::from_env()?, Some(address)).await?)
+        }
         ["rows"] => print(&rows::read(&Settings::from_env()?).await?),
         other => bail!("{other:?} is no command; see the program's documentation"),
     }

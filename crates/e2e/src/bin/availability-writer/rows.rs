@@ -1,9 +1,11 @@
 //! What the tables hold of this run.
 
+use std::net::{IpAddr, SocketAddr};
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, anyhow};
 use e2e::availability::record::{PROBES_TABLE, ROWS_TABLE, Rows, Stream};
+use e2e::soak::record::{Key, LISTS_TABLE, Value};
 
 use crate::session::Session;
 use crate::settings::Settings;
@@ -28,6 +30,32 @@ pub async fn read(settings: &Settings) -> Result<String> {
             Err(_) => tokio::time::sleep(RETRY).await,
         }
     }
+}
+
+/// The lists of this run, as a JSON line of key and numbers each; as the Service's server has them, or the one at `address`.
+///
+/// # Errors
+/// When the server does not answer within 20 s.
+pub async fn lists(settings: &Settings, address: Option<IpAddr>) -> Result<String> {
+    let tls = Tls::new().context("set up TLS")?;
+    let service = settings.service;
+    let server = address.map_or(service, |address| SocketAddr::new(address, service.port()));
+    let session = Session::connect_with(server, &settings.login, &tls, "SET statement_timeout = '20s'").await?;
+    let statement = format!(
+        "SELECT key, array_to_json(items) FROM {LISTS_TABLE} WHERE run = '{}' ORDER BY key",
+        settings.run
+    );
+    let rows = session.ask(&statement, BOUND).await;
+    let rows = rows.map_err(|answer| anyhow!("read the lists: {}", answer.error.unwrap_or_default()))?;
+    let mut text = String::new();
+    for row in rows {
+        let column = |n: usize| row.get(n).context("read a row");
+        let key: Key = column(0)?.parse().context("read a key")?;
+        let items: Vec<Value> = serde_json::from_str(column(1)?).context("read a list")?;
+        text.push_str(&serde_json::to_string(&(key, items)).context("write a list")?);
+        text.push('\n');
+    }
+    Ok(text)
 }
 
 async fn try_read(settings: &Settings, tls: &Tls) -> Result<String> {

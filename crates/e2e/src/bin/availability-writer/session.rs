@@ -52,12 +52,21 @@ impl Session {
     /// # Errors
     /// When that fails or takes longer.
     pub async fn connect(address: SocketAddr, login: &Login, tls: &Tls) -> Result<Self> {
-        timeout(BOUND, Self::connect_unbounded(address, login, tls))
+        let set = format!("SET statement_timeout = {}", SERVER_BOUND.as_millis());
+        Self::connect_with(address, login, tls, &set).await
+    }
+
+    /// The same with other settings than a bound for statements.
+    ///
+    /// # Errors
+    /// When that fails or takes longer.
+    pub async fn connect_with(address: SocketAddr, login: &Login, tls: &Tls, settings: &str) -> Result<Self> {
+        timeout(BOUND, Self::connect_unbounded(address, login, tls, settings))
             .await
             .context("connect: no answer in time")?
     }
 
-    async fn connect_unbounded(address: SocketAddr, login: &Login, tls: &Tls) -> Result<Self> {
+    async fn connect_unbounded(address: SocketAddr, login: &Login, tls: &Tls, settings: &str) -> Result<Self> {
         let stream = TcpStream::connect(address).await.context("connect")?;
         stream.set_nodelay(true).context("set TCP_NODELAY")?;
         let mut config = Config::new();
@@ -75,8 +84,11 @@ impl Session {
             driver,
             doubtful,
         };
-        let set = format!("SET statement_timeout = {}", SERVER_BOUND.as_millis());
-        session.client.batch_execute(&set).await.context("set the timeout")?;
+        session
+            .client
+            .batch_execute(settings)
+            .await
+            .context("set the timeout")?;
         Ok(session)
     }
 
@@ -87,14 +99,35 @@ impl Session {
             "INSERT INTO {table} (run, stream, seq) VALUES ('{run}', '{stream}', {seq}) \
              RETURNING host(inet_server_addr()), substr(pg_walfile_name(pg_current_wal_lsn()), 1, 8)"
         );
+        match self.ask(&statement, BOUND).await {
+            Err(answer) => answer,
+            Ok(rows) => self.answer(rows.first()),
+        }
+    }
+
+    /// Commits, in `bound`.
+    pub async fn commit(&self, bound: Duration) -> Answer {
+        match self.ask("COMMIT", bound).await {
+            Err(answer) => answer,
+            Ok(_) => self.answer(None),
+        }
+    }
+
+    /// What a success comes to.
+    fn answer(&self, row: Option<&SimpleQueryRow>) -> Answer {
+        Answer::done(row, self.doubtful.load(Ordering::Relaxed))
+    }
+
+    /// The rows of a statement, in `bound`; or what its failure comes to.
+    ///
+    /// # Errors
+    /// With an outcome that says whether it may have had an effect.
+    pub async fn ask(&self, statement: &str, bound: Duration) -> Result<Vec<SimpleQueryRow>, Answer> {
         self.doubtful.store(false, Ordering::Relaxed);
-        match timeout(BOUND, self.client.simple_query(&statement)).await {
-            Err(_) => Answer::unknown("no answer in time"),
-            Ok(Err(error)) => Answer::failed(&error),
-            Ok(Ok(messages)) => {
-                let row = messages.into_iter().find_map(row);
-                Answer::done(row.as_ref(), self.doubtful.load(Ordering::Relaxed))
-            }
+        match timeout(bound, self.client.simple_query(statement)).await {
+            Err(_) => Err(Answer::unknown("no answer in time")),
+            Ok(Err(error)) => Err(Answer::failed(&error)),
+            Ok(Ok(messages)) => Ok(messages.into_iter().filter_map(row).collect()),
         }
     }
 

@@ -2,7 +2,7 @@
 
 use std::net::{IpAddr, SocketAddr};
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result, bail, ensure};
 
 /// Where and as whom to write.
 #[derive(Clone)]
@@ -17,6 +17,21 @@ pub struct Settings {
     pub node: String,
     /// The second writer, on the primary's node.
     pub inside: bool,
+    /// What the clients of the lists need; they are other pods than the writers of rows.
+    pub lists: Option<Lists>,
+}
+
+/// The clients of the lists.
+#[derive(Clone, Copy)]
+pub struct Lists {
+    /// Number of the first client of this pod.
+    pub first: u32,
+    /// How many clients it has.
+    pub clients: u32,
+    /// When the soak began, in seconds since the epoch: the same for all its pods.
+    pub began: u64,
+    /// Where their random choices begin.
+    pub seed: u64,
 }
 
 /// User, password and database.
@@ -52,6 +67,29 @@ impl Settings {
             run,
             node: text("NODE")?,
             inside: std::env::var("INSIDE").is_ok_and(|value| value == "true"),
+            lists: std::env::var("LISTS")
+                .ok()
+                .map(|value| Lists::parse(&value))
+                .transpose()?,
+        })
+    }
+}
+
+impl Lists {
+    /// FIRST CLIENTS BEGAN SEED.
+    fn parse(text: &str) -> Result<Self> {
+        let numbers: Vec<u64> = text
+            .split(' ')
+            .map(|word| word.parse().with_context(|| format!("read LISTS {text:?}")))
+            .collect::<Result<_>>()?;
+        let [first, clients, began, seed] = numbers.as_slice() else {
+            bail!("LISTS {text:?} has not four numbers");
+        };
+        Ok(Self {
+            first: u32::try_from(*first)?,
+            clients: u32::try_from(*clients)?,
+            began: *began,
+            seed: *seed,
         })
     }
 }

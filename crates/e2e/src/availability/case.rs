@@ -1,0 +1,192 @@
+//! What a scenario may cost: the end-to-end tests' judgement of a run.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+use api::names::{CONTAINER, LABEL_CLUSTER, Names};
+use testbed::{Options, Testbed};
+
+use crate::availability::report::lost;
+use crate::availability::run::{Done, Plan, run};
+use crate::availability::scenario::{self, Heal, Scenario};
+use crate::availability::subject::Subject;
+use crate::{Namespace, OPERATOR_IMAGE_VARIABLE};
+
+/// Writes must be back within this; then the fault is undone.
+const BOUND: Duration = Duration::from_secs(60);
+/// How far a standby may be behind without any fault, in nanoseconds.
+const BEHIND: u64 = 1_000_000_000;
+
+/// What a scenario may cost. Bounds are those of the design, and as much again for a machine that is busy with other things; what it
+/// costs on a quiet one is measured by `cargo xtask availability`.
+#[derive(Clone, Copy, Debug)]
+pub struct Case {
+    /// Its name.
+    pub scenario: &'static str,
+    /// Longest time without an acknowledged write, in seconds.
+    pub outage: f64,
+    /// The primary must be another one afterwards.
+    pub moves: bool,
+    /// The operator's pods are killed at the same moment.
+    pub operator_killed: bool,
+    /// All pods are replaced on purpose.
+    pub replaces: bool,
+    /// The fault is undone after so many seconds, instead of the scenario's own.
+    pub lasts: Option<u64>,
+    /// What may be lost.
+    pub loss: Loss,
+}
+
+/// What may be lost of what was acknowledged.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Loss {
+    /// Nothing.
+    Nothing,
+    /// What no standby had received when the primary was lost: rows that were acknowledged by the lost primary from about then on.
+    LastCommits,
+}
+
+impl Case {
+    /// A case that loses nothing and replaces no pod that nothing happens to.
+    #[must_use]
+    pub const fn new(scenario: &'static str, outage: f64, moves: bool) -> Self {
+        Self {
+            scenario,
+            outage,
+            moves,
+            operator_killed: false,
+            replaces: false,
+            lasts: None,
+            loss: Loss::Nothing,
+        }
+    }
+
+    fn scenario(&self) -> Result<Scenario> {
+        let found = scenario::all().into_iter().find(|known| known.name == self.scenario);
+        let mut scenario = found.with_context(|| format!("scenario {}", self.scenario))?;
+        if let Some(lasts) = self.lasts {
+            scenario.heal = Heal::After(Duration::from_secs(lasts));
+            scenario.observe = Duration::from_secs(lasts);
+        }
+        Ok(scenario)
+    }
+}
+
+/// Runs all cases on a database of this name, one after another.
+///
+/// # Errors
+/// When a run cannot be made; or, after all runs, with all that is wrong with any of them.
+pub async fn run_all(namespace: &Namespace, name: &str, cases: &[Case]) -> Result<()> {
+    let subject = subject(namespace, name)?;
+    let image = std::env::var(OPERATOR_IMAGE_VARIABLE).context("the image with the writer")?;
+    let mut wrong = Vec::new();
+    for (number, case) in (1..).zip(cases) {
+        let claims = namespace.claim_uids(name).await?;
+        let pods = namespace.pod_uids(name).await?;
+        let plan = Plan {
+            scenario: case.scenario()?,
+            number,
+            operator_killed: case.operator_killed,
+            image: image.clone(),
+            bound: BOUND,
+        };
+        let done = run(&subject, &plan).await;
+        let done = done.with_context(|| format!("run {}", case.scenario))?;
+        let mut found = judge(case, &done);
+        if namespace.claim_uids(name).await? != claims {
+            found.push("claims were replaced".to_owned());
+        }
+        found.extend(replaced(case, &done, &pods, &namespace.pod_uids(name).await?));
+        wrong.extend(found.into_iter().map(|what| format!("{}: {what}", case.scenario)));
+    }
+    ensure!(wrong.is_empty(), "{}", wrong.join("\n"));
+    Ok(())
+}
+
+/// A database of this name on the testbed, of three instances.
+///
+/// # Errors
+/// When there is no testbed.
+pub fn subject(namespace: &Namespace, name: &str) -> Result<Subject> {
+    let names = Names::new(name);
+    Ok(Subject {
+        namespace: namespace.clone(),
+        service: names.rw(),
+        secret: names.app_secret(),
+        database: None,
+        selector: format!("{LABEL_CLUSTER}={name}"),
+        container: CONTAINER.to_owned(),
+        replicas: 3,
+        own: Some(name.to_owned()),
+        operator: Some((
+            crate::install::NAMESPACE.to_owned(),
+            "app.kubernetes.io/name=clustereddatabase-operator".to_owned(),
+        )),
+        testbed: Some(Arc::new(Testbed::attach(Options::from_env()?.instance)?)),
+    })
+}
+
+type Uids = BTreeMap<String, String>;
+
+fn replaced(case: &Case, done: &Done, before: &Uids, after: &Uids) -> Option<String> {
+    let kept = |pod: &&String| after.get(*pod) == before.get(*pod);
+    let (kept, gone): (Vec<&String>, Vec<&String>) = before.keys().partition(kept);
+    if case.replaces {
+        return (!kept.is_empty()).then(|| format!("pods were not replaced: {kept:?}"));
+    }
+    let others: Vec<&&String> = gone.iter().filter(|pod| ***pod != done.run.report.primary).collect();
+    (!others.is_empty()).then(|| format!("pods were replaced that nothing had happened to: {others:?}"))
+}
+
+fn judge(case: &Case, done: &Done) -> Vec<String> {
+    let report = &done.run.report;
+    println!(
+        "{}: {:.2} s without a write, {} -> {}, as before after {:?} ms; lost {}, overlap {:?}",
+        case.scenario,
+        report.outage / 1_000.0,
+        report.primary,
+        report.primary_after,
+        done.run.ready,
+        report.lost.count,
+        report.overlap
+    );
+    let mut wrong = Vec::new();
+    if report.unexplained.count > 0 || report.overlap.is_some() {
+        wrong.push(format!(
+            "unexplained {:?}, overlap {:?}",
+            report.unexplained, report.overlap
+        ));
+    }
+    wrong.extend(judge_loss(case.loss, done));
+    if report.outage_open || report.outage > case.outage * 1_000.0 {
+        wrong.push(format!("{:.1} s without a write", report.outage / 1_000.0));
+    }
+    if done.run.ready.is_none() {
+        let mut marks = done.history.marks.iter().map(|(_, mark)| mark);
+        let missing = marks.rfind(|mark| mark.starts_with("not as before"));
+        wrong.push(format!("it is not as before by itself: {missing:?}"));
+    }
+    if case.moves && report.primary == report.primary_after {
+        wrong.push(format!("{} is still the primary", report.primary));
+    }
+    wrong
+}
+
+fn judge_loss(allowed: Loss, done: &Done) -> Option<String> {
+    let lost = lost(&done.history, &done.rows);
+    let beyond: Vec<String> = lost
+        .into_iter()
+        .filter(|attempt| match allowed {
+            Loss::Nothing => true,
+            Loss::LastCommits => {
+                let of_old = done.history.server(attempt) == done.run.report.primary;
+                !of_old || attempt.done + BEHIND < done.injected
+            }
+        })
+        .map(|attempt| format!("{} {}", attempt.stream, attempt.seq))
+        .collect();
+    let first = beyond.get(..beyond.len().min(20))?;
+    (!first.is_empty()).then(|| format!("lost {}, first {first:?}", beyond.len()))
+}

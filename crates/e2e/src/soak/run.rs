@@ -1,0 +1,445 @@
+//! A soak: clients on, faults until the time is over, and then the clients' notes against the lists.
+
+use std::fmt::Write;
+use std::sync::OnceLock;
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail, ensure};
+use serde_json::{Value, json};
+use tokio::time::{Instant, sleep, sleep_until, timeout};
+
+use crate::availability::inject::{Remedy, Scene};
+use crate::availability::pod::{Duty, Order, WriterPod, wall_clock};
+use crate::availability::record::Outcome;
+use crate::availability::scenario::Needs;
+use crate::availability::subject::{Member, Subject, usable_nodes};
+use crate::soak::check::{Finding, Rules, check, describe};
+use crate::soak::record::{Lists, Note, Transaction};
+use crate::soak::schedule::{Round, Schedule, Timed};
+use crate::wait::{Seen, until};
+
+/// Clients of one pod.
+const CLIENTS: u32 = 4;
+/// Pods with clients, on nodes of their own.
+const PODS: usize = 2;
+/// Bound for the database to be whole before.
+const READY: Duration = Duration::from_secs(300);
+/// Bound for everything to be as before, from the end of a round's last fault.
+const WHOLE: Duration = Duration::from_secs(240);
+/// Bound for the clients to be acknowledged again, once the database says that it is whole.
+const FLOW: Duration = Duration::from_secs(30);
+/// Bound for the standbys to hold what the primary holds, when nobody writes any more.
+const ALIKE: Duration = Duration::from_secs(60);
+/// A fault that cannot be undone after this is left, and the soak fails.
+const HEAL: Duration = Duration::from_secs(60);
+/// How long is asked for the primary, before the one that was it a moment ago is hurt.
+const ASK: Duration = Duration::from_secs(2);
+/// So many transactions of every pod are acknowledged before the first fault.
+const WARM: u64 = 20;
+/// Findings that are told with their evidence.
+const TOLD: usize = 5;
+/// How old the answer of a primary may be that is cut off: the default profile's `fence` + `kill` (docs/operation.md,
+/// *Durability*), and half a second in which a busy machine may be late.
+pub const STALE: Duration =
+    Duration::from_millis(machine::timing::Timing::DEFAULT.fence + machine::timing::Timing::DEFAULT.kill + 500);
+
+/// What a soak is to be.
+#[derive(Clone, Debug)]
+pub struct Plan {
+    /// What all choices follow from.
+    pub seed: u64,
+    /// After this no further round begins.
+    pub time: Duration,
+    /// Image with the clients.
+    pub image: String,
+    /// Volumes have file systems of their own, so that disks can hang and be full.
+    pub loop_volumes: bool,
+}
+
+/// A soak that was made.
+#[derive(Debug)]
+pub struct Done {
+    /// The seed.
+    pub seed: u64,
+    /// What was done, and what came of it, a line each.
+    pub log: Vec<String>,
+    /// What kept the database from being as before, if anything did.
+    pub stuck: Option<String>,
+    /// What clients were told.
+    pub transactions: Vec<Transaction>,
+    /// The clients' notes as they wrote them.
+    pub notes: String,
+    /// What the lists hold at the end.
+    pub lists: Lists,
+    /// What must never happen, and did.
+    pub findings: Vec<Finding>,
+}
+
+impl Done {
+    /// Everything came back, and the history is one that may be.
+    #[must_use]
+    pub fn is_good(&self) -> bool {
+        self.stuck.is_none() && self.findings.is_empty()
+    }
+
+    /// What a person wants to know.
+    #[must_use]
+    pub fn summary(&self) -> String {
+        let count = |outcome| {
+            let of = self
+                .transactions
+                .iter()
+                .filter(|transaction| transaction.outcome == outcome);
+            of.count()
+        };
+        let mut text = format!("seed {}\n", self.seed);
+        for line in &self.log {
+            let _ = writeln!(text, "{line}");
+        }
+        let numbers: usize = self.lists.values().map(Vec::len).sum();
+        let _ = writeln!(
+            text,
+            "transactions: {} acknowledged, {} failed, {} unknown; {numbers} numbers in {} lists",
+            count(Outcome::Acked),
+            count(Outcome::Error),
+            count(Outcome::Unknown),
+            self.lists.len()
+        );
+        let found = match (self.findings.len(), &self.stuck) {
+            // Without the lists nothing was checked.
+            (0, Some(_)) if self.lists.is_empty() => "the history was not checked",
+            (0, _) => "the history is one that may be",
+            _ => "THE HISTORY SHOWS WHAT MUST NEVER HAPPEN:",
+        };
+        let _ = writeln!(text, "{found}");
+        text.push_str(&describe(&self.findings, &self.transactions, TOLD));
+        if let Some(stuck) = &self.stuck {
+            let _ = writeln!(text, "IT DID NOT COME BACK BY ITSELF: {stuck}");
+        }
+        text
+    }
+}
+
+/// A database for a soak, on volumes of this class. Sessions whose commits wait pile up behind clients that gave up: hence the
+/// connections.
+#[must_use]
+pub fn spec(class: Option<&str>) -> Value {
+    let mut spec = json!({
+        "replicas": 3,
+        "storage": {"size": "1Gi"},
+        "volumePolicy": {"onDelete": "Delete"},
+        "postgres": {"parameters": {"max_connections": "200"}},
+    });
+    if let Some(class) = class {
+        spec["storage"]["storageClassName"] = json!(class);
+    }
+    spec
+}
+
+/// Makes a soak. Tells its progress on standard output.
+///
+/// # Errors
+/// When the database is not whole before, a fault cannot be undone, or the clients' notes cannot be had. A database that does
+/// not come back is a result, not an error.
+pub async fn run(subject: &Subject, plan: &Plan) -> Result<Done> {
+    subject.wait_whole(READY).await?;
+    let pods = start_clients(subject, plan).await?;
+    let soaked = Soak {
+        subject,
+        pods: &pods,
+        start: Instant::now(),
+        log: Vec::new(),
+    }
+    .soak(plan)
+    .await;
+    for pod in &pods {
+        pod.remove().await?;
+    }
+    soaked
+}
+
+async fn start_clients(subject: &Subject, plan: &Plan) -> Result<Vec<WriterPod>> {
+    let nodes = usable_nodes(&subject.namespace.client).await?;
+    // The nodes of the testbed share one clock. Others do not, and what came first is then known on one node only.
+    let most = if subject.testbed.is_some() { PODS } else { 1 };
+    let began = wall_clock() / 1_000_000_000;
+    let mut pods = Vec::new();
+    for (place, node) in (0..).zip(nodes.iter().take(most)) {
+        let order = Order {
+            image: plan.image.clone(),
+            // All of them share the lists, and a pod's name has it too.
+            run: format!("soak-{began}"),
+            node: node.clone(),
+            duty: Duty::Lists {
+                first: place * CLIENTS + 1,
+                clients: CLIENTS,
+                began,
+                seed: plan.seed,
+            },
+        };
+        pods.push(WriterPod::start(subject, &order).await?);
+    }
+    ensure!(!pods.is_empty(), "there is no node for the clients");
+    for pod in &pods {
+        until("the clients' first transactions", FLOW, || async {
+            let status = pod.lists_status().await?;
+            Ok(if status.acked() >= WARM {
+                Seen::Yes(())
+            } else {
+                Seen::NotYet(format!("{status:?}"))
+            })
+        })
+        .await?;
+    }
+    Ok(pods)
+}
+
+struct Soak<'a> {
+    subject: &'a Subject,
+    pods: &'a [WriterPod],
+    start: Instant,
+    log: Vec<String>,
+}
+
+impl Soak<'_> {
+    async fn soak(mut self, plan: &Plan) -> Result<Done> {
+        let possible = |needs| match needs {
+            Needs::Nothing => true,
+            Needs::Testbed => self.subject.testbed.is_some(),
+            Needs::TestbedWithLoopVolumes => self.subject.testbed.is_some() && plan.loop_volumes,
+            Needs::Own => self.subject.own.is_some(),
+            Needs::OwnOnTestbed => self.subject.own.is_some() && self.subject.testbed.is_some(),
+        };
+        let mut stuck = None;
+        for round in Schedule::new(plan.seed, possible) {
+            sleep(round.pause).await;
+            if self.start.elapsed() > plan.time {
+                break;
+            }
+            stuck = self.round(&round).await.with_context(|| format!("round {round}"))?;
+            if stuck.is_some() {
+                break;
+            }
+        }
+        self.conclude(plan, stuck).await
+    }
+
+    fn tell(&mut self, what: &str) {
+        let line = format!("{:7.1} s  {what}", self.start.elapsed().as_secs_f64());
+        println!("{line}");
+        self.log.push(line);
+    }
+
+    /// One round. Returns what is not as before when the bound is over.
+    async fn round(&mut self, round: &Round) -> Result<Option<String>> {
+        self.tell(&round.to_string());
+        let mut remedies: Vec<(Instant, Remedy)> = Vec::new();
+        let hurt = self.hurt(round, &mut remedies).await;
+        let healed = self.heal(remedies).await;
+        hurt.and(healed)?;
+        let since = Instant::now();
+        let stuck = self.wait_whole().await;
+        let took = since.elapsed().as_secs_f64();
+        match &stuck {
+            None => self.tell(&format!("   as before, {took:.1} s after the last fault's end")),
+            Some(missing) => self.tell(&format!("   NOT as before after {took:.0} s: {missing}")),
+        }
+        Ok(stuck)
+    }
+
+    /// Does what the round says. What is to be undone is in `remedies` also when this fails.
+    async fn hurt(&mut self, round: &Round, remedies: &mut Vec<(Instant, Remedy)>) -> Result<()> {
+        let start = Instant::now();
+        let whole = until("a primary to hurt", FLOW, || async {
+            Ok(Seen::Yes((
+                self.subject.primary().await?,
+                self.subject.members().await?,
+            )))
+        });
+        let ((mut primary, mut members), _) = whole.await?;
+        for (place, fault) in round.faults.iter().enumerate() {
+            self.heal_until(start + fault.after, remedies).await?;
+            if place > 0
+                && let Ok(Ok(now)) = timeout(ASK, self.subject.primary()).await
+                && let Ok(Ok(all)) = timeout(ASK, self.subject.members()).await
+            {
+                (primary, members) = (now, all);
+            }
+            let scene = self.scene(&primary, &members, fault);
+            if place == 0 && round.operator_killed {
+                scene.kill_operator().await?;
+            }
+            match scene.inject(&fault.scenario.fault).await {
+                Ok(remedy) => {
+                    self.tell(&format!("   {} at {}", fault.scenario.name, primary.pod));
+                    remedies.push((Instant::now() + fault.lasts, remedy));
+                }
+                // After the first fault there may be nothing left to do the second to.
+                Err(error) if place > 0 => self.tell(&format!("   no {}: {error:#}", fault.scenario.name)),
+                Err(error) => return Err(error.context(fault.scenario.name.clone())),
+            }
+        }
+        Ok(())
+    }
+
+    fn scene<'b>(&'b self, primary: &'b Member, members: &'b [Member], fault: &Timed) -> Scene<'b> {
+        let standbys: Vec<&Member> = members.iter().filter(|member| member.pod != primary.pod).collect();
+        let chosen = usize::try_from(fault.choice).unwrap_or(0) % standbys.len().max(1);
+        Scene {
+            subject: self.subject,
+            primary,
+            standby: standbys.get(chosen).copied(),
+            members,
+            begun: OnceLock::new(),
+        }
+    }
+
+    /// Undoes what is due before `moment`, and waits for that.
+    async fn heal_until(&mut self, moment: Instant, remedies: &mut Vec<(Instant, Remedy)>) -> Result<()> {
+        let (due, later) = std::mem::take(remedies).into_iter().partition(|(at, _)| *at <= moment);
+        *remedies = later;
+        self.heal(due).await?;
+        sleep_until(moment).await;
+        Ok(())
+    }
+
+    /// Undoes these, each at its time; all of them, even if one cannot be undone.
+    async fn heal(&mut self, mut remedies: Vec<(Instant, Remedy)>) -> Result<()> {
+        remedies.sort_by_key(|(at, _)| *at);
+        let mut failed = Vec::new();
+        for (at, remedy) in remedies {
+            sleep_until(at).await;
+            let scene = Scene {
+                subject: self.subject,
+                primary: &nobody(),
+                standby: None,
+                members: &[],
+                begun: OnceLock::new(),
+            };
+            // A pod may be on its way to another process or node.
+            let healed = until("a fault to be undone", HEAL, || async {
+                scene.heal(&remedy).await.map(Seen::Yes)
+            })
+            .await;
+            match healed {
+                Ok(_) if matches!(remedy, Remedy::Nothing) => {}
+                Ok(_) => self.tell(&format!("   undone: {remedy:?}")),
+                Err(error) => failed.push(format!("{remedy:?}: {error:#}")),
+            }
+        }
+        ensure!(failed.is_empty(), "{}", failed.join("; "));
+        Ok(())
+    }
+
+    /// What is missing when the bound is over for the database to be whole and every pod's clients to be acknowledged.
+    async fn wait_whole(&self) -> Option<String> {
+        if let Err(error) = self.subject.wait_whole(WHOLE).await {
+            return Some(format!("{error:#}\n{}", self.subject.namespace.describe().await));
+        }
+        for pod in self.pods {
+            let flowing = async {
+                let (before, _) = until("a pod with clients", FLOW, || async {
+                    pod.lists_status().await.map(|status| Seen::Yes(status.acked()))
+                })
+                .await?;
+                until("the clients to be acknowledged", FLOW, || async {
+                    let status = pod.lists_status().await?;
+                    Ok(if status.acked() > before {
+                        Seen::Yes(())
+                    } else {
+                        Seen::NotYet(format!("{status:?}"))
+                    })
+                })
+                .await
+            };
+            if let Err(error) = flowing.await {
+                return Some(format!("{error:#}"));
+            }
+        }
+        None
+    }
+
+    async fn conclude(mut self, plan: &Plan, stuck: Option<String>) -> Result<Done> {
+        let mut notes = String::new();
+        for pod in self.pods {
+            notes.push_str(&pod.finish().await.context("get the clients' notes")?);
+        }
+        let transactions = transactions(&notes)?;
+        let mut done = Done {
+            seed: plan.seed,
+            log: Vec::new(),
+            stuck,
+            transactions,
+            notes,
+            lists: Lists::new(),
+            findings: Vec::new(),
+        };
+        match self.lists().await {
+            Ok(lists) => {
+                let stale = u64::try_from(STALE.as_nanos()).unwrap_or(u64::MAX);
+                done.findings = check(&done.transactions, &lists, Rules { stale });
+                done.lists = lists;
+            }
+            Err(error) => {
+                self.tell(&format!("   {error:#}"));
+                done.stuck.get_or_insert_with(|| format!("{error:#}"));
+            }
+        }
+        done.log = self.log;
+        Ok(done)
+    }
+
+    /// What the lists hold: the primary's, which every standby must come to hold too.
+    async fn lists(&mut self) -> Result<Lists> {
+        let [pod, ..] = self.pods else {
+            bail!("there are no clients");
+        };
+        let (lists, _) = until("the lists", ALIKE, || async { pod.lists(None).await.map(Seen::Yes) }).await?;
+        let members = self.subject.members().await?;
+        for member in &members {
+            until(
+                &format!("{} to hold what the primary holds", member.pod),
+                ALIKE,
+                || async {
+                    let theirs = pod.lists(Some(member.address)).await?;
+                    let different = lists
+                        .iter()
+                        .filter(|(key, list)| theirs.get(*key) != Some(*list))
+                        .count();
+                    Ok(if theirs == lists {
+                        Seen::Yes(())
+                    } else {
+                        Seen::NotYet(format!("{different} lists differ"))
+                    })
+                },
+            )
+            .await?;
+        }
+        self.tell(&format!(
+            "{} members hold the same {} lists",
+            members.len(),
+            lists.len()
+        ));
+        Ok(lists)
+    }
+}
+
+/// Nothing is done to it: undoing needs no primary.
+fn nobody() -> Member {
+    Member {
+        pod: String::new(),
+        address: std::net::IpAddr::V4(std::net::Ipv4Addr::UNSPECIFIED),
+        node: String::new(),
+        ready: false,
+    }
+}
+
+fn transactions(notes: &str) -> Result<Vec<Transaction>> {
+    let mut transactions = Vec::new();
+    for line in notes.lines() {
+        if let Note::Transaction(transaction) = serde_json::from_str(line).context("read the clients' notes")? {
+            transactions.push(transaction);
+        }
+    }
+    Ok(transactions)
+}

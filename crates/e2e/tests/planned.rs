@@ -1,0 +1,276 @@
+//! End-to-end: what is planned: nodes that are drained, switchovers on request, changes that wait for their user.
+
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail, ensure};
+use api::ClusteredDatabase;
+use api::names::{ANNOTATION_SWITCHOVER, Names};
+use api::status::RequestOutcome;
+use e2e::namespace::summary;
+use e2e::wait::{Seen, until};
+use e2e::{Namespace, SqlClient, connect_for_test};
+use k8s_openapi::api::core::v1::{Node, Pod};
+use kube::ResourceExt;
+use kube::api::{Api, EvictParams, Patch, PatchParams};
+use serde_json::json;
+use testbed::POSTGRES_IMAGE;
+
+/// Bound of every step; far above what it takes, since the machine may be busy.
+const BOUND: Duration = Duration::from_secs(180);
+/// Longest time without a write while a primary is moved.
+const INTERRUPTION: Duration = Duration::from_secs(5);
+
+/// A database of three, with a client that has made a table.
+async fn ready(name: &str) -> Result<(Namespace, SqlClient)> {
+    let namespace = Namespace::fresh(connect_for_test().await?, name).await?;
+    namespace
+        .create("db", json!({"replicas": 3, "storage": {"size": "1Gi"}}))
+        .await?;
+    namespace.wait_ready("db", BOUND).await?;
+    let sql = SqlClient::start(&namespace, "db", POSTGRES_IMAGE).await?;
+    sql.sql("CREATE TABLE t (v int)").await?;
+    Ok((namespace, sql))
+}
+
+async fn primary(namespace: &Namespace) -> Result<String> {
+    let status = namespace.get("db").await?.status.unwrap_or_default();
+    status.current_primary.context("a primary")
+}
+
+async fn node_of(namespace: &Namespace, pod: &str) -> Result<String> {
+    let pod = namespace.api::<Pod>().get(pod).await?;
+    pod.spec.and_then(|spec| spec.node_name).context("a node")
+}
+
+/// A node that takes no pods while `during` runs, and does so again whatever comes of it.
+async fn cordoned<T>(namespace: &Namespace, node: &str, during: impl Future<Output = Result<T>>) -> Result<T> {
+    let nodes: Api<Node> = Api::all(namespace.client.clone());
+    nodes.cordon(node).await.with_context(|| format!("cordon {node}"))?;
+    let done = during.await;
+    nodes.uncordon(node).await.with_context(|| format!("uncordon {node}"))?;
+    done
+}
+
+/// Waits until another pod than `before` is the primary; returns its name.
+async fn moved(namespace: &Namespace, before: &str) -> Result<String> {
+    let (now, _) = until("another primary", BOUND, || async {
+        let now = primary(namespace).await?;
+        Ok(if now == before {
+            Seen::NotYet(summary(&namespace.get("db").await?))
+        } else {
+            Seen::Yes(now)
+        })
+    })
+    .await?;
+    Ok(now)
+}
+
+/// Writes all the time until `until` is done; returns what that gave, and the longest time between two writes that succeeded.
+async fn writing<T>(sql: &SqlClient, until: impl Future<Output = Result<T>>) -> Result<(T, Duration)> {
+    tokio::pin!(until);
+    let (mut last, mut longest) = (Instant::now(), Duration::ZERO);
+    let mut done = None;
+    loop {
+        tokio::select! {
+            found = &mut until, if done.is_none() => done = Some(found?),
+            written = sql.sql("INSERT INTO t VALUES (1)") => {
+                let gap = last.elapsed();
+                longest = longest.max(gap);
+                match written {
+                    // One write after it is done, so that its end is measured too.
+                    Ok(_) => match done {
+                        Some(found) => return Ok((found, longest)),
+                        None => last = Instant::now(),
+                    },
+                    Err(error) if gap > BOUND => bail!("no write for {} s: {error:#}", gap.as_secs()),
+                    Err(_) => {}
+                }
+            }
+        }
+    }
+}
+
+/// Asks for the eviction of a pod until it is gone, as `kubectl drain` does.
+async fn evict(namespace: &Namespace, pod: &str) -> Result<Duration> {
+    let pods = namespace.api::<Pod>();
+    let uid = pods.get(pod).await?.uid();
+    let ((), took) = until(&format!("{pod} to be evicted"), BOUND, || async {
+        let now = pods.get_opt(pod).await?;
+        if now.and_then(|pod| pod.uid()) != uid {
+            return Ok(Seen::Yes(()));
+        }
+        match pods.evict(pod, &EvictParams::default()).await {
+            Ok(_) => Ok(Seen::NotYet("it is going".to_owned())),
+            // 429: the budget does not allow it now. Anything else (500: two budgets) would end a drain.
+            Err(kube::Error::Api(status)) if status.code == 429 => Ok(Seen::NotYet(status.message.clone())),
+            Err(error) => Err(error).context("evict"),
+        }
+    })
+    .await?;
+    Ok(took)
+}
+
+#[tokio::test]
+async fn a_cordoned_node_loses_its_primary_and_no_pod() -> Result<()> {
+    let (namespace, sql) = ready("e2e-cordon").await?;
+    let (before, pods) = (primary(&namespace).await?, namespace.pod_uids("db").await?);
+    let node = node_of(&namespace, &before).await?;
+    let (after, interruption) = cordoned(&namespace, &node, writing(&sql, moved(&namespace, &before))).await?;
+    println!(
+        "{before} to {after}: {:.1} s without a write",
+        interruption.as_secs_f64()
+    );
+    ensure!(interruption < INTERRUPTION, "{interruption:?} without a write");
+    ensure!(node_of(&namespace, &after).await? != node, "it is on the same node");
+    namespace.wait_ready("db", BOUND).await?;
+    ensure!(namespace.pod_uids("db").await? == pods, "a pod was replaced");
+    ensure!(primary(&namespace).await? == after, "it went back");
+    namespace.remove().await
+}
+
+#[tokio::test]
+async fn a_drain_ends_without_anybodys_help() -> Result<()> {
+    let (namespace, sql) = ready("e2e-drain").await?;
+    let before = primary(&namespace).await?;
+    let uid = namespace.pod_uids("db").await?.remove(&before);
+    let node = node_of(&namespace, &before).await?;
+    // No wait for the move: the budget holds the eviction back.
+    let drained = writing(&sql, evict(&namespace, &before));
+    let (took, interruption) = cordoned(&namespace, &node, drained).await?;
+    println!(
+        "drained in {:.1} s, {:.1} s without a write",
+        took.as_secs_f64(),
+        interruption.as_secs_f64()
+    );
+    ensure!(interruption < INTERRUPTION, "{interruption:?} without a write");
+    ensure!(primary(&namespace).await? != before, "it was evicted as primary");
+    namespace.wait_ready("db", BOUND).await?;
+    ensure!(
+        namespace.pod_uids("db").await?.remove(&before) != uid,
+        "the pod is the same"
+    );
+    namespace.remove().await
+}
+
+#[tokio::test]
+async fn one_instance_can_be_drained() -> Result<()> {
+    let namespace = Namespace::fresh(connect_for_test().await?, "e2e-drain-one").await?;
+    namespace
+        .create("db", json!({"replicas": 1, "storage": {"size": "1Gi"}}))
+        .await?;
+    namespace.wait_ready("db", BOUND).await?;
+    let node = node_of(&namespace, "db-0").await?;
+    cordoned(&namespace, &node, evict(&namespace, "db-0")).await?;
+    namespace.wait_ready("db", BOUND).await?;
+    namespace.remove().await
+}
+
+async fn request(namespace: &Namespace, value: &str) -> Result<()> {
+    let patch = Patch::Merge(json!({"metadata": {"annotations": {ANNOTATION_SWITCHOVER: value}}}));
+    let api = namespace.api::<ClusteredDatabase>();
+    api.patch("db", &PatchParams::default(), &patch).await?;
+    Ok(())
+}
+
+/// Waits for the outcome of this request; returns it with its words.
+async fn outcome(namespace: &Namespace, value: &str) -> Result<(RequestOutcome, String)> {
+    // A request that cannot begin is given up after five minutes.
+    let limit = Duration::from_secs(300) + BOUND;
+    let (found, _) = until(&format!("the outcome of {value}"), limit, || async {
+        let database = namespace.get("db").await?;
+        let request = database.status.clone().and_then(|status| status.memo.request);
+        let found = request.filter(|request| request.value == value);
+        Ok(match found.and_then(|found| Some((found.outcome?, found.message?))) {
+            Some(found) => Seen::Yes(found),
+            None => Seen::NotYet(summary(&database)),
+        })
+    })
+    .await?;
+    Ok(found)
+}
+
+/// Some instance that is not the primary.
+async fn other(namespace: &Namespace) -> Result<String> {
+    let primary = primary(namespace).await?;
+    let mut all = (0..3).map(|ordinal| Names::new("db").pod(ordinal));
+    all.find(|pod| *pod != primary).context("another instance")
+}
+
+#[tokio::test]
+async fn a_requested_switchover_happens_once() -> Result<()> {
+    let (namespace, sql) = ready("e2e-request").await?;
+    let pods = namespace.pod_uids("db").await?;
+    let (before, target) = (primary(&namespace).await?, other(&namespace).await?);
+    request(&namespace, &target).await?;
+    let (after, interruption) = writing(&sql, moved(&namespace, &before)).await?;
+    println!(
+        "{before} to {after}: {:.1} s without a write",
+        interruption.as_secs_f64()
+    );
+    ensure!(after == target, "{after} is the primary, and {target} was asked for");
+    ensure!(
+        outcome(&namespace, &target).await?.0 == RequestOutcome::Done,
+        "not done"
+    );
+    namespace.wait_ready("db", BOUND).await?;
+    request(&namespace, &format!("{before}/back")).await?;
+    ensure!(moved(&namespace, &after).await? == before, "another token asks again");
+    namespace.wait_ready("db", BOUND).await?;
+
+    namespace.change("db", json!({"primary": {"prefer": before}})).await?;
+    let contradiction = format!("{target}/again");
+    request(&namespace, &contradiction).await?;
+    let (found, why) = outcome(&namespace, &contradiction).await?;
+    ensure!(
+        found == RequestOutcome::GivenUp && why.contains("spec.primary.prefer"),
+        "{why}"
+    );
+    namespace.change("db", json!({"primary": {"prefer": null}})).await?;
+    request(&namespace, "db-7").await?;
+    let (found, why) = outcome(&namespace, "db-7").await?;
+    ensure!(
+        found == RequestOutcome::GivenUp && why.contains("no instance db-7"),
+        "{why}"
+    );
+    ensure!(primary(&namespace).await? == before, "the primary moved");
+    ensure!(namespace.pod_uids("db").await? == pods, "a pod was replaced");
+    namespace.remove().await
+}
+
+#[tokio::test]
+async fn a_supervised_change_stops_and_says_what_to_do() -> Result<()> {
+    let (namespace, _) = ready("e2e-supervised").await?;
+    let (before, pods) = (primary(&namespace).await?, namespace.pod_uids("db").await?);
+    let annotations = json!({"primary": {"updates": "Supervised"},
+                             "podMetadata": {"annotations": {"example.com/rolled": "yes"}}});
+    namespace.change("db", annotations).await?;
+    let (advice, _) = until("the change to stop", BOUND, || async {
+        let database = namespace.get("db").await?;
+        let status = database.status.clone().unwrap_or_default();
+        let waiting = status.waiting.filter(|waiting| waiting.what.contains("Supervised"));
+        Ok(match waiting {
+            Some(waiting) => Seen::Yes(waiting.who_can_end_it),
+            None => Seen::NotYet(summary(&database)),
+        })
+    })
+    .await?;
+    let now = namespace.pod_uids("db").await?;
+    ensure!(now[&before] == pods[&before], "the primary was replaced");
+    ensure!(
+        now.iter().filter(|(pod, uid)| pods[*pod] == **uid).count() == 1,
+        "a standby was not replaced"
+    );
+    // What it says is what is done: the annotation's value stands between the equals sign and the semicolon.
+    let (_, value) = advice
+        .split_once(&format!("{ANNOTATION_SWITCHOVER}="))
+        .context("a command")?;
+    let value = value.split(';').next().context("a value")?;
+    request(&namespace, value).await?;
+    namespace.wait_ready("db", BOUND).await?;
+    ensure!(primary(&namespace).await? != before, "the primary is the same");
+    ensure!(
+        namespace.pod_uids("db").await?[&before] != pods[&before],
+        "its pod is the same"
+    );
+    namespace.remove().await
+}

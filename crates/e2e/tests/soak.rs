@@ -1,0 +1,42 @@
+//! End-to-end: five minutes of random faults. `cargo xtask soak` does the same for as long as one likes.
+
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+use e2e::availability::case::subject;
+use e2e::availability::pod::wall_clock;
+use e2e::soak::run::{Plan, run, spec};
+use e2e::{Namespace, OPERATOR_IMAGE_VARIABLE, connect_for_test};
+
+/// Bound of a creation.
+const BOUND: Duration = Duration::from_secs(180);
+const NAME: &str = "db";
+const TIME: Duration = Duration::from_secs(300);
+/// Gives the seed; else every run has another one, and tells it.
+const SEED_VARIABLE: &str = "CDB_SOAK_SEED";
+
+#[tokio::test]
+async fn five_minutes_of_random_faults_leave_a_history_that_may_be() -> Result<()> {
+    let seed = match std::env::var(SEED_VARIABLE) {
+        Ok(seed) => seed.parse().with_context(|| format!("read {SEED_VARIABLE}"))?,
+        Err(_) => wall_clock() / 1_000_000,
+    };
+    println!("soak: seed {seed}");
+    let namespace = Namespace::fresh(connect_for_test().await?, "soak").await?;
+    namespace.create(NAME, spec(Some("loop"))).await?;
+    namespace.wait_ready(NAME, BOUND).await?;
+    let plan = Plan {
+        seed,
+        time: TIME,
+        image: std::env::var(OPERATOR_IMAGE_VARIABLE).context("the image with the clients")?,
+        loop_volumes: true,
+    };
+    let done = run(&subject(&namespace, NAME)?, &plan).await?;
+    println!("{}", done.summary());
+    ensure!(
+        done.is_good(),
+        "{SEED_VARIABLE}={seed} makes the same faults:\n{}",
+        done.summary()
+    );
+    namespace.remove().await
+}
