@@ -192,6 +192,63 @@ fn a_wish_moves_the_primary_and_a_stop_hands_over() {
     );
 }
 
+/// Commits one row after the other on the primary `first`, until it refuses; the last number that was acknowledged.
+async fn write_until_refused(cluster: &Cluster, first: u32) -> u32 {
+    let mut last = 1;
+    loop {
+        let statement = format!("INSERT INTO entry VALUES ({})", last + 1);
+        match cluster.sql(first, &statement).await {
+            Ok(_) => last += 1,
+            Err(_) => return last,
+        }
+    }
+}
+
+#[test]
+fn a_primary_that_the_user_fences_is_replaced_and_stays_stopped_until_it_is_named_no_more() {
+    in_a_cluster(
+        "a_primary_that_the_user_fences_is_replaced_and_stays_stopped_until_it_is_named_no_more",
+        spec(),
+        |cluster| async move {
+            let first = with_a_row(&cluster).await;
+            let fence = async {
+                let writes = async |cluster: &Cluster| (rows(cluster, first).await.len() > 8).then_some(());
+                cluster.until("some rows are written", 30, writes).await;
+                cluster.fence(&[first]);
+            };
+            let (last, ()) = tokio::join!(write_until_refused(&cluster, first), fence);
+            let (second, took) = replaced(&cluster, first, 1_000, 30).await;
+            assert!(
+                took.as_millis() < 5_000,
+                "nobody waits for a lease to run out: {took:?}"
+            );
+            let acknowledged: Vec<String> = (1..=last).map(|number| number.to_string()).collect();
+            let all = rows(&cluster, second).await;
+            assert!(
+                all.starts_with(&acknowledged.join(",")),
+                "{last} were acknowledged: {all}"
+            );
+            assert!(!cluster.runs(first), "it is stopped");
+
+            // The other standby goes as well, and comes back; the fenced one stays as it is.
+            let third = 3 - first - second;
+            cluster.fence(&[first, third]);
+            let stopped = async |cluster: &Cluster| (!cluster.runs(third)).then_some(());
+            cluster.until("the fenced standby has stopped", 20, stopped).await;
+            cluster.fence(&[first]);
+            let back = async |cluster: &Cluster| (rows(cluster, third).await == all).then_some(());
+            cluster.until("it is started again", 30, back).await;
+            assert!(!cluster.runs(first), "it is stopped still");
+
+            cluster.fence(&[]);
+            assert_eq!(healthy(&cluster, "the old primary follows", 60).await, second);
+            let caught_up = async |cluster: &Cluster| (rows(cluster, first).await == all).then_some(());
+            cluster.until("it has what was written meanwhile", 10, caught_up).await;
+            assert!(!cluster.log(first).contains("rule\":\"rewind"), "it stopped cleanly");
+        },
+    );
+}
+
 #[test]
 fn a_frozen_agent_is_fenced_by_its_dead_man_and_replaced() {
     in_a_cluster(
@@ -247,6 +304,39 @@ fn the_rule_shrinks_and_the_last_standby_is_elected_alone() {
             cluster.start_agent(first);
             healthy(&cluster, "three members again", 90).await;
             assert_eq!(rows(&cluster, second).await, "1,2,3");
+        },
+    );
+}
+
+#[test]
+fn with_too_few_members_left_the_user_can_accept_the_loss() {
+    in_a_cluster(
+        "with_too_few_members_left_the_user_can_accept_the_loss",
+        spec(),
+        |mut cluster| async move {
+            let first = with_a_row(&cluster).await;
+            let others: Vec<u32> = (0..3).filter(|ordinal| *ordinal != first).collect();
+            let (lost, left) = (others[0], others[1]);
+            let has = async |cluster: &Cluster| (rows(cluster, left).await == "1").then_some(());
+            cluster.until("the one that will be left has the row", 10, has).await;
+            // At once, before the rule could do without either.
+            cluster.kill_agent(first);
+            cluster.kill_agent(lost);
+            let epoch = cluster.epoch();
+            let asks = async |cluster: &Cluster| cluster.log(left).contains("rule\":\"ask\"").then_some(());
+            cluster.until("it asks the others", 20, asks).await;
+
+            cluster.accept_loss(epoch);
+            let pod = format!("orders-{left}");
+            let holds = async |cluster: &Cluster| {
+                (cluster.annotation(api::names::LEASE_HOLDER)["pod"] == pod.as_str()).then_some(())
+            };
+            cluster.until("the one that is left goes on", 20, holds).await;
+            assert_eq!(cluster.epoch(), epoch + 1);
+            // Commits wait for one more, as before: one of the lost ones, or a new one in its place.
+            cluster.start_agent(lost);
+            assert_eq!(replaced(&cluster, first, 2, 60).await.0, left);
+            assert_eq!(rows(&cluster, left).await, "1,2");
         },
     );
 }

@@ -4,6 +4,7 @@
 mod bootstrap;
 mod durability;
 mod failover;
+mod fenced;
 mod metadata;
 mod parameters;
 mod postgres;
@@ -100,6 +101,7 @@ pub(crate) static RULES: LazyLock<Vec<Rule>> = LazyLock::new(|| {
         storage::rules(),
         failover::rules(),
         durability::rules(),
+        fenced::rules(),
         bootstrap::rules(),
         metadata::rules(),
     ];
@@ -108,7 +110,7 @@ pub(crate) static RULES: LazyLock<Vec<Rule>> = LazyLock::new(|| {
 
 /// Bounds that the schema itself sets, so that an API server can bound the cost of the rules: (field, keyword, bound).
 /// Each is looser than the rule of the same field, whose message is better.
-pub(crate) const LIMITS: [(&str, &str, u64); 27] = [
+pub(crate) const LIMITS: [(&str, &str, u64); 29] = [
     ("spec.postgres.image", "maxLength", 1_024),
     ("spec.postgres.parameters", "maxProperties", 512),
     ("spec.postgres.parameters.*", "maxLength", 4_096),
@@ -117,6 +119,8 @@ pub(crate) const LIMITS: [(&str, &str, u64); 27] = [
     ("spec.storage.wal.size", "maxLength", 128),
     ("spec.storage.wal.storageClassName", "maxLength", 512),
     ("spec.primary.prefer", "maxLength", 512),
+    ("spec.fenced", "maxItems", 16),
+    ("spec.fenced.*", "maxLength", 512),
     ("spec.bootstrap.initdb.database", "maxLength", 512),
     ("spec.bootstrap.initdb.owner", "maxLength", 512),
     ("spec.bootstrap.initdb.passwordSecret", "maxLength", 512),

@@ -74,6 +74,14 @@ pub struct ClusteredDatabaseSpec {
     /// What becomes of volumes that are no longer needed.
     #[serde(default)]
     pub volume_policy: VolumePolicy,
+    /// Names of instances (pods) whose PostgreSQL is stopped cleanly, and stays stopped while they are named here: their
+    /// pods and volumes stay, to be looked at. A primary hands over first.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub fenced: Vec<String>,
+    /// Stop the whole database cleanly and take its pods away. Volumes and all other objects stay, and when this is false
+    /// again the database goes on from where it stopped.
+    #[serde(default)]
+    pub hibernated: bool,
     /// Stop reconciling: the operator changes nothing until this is false again. The database goes on.
     #[serde(default)]
     pub paused: bool,
@@ -168,6 +176,19 @@ pub struct PrimarySpec {
     /// streams and has caught up.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub prefer: Option<String>,
+    /// Whether a rolling change goes on to the primary by itself.
+    #[serde(default)]
+    pub updates: PrimaryUpdates,
+}
+
+/// What a rolling change does when only the primary is left.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub enum PrimaryUpdates {
+    /// It goes on: the primary hands over to a standby, or is restarted in place.
+    #[default]
+    Automatic,
+    /// It stops before that, and `status.waiting` says how to let it go on.
+    Supervised,
 }
 
 /// A ready-made set of failover times.

@@ -1,9 +1,11 @@
 //! The ClusteredDatabase, as the machine needs it.
 
 use api::ClusteredDatabase;
+use api::names::ANNOTATION_ACCEPT_LOSS;
 use api::spec::FailoverReads;
+use kube::ResourceExt;
 use machine::instance::{ClusterView, SignedCertificate};
-use machine::protocol::{Epoch, settings_hash};
+use machine::protocol::{Epoch, accepted_loss, settings_hash};
 use machine::timing::Timing;
 
 /// What `cluster` says to `pod`. Failover times that break their rule change nothing: `timing` stays in force.
@@ -12,6 +14,7 @@ pub(super) fn view(cluster: &ClusteredDatabase, pod: &str, timing: Timing) -> Cl
     let status = cluster.status.clone().unwrap_or_default();
     let member = status.members.get(pod).cloned().unwrap_or_default();
     let certificate = member.member_id.zip(member.certificate);
+    let accepted = cluster.annotations().get(ANNOTATION_ACCEPT_LOSS);
     ClusterView {
         uid: cluster.metadata.uid.clone().unwrap_or_default(),
         replicas: u32::try_from(spec.replicas).unwrap_or(0),
@@ -30,6 +33,7 @@ pub(super) fn view(cluster: &ClusteredDatabase, pod: &str, timing: Timing) -> Cl
         durability: spec.wanted_durability(),
         strict_reads: spec.failover.reads == FailoverReads::Strict,
         primary: status.intent.primary,
+        accepted_loss: accepted.and_then(|accepted| accepted_loss(accepted, cluster.metadata.uid.as_deref()?)),
         fenced: spec.fenced.iter().cloned().collect(),
     }
 }

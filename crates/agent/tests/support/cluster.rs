@@ -325,6 +325,27 @@ impl Cluster {
         self.api.put(CLUSTERS, cluster);
     }
 
+    /// As the user does who gives up what the missing members have.
+    pub fn accept_loss(&self, epoch: u64) {
+        let mut cluster = self.api.get(CLUSTERS);
+        let uid = cluster["metadata"]["uid"].as_str().expect("a UID").to_owned();
+        cluster["metadata"]["annotations"][api::names::ANNOTATION_ACCEPT_LOSS] = format!("{uid}/{epoch}").into();
+        self.api.put(CLUSTERS, cluster);
+    }
+
+    /// As the user does with `spec.fenced`.
+    pub fn fence(&self, ordinals: &[u32]) {
+        let mut cluster = self.api.get(CLUSTERS);
+        let names: Vec<String> = ordinals.iter().map(|ordinal| format!("orders-{ordinal}")).collect();
+        cluster["spec"]["fenced"] = names.into();
+        self.api.put(CLUSTERS, cluster);
+    }
+
+    /// Whether a process of the agent's PostgreSQL lives.
+    pub fn runs(&self, ordinal: u32) -> bool {
+        !self.servers(ordinal).is_empty()
+    }
+
     /// Replaces a file of a Secret, as the kubelet does.
     pub fn write_secret(&self, ordinal: u32, name: &str, content: &str) {
         let path = self.scratch.join(ordinal.to_string()).join(name);

@@ -5,6 +5,7 @@ use api::status::BootstrapGrant;
 
 use super::action::StatusChange;
 use super::facts::Facts;
+use super::fenced;
 use super::observed::{ChildKind, ChildState, Claim, Pod};
 
 /// The grant to write now, with everything that has to be on record before a database exists.
@@ -20,7 +21,8 @@ pub(super) fn changes(facts: &Facts<'_>, changes: &mut Vec<StatusChange>) {
 pub(super) fn grant<'a>(facts: &Facts<'a>) -> Option<(&'a Pod, &'a Claim)> {
     let lease = facts.lease?;
     let untouched = lease.holder.is_none() && lease.epoch.0 == 0 && lease.release.is_none();
-    if !untouched || facts.bootstrapped() || facts.wanted.invalid.is_some() || facts.wanted.deleting {
+    let stays = facts.wanted.deleting || facts.wanted.spec.hibernated;
+    if !untouched || facts.bootstrapped() || facts.wanted.invalid.is_some() || stays {
         return None;
     }
     let all_made = ChildKind::ALL.iter().all(|kind| {
@@ -42,7 +44,7 @@ pub(super) fn grant<'a>(facts: &Facts<'a>) -> Option<(&'a Pod, &'a Claim)> {
     let granted = facts
         .pods()
         .iter()
-        .filter(|pod| pod.node.is_some() && !pod.terminating)
+        .filter(|pod| pod.node.is_some() && !pod.terminating && !fenced::is_fenced(facts, &pod.name))
         .find_map(|pod| {
             let claim = facts.data_claim(pod.ordinal)?;
             (!claim.terminating && claim.cluster_uid.as_deref() == Some(facts.wanted.uid)).then_some((pod, claim))

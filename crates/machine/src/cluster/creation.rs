@@ -6,6 +6,7 @@ use super::action::{Action, Exact};
 use super::decision::Step;
 use super::facts::{Facts, list};
 use super::failure;
+use super::fenced;
 use super::observed::{Known, Pod, Target};
 use super::rule::{Proposal, Rule};
 
@@ -127,10 +128,14 @@ fn await_standbys(facts: &Facts<'_>) -> Option<Proposal> {
     if let Some(pod) = stuck {
         return pending(facts, Step::Standbys, pod);
     }
-    if facts.all_serve_except(None) {
-        return None;
-    }
-    let refused = facts.pods().iter().filter(|pod| !facts.serves(pod)).find_map(|pod| {
+    let late = || {
+        facts
+            .pods()
+            .iter()
+            .filter(|pod| !facts.serves(pod) && !fenced::is_fenced(facts, &pod.name))
+    };
+    late().next()?;
+    let refused = late().find_map(|pod| {
         let fault = failure::rest_of(facts, &Target::Certificate(pod.name.clone()))?.0;
         Some((pod, fault))
     });
@@ -138,12 +143,8 @@ fn await_standbys(facts: &Facts<'_>) -> Option<Proposal> {
         let what = format!("a key of {} that can be signed: {}", pod.name, fault.message);
         return Proposal::wait(facts, Step::Standbys, what, format!("the agent in pod {}", pod.name));
     }
-    let late = facts
-        .pods()
-        .iter()
-        .filter(|pod| !facts.serves(pod))
-        .map(|pod| pod.name.as_str());
-    let what = format!("{} to stream from the primary", list(late));
+    let names = late().map(|pod| pod.name.as_str());
+    let what = format!("{} to stream from the primary", list(names));
     Proposal::wait(facts, Step::Standbys, what, "their agents")
 }
 

@@ -51,9 +51,15 @@ rule!(
 rule!(FINISH, "finish", finish, "The finalizer is removed.");
 
 /// A clean stop of a busy server takes a checkpoint: longer than the kubelet's 30 s, and bounded.
-const STOP_PATIENCE: TimeDelta = TimeDelta::minutes(1);
+pub(super) const STOP_PATIENCE: TimeDelta = TimeDelta::minutes(1);
 /// A pod on a node that is gone never stops; its claims are held by the kubelet's finalizer anyway.
 const PODS_PATIENCE: TimeDelta = TimeDelta::minutes(5);
+
+/// What a stop of all instances waits for.
+pub(super) const CLEAN_STOP: &str = "PostgreSQL to stop cleanly everywhere";
+/// Who can end the wait for pods that are to go.
+pub(super) const WHO_REMOVES_PODS: &str =
+    "the kubelets; for a node that is gone, the user by deleting the pod with force";
 
 fn remove_finalizer(facts: &Facts<'_>, because: &'static str) -> Option<Proposal> {
     let wanted = facts.wanted;
@@ -92,15 +98,26 @@ fn record(step: DeletionStep, because: &'static str) -> Option<Proposal> {
 }
 
 /// A StatefulSet of our name that is somebody else's: neither it nor its pods are ours to stop or to delete.
-fn is_set_foreign(facts: &Facts<'_>) -> bool {
+pub(super) fn is_set_foreign(facts: &Facts<'_>) -> bool {
     matches!(facts.child(ChildKind::StatefulSet), Some(ChildState::Foreign { .. }))
 }
 
 const NOT_OURS: &str = "the StatefulSet of this name is not ours";
 
 /// Nothing was made that would have to stop.
-fn nothing_runs(facts: &Facts<'_>) -> bool {
+pub(super) fn nothing_runs(facts: &Facts<'_>) -> bool {
     facts.missing(ChildKind::StatefulSet) && facts.observed.pods.get().is_some_and(Vec::is_empty)
+}
+
+/// Nobody holds the Lease, or who does can let nothing go, and no instance serves.
+pub(super) fn has_stopped(facts: &Facts<'_>) -> bool {
+    let released = match &facts.observed.lease {
+        // A holder whose pod is gone can let nothing go.
+        Known::Known(_) => facts.holder().is_none() || (facts.holder_pod().is_none() && facts.all_known()),
+        Known::Unknown => false,
+    };
+    let pods = facts.observed.pods.get();
+    released && pods.is_some_and(|pods| pods.iter().all(|pod| !pod.ready))
 }
 
 fn stop(facts: &Facts<'_>) -> Option<Proposal> {
@@ -114,32 +131,14 @@ fn stop(facts: &Facts<'_>) -> Option<Proposal> {
         let action = Action::WriteStatus(vec![StatusChange::RequestStop]);
         return Proposal::act(Step::Stopping, action, "the resource is being deleted");
     }
-    let released = match &facts.observed.lease {
-        // A holder whose pod is gone can let nothing go.
-        Known::Known(_) => facts.holder().is_none() || (facts.holder_pod().is_none() && facts.all_known()),
-        Known::Unknown => false,
-    };
-    let idle = facts
-        .observed
-        .pods
-        .get()
-        .is_some_and(|pods| pods.iter().all(|pod| !pod.ready));
-    if released && idle {
+    if has_stopped(facts) {
         return record(DeletionStep::Stopped, "PostgreSQL has stopped everywhere");
     }
     let deadline = facts.phase_since() + STOP_PATIENCE;
     if facts.now >= deadline {
         return record(DeletionStep::Stopped, "the time for a clean stop has passed");
     }
-    Some(
-        Proposal::wait(
-            facts,
-            Step::Stopping,
-            "PostgreSQL to stop cleanly everywhere",
-            "the agents",
-        )?
-        .until(deadline),
-    )
+    Some(Proposal::wait(facts, Step::Stopping, CLEAN_STOP, "the agents")?.until(deadline))
 }
 
 fn remove_pods(facts: &Facts<'_>) -> Option<Proposal> {
@@ -180,8 +179,7 @@ fn remove_pods(facts: &Facts<'_>) -> Option<Proposal> {
         return record(DeletionStep::PodsGone, "the time for pods to go has passed");
     }
     let what = format!("{} to be gone", list(pods.iter().map(|pod| pod.name.as_str())));
-    let who = "the kubelets; for a node that is gone, the user by deleting the pod with force";
-    Some(Proposal::wait(facts, Step::Removing, what, who)?.until(deadline))
+    Some(Proposal::wait(facts, Step::Removing, what, WHO_REMOVES_PODS)?.until(deadline))
 }
 
 fn remove_volumes(facts: &Facts<'_>) -> Option<Proposal> {

@@ -6,7 +6,7 @@ use k8s_openapi::jiff::Timestamp;
 
 use super::facts::{Facts, list};
 use super::observed::Pod;
-use super::{durability, failure, phase, rollout};
+use super::{durability, failure, fenced, hibernation, phase, rollout};
 
 /// A question about a database.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -60,6 +60,10 @@ pub enum Reason {
     SingleInstance,
     /// A member's data is not this database's.
     ForeignData,
+    /// `spec.fenced`.
+    Fenced,
+    /// `spec.hibernated`.
+    Hibernated,
     /// Something could not be read.
     Unknown,
 }
@@ -113,6 +117,8 @@ impl Reason {
             Reason::DurabilityReduced => "DurabilityReduced",
             Reason::SingleInstance => "SingleInstance",
             Reason::ForeignData => "ForeignData",
+            Reason::Fenced => "Fenced",
+            Reason::Hibernated => "Hibernated",
             Reason::Unknown => "Unknown",
         }
     }
@@ -183,6 +189,12 @@ fn answer(facts: &Facts<'_>, kind: ConditionKind) -> Answer {
     }
 }
 
+const HIBERNATED: &str = "spec.hibernated is true";
+
+fn fenced_by_user(facts: &Facts<'_>) -> String {
+    format!("fenced by the user: {}", fenced::names(facts))
+}
+
 /// What stands in the way of `Ready`.
 fn obstacle(facts: &Facts<'_>) -> Option<Answer> {
     if facts.wanted.deleting {
@@ -190,6 +202,12 @@ fn obstacle(facts: &Facts<'_>) -> Option<Answer> {
     }
     if let Some(failure) = failure::failure(facts) {
         return Some(Answer::new(false, Reason::Failed(failure.reason), failure.message));
+    }
+    if hibernation::is_down(facts) {
+        return Some(Answer::new(false, Reason::Hibernated, HIBERNATED));
+    }
+    if fenced::any(facts) {
+        return Some(Answer::new(false, Reason::Fenced, fenced_by_user(facts)));
     }
     (!phase::ready(facts)).then(|| Answer::new(false, Reason::NotAsWanted, "see status.step and status.waiting"))
 }
@@ -201,6 +219,8 @@ fn ready(facts: &Facts<'_>) -> Answer {
 fn available(facts: &Facts<'_>) -> Answer {
     match facts.primary() {
         Some(pod) => Answer::new(true, Reason::PrimaryServes, format!("{} serves", pod.name)),
+        None if hibernation::wanted(facts) => Answer::new(false, Reason::Hibernated, HIBERNATED),
+        None if fenced::all(facts) => Answer::new(false, Reason::Fenced, fenced_by_user(facts)),
         None if facts.bootstrapped() => Answer::new(false, Reason::NoPrimary, "no primary serves"),
         None => Answer::new(false, Reason::NotMade, "the database was not made yet"),
     }
@@ -210,7 +230,7 @@ fn progressing(facts: &Facts<'_>) -> Answer {
     let Some(obstacle) = obstacle(facts) else {
         return Answer::new(false, Reason::AsWanted, "everything is as the spec wants it");
     };
-    if matches!(obstacle.reason, Reason::Failed(_)) {
+    if matches!(obstacle.reason, Reason::Failed(_) | Reason::Hibernated) {
         return Answer {
             holds: Some(false),
             ..obstacle
@@ -241,11 +261,18 @@ fn late(facts: &Facts<'_>) -> Option<String> {
 }
 
 fn degraded(facts: &Facts<'_>) -> Answer {
+    // Less is there than usual, and the user wants it so.
+    if hibernation::wanted(facts) {
+        return Answer::new(false, Reason::Hibernated, HIBERNATED);
+    }
     if !facts.bootstrapped() {
         return Answer::new(false, Reason::NotMade, "the database was not made yet");
     }
     if let Some(failure) = failure::failure(facts) {
         return Answer::new(true, Reason::Failed(failure.reason), failure.message);
+    }
+    if fenced::all(facts) {
+        return Answer::new(true, Reason::Fenced, fenced_by_user(facts));
     }
     if facts.primary().is_none() {
         return Answer::new(true, Reason::NoPrimary, "no primary serves");
@@ -262,6 +289,9 @@ fn degraded(facts: &Facts<'_>) -> Answer {
     if missing.is_empty() {
         return Answer::new(false, Reason::AllServe, "all members serve");
     }
+    if missing.iter().all(|pod| fenced::is_fenced(facts, pod)) {
+        return Answer::new(true, Reason::Fenced, fenced_by_user(facts));
+    }
     let message = format!("{} do not serve", list(missing.iter().map(String::as_str)));
     Answer::new(true, Reason::MembersMissing, message)
 }
@@ -274,6 +304,12 @@ fn data_safe(facts: &Facts<'_>) -> Answer {
     {
         let message = format!("the Lease names system identifier {held}, and {recorded} was recorded");
         return Answer::new(false, Reason::ForeignData, message);
+    }
+    if facts.primary().is_none() && hibernation::wanted(facts) {
+        return Answer {
+            holds: None,
+            ..Answer::new(false, Reason::Hibernated, HIBERNATED)
+        };
     }
     let Some(primary) = facts.primary() else {
         let reason = if facts.bootstrapped() {

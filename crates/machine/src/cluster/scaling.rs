@@ -5,7 +5,7 @@ use api::spec::VolumeFate;
 
 use super::action::{Action, Apply, ApplyHow, Exact, StatusChange};
 use super::decision::Step;
-use super::drift::foreign_claim;
+use super::drift::{self, foreign_claim};
 use super::durability;
 use super::facts::Facts;
 use super::members::exact_claim;
@@ -39,11 +39,12 @@ pub const AWAIT_SCALE: Rule = Rule {
     passable: false,
 };
 
-/// How many instances there can be now: as wanted, but not without the primary, and none less while none serves.
+/// How many instances there can be now: as wanted, but not without the primary, or who was it last, and none less while
+/// none serves.
 fn possible(facts: &Facts<'_>, set: &SetFacts) -> u32 {
     let wanted = facts.wanted.replicas();
     if wanted >= set.replicas {
-        return wanted;
+        return wanted.max(drift::returning(facts));
     }
     match facts.primary() {
         Some(primary) => wanted.max(primary.ordinal + 1).min(set.replicas),

@@ -4,7 +4,10 @@ use api::Phase;
 
 /// For each phase, those that may follow it (besides itself).
 pub const TRANSITIONS: [(Phase, &[Phase]); 10] = [
-    (Phase::Creating, &[Phase::Ready, Phase::Failed, Phase::Deleting]),
+    (
+        Phase::Creating,
+        &[Phase::Ready, Phase::Hibernated, Phase::Failed, Phase::Deleting],
+    ),
     (
         Phase::Restoring,
         &[Phase::Creating, Phase::Ready, Phase::Failed, Phase::Deleting],
@@ -58,7 +61,13 @@ pub const TRANSITIONS: [(Phase, &[Phase]); 10] = [
     ),
     (
         Phase::Hibernated,
-        &[Phase::Ready, Phase::Updating, Phase::Deleting, Phase::Failed],
+        &[
+            Phase::Creating,
+            Phase::Ready,
+            Phase::Updating,
+            Phase::Deleting,
+            Phase::Failed,
+        ],
     ),
     (Phase::Deleting, &[]),
     (
@@ -69,6 +78,7 @@ pub const TRANSITIONS: [(Phase, &[Phase]); 10] = [
             Phase::Ready,
             Phase::Updating,
             Phase::FailingOver,
+            Phase::Hibernated,
             Phase::Deleting,
         ],
     ),
@@ -135,6 +145,13 @@ mod tests {
                 )
             }),
             changed(|scene| scene.stored.system_identifier = None),
+            changed(|scene| scene.spec.fenced = vec!["demo-2".to_owned()]),
+            changed(|scene| scene.spec.hibernated = true),
+            changed(|scene| {
+                scene.spec.hibernated = true;
+                scene.pods_mut().clear();
+                scene.observed.stateful_set.as_mut().expect("a StatefulSet").replicas = 0;
+            }),
         ]);
         all
     }
@@ -160,6 +177,7 @@ mod tests {
             Phase::Creating,
             Phase::Ready,
             Phase::Updating,
+            Phase::Hibernated,
             Phase::Deleting,
             Phase::Failed,
         ] {

@@ -66,6 +66,7 @@ pub(super) fn blank() -> Observed {
             durability: api::WantedDurability::default(),
             strict_reads: false,
             primary: None,
+            accepted_loss: None,
             fenced: BTreeSet::new(),
         }),
         lease: LeaseView {

@@ -13,7 +13,11 @@ const AGAIN: u64 = 60_000;
 /// The wanted primary, if it streams, has caught up, and the last attempt is long enough ago.
 pub(super) fn target(context: &Context, draft: &mut Draft) -> Option<String> {
     context.held()?;
-    let wanted = context.cluster()?.primary.as_ref()?;
+    let cluster = context.cluster()?;
+    let wanted = cluster
+        .primary
+        .as_ref()
+        .filter(|wanted| !cluster.fenced.contains(*wanted))?;
     if !context.serving() || *wanted == context.observed.own.pod || context.observed.terminating {
         return None;
     }

@@ -12,6 +12,7 @@ mod durability;
 pub mod election;
 pub mod failsafe;
 pub mod fence;
+mod fenced;
 mod give_way;
 mod handover;
 mod identity;
@@ -153,6 +154,10 @@ pub const RULES: &[Rule] = &[
     Rule {
         name: "store certificate",
         apply: identity::store_certificate,
+    },
+    Rule {
+        name: "stay fenced",
+        apply: fenced::stay,
     },
     Rule {
         name: "take",

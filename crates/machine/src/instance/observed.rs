@@ -117,6 +117,9 @@ pub struct ClusterView {
     pub strict_reads: bool,
     /// `status.intent.primary`.
     pub primary: Option<String>,
+    /// The epoch of the Lease in which the user accepts the loss of what the missing members have
+    /// ([`api::names::ANNOTATION_ACCEPT_LOSS`]).
+    pub accepted_loss: Option<Epoch>,
     /// `spec.fenced`.
     pub fenced: BTreeSet<String>,
 }

@@ -89,6 +89,9 @@ fn promised(context: &Context) -> Epoch {
 /// Whether this member serves in its role; if not, why.
 pub fn readiness(observed: &Observed, now: BootTime) -> Result<(), String> {
     let context = Context::new(observed, now);
+    if context.fenced() {
+        return Err("spec.fenced names this instance".to_owned());
+    }
     match (context.running(), observed.postgres.answer) {
         (None, _) => Err("PostgreSQL does not run".to_owned()),
         (Some(_), None) => Err("PostgreSQL accepts no connections".to_owned()),
@@ -153,7 +156,9 @@ fn state(context: &Context) -> MemberState {
         (Some(Mode::Standby), Some(_)) => MemberState::CatchingUp,
         (Some(_), _) => MemberState::Starting,
         (None, _) if context.starting().is_some() => MemberState::Starting,
-        (None, _) if context.stop_intended() || context.observed.terminating => MemberState::Stopped,
+        (None, _) if context.stop_intended() || context.fenced() || context.observed.terminating => {
+            MemberState::Stopped
+        }
         (None, _) => MemberState::Waiting,
     }
 }

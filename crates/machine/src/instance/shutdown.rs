@@ -1,5 +1,5 @@
-//! Stopping on purpose: SIGTERM, or the operator's intent to stop all instances. The primary hands its lease back with
-//! its last position; standbys stop after it.
+//! Stopping on purpose: SIGTERM, the operator's intent to stop all instances, or the user's fence on this one. The primary
+//! hands its lease back with its last position; when all are to stop, standbys stop after it.
 
 use std::borrow::Cow;
 
@@ -39,7 +39,7 @@ pub(super) fn stop(context: &Context, draft: &mut Draft, because: impl Into<Cow<
 /// The lease is to be handed back now: this instance stops on purpose, and nothing of PostgreSQL lives (rule 6 of design §2.4).
 pub(super) fn may_release(context: &Context, draft: &Draft) -> bool {
     let ours = matches!(context.tenure(), Tenure::Held { .. } | Tenure::Lapsed);
-    let stops = context.observed.terminating || context.stop_intended() || draft.memo.handing_over.is_some();
+    let stops = why(context).is_some() || draft.memo.handing_over.is_some();
     ours && stops && !context.alive()
 }
 
@@ -59,24 +59,31 @@ pub(super) fn hand_over(context: &Context, draft: &mut Draft) -> Option<Verdict>
     lease_rules::release(context, draft, Some(successor)).or_else(|| Verdict::wait("the lease is being handed over"))
 }
 
-/// Stops, releases, and ends (or, when all instances are to stop, stays idle).
-pub(super) fn shut_down(context: &Context, draft: &mut Draft) -> Option<Verdict> {
-    let terminating = context.observed.terminating;
-    if !terminating && !context.stop_intended() {
-        return None;
-    }
-    let why = if terminating {
-        "the container is asked to end"
+/// Why this instance is to stop, if it is.
+fn why(context: &Context) -> Option<&'static str> {
+    if context.observed.terminating {
+        Some("the container is asked to end")
+    } else if context.stop_intended() {
+        Some("all instances are to stop")
+    } else if context.fenced() {
+        Some("spec.fenced names this instance")
     } else {
-        "all instances are to stop"
-    };
+        None
+    }
+}
+
+/// Stops, releases, and ends (or, when all instances are to stop, stays idle; or goes on as a fenced one).
+pub(super) fn shut_down(context: &Context, draft: &mut Draft) -> Option<Verdict> {
+    let why = why(context)?;
+    let terminating = context.observed.terminating;
     // Elected, and not promoted: what it has is left to the others before it stops.
     let unpromoted = context.held().is_some() && context.starting().is_none() && context.final_position().is_some();
     if unpromoted && let Some(verdict) = lease_rules::release(context, draft, None) {
         return Some(verdict);
     }
     if context.alive() {
-        if !terminating && context.running() == Some(Mode::Standby) && !may_standby_stop(context, draft) {
+        let stays = !terminating && !context.fenced() && context.running() == Some(Mode::Standby);
+        if stays && !may_standby_stop(context, draft) {
             // Goes on as before, and still reports.
             return None;
         }
@@ -99,6 +106,9 @@ pub(super) fn shut_down(context: &Context, draft: &mut Draft) -> Option<Verdict>
     }
     if terminating {
         return Verdict::new(Action::Exit, why);
+    }
+    if !context.stop_intended() {
+        return None;
     }
     Verdict::wait("all instances are to stop, and this one has")
 }

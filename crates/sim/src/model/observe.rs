@@ -540,6 +540,7 @@ fn cluster(durability: u8) -> ClusterView {
         },
         strict_reads: false,
         primary: None,
+        accepted_loss: None,
         fenced: BTreeSet::new(),
     }
 }

@@ -1,0 +1,382 @@
+//! `spec.hibernated`: the whole database is stopped as for a deletion, and its pods go; everything else stays, and is kept
+//! as the spec wants it. It wakes by getting its pods back: who held the Lease last, or has all that it wrote, takes it.
+
+use api::Phase;
+
+use super::action::{Action, Apply, ApplyHow, Exact, StatusChange};
+use super::decision::Step;
+use super::deletion;
+use super::facts::{Facts, list};
+use super::observed::{ChildKind, ChildState, Known, SetFacts};
+use super::rule::{Proposal, Rule};
+
+/// See [`Rule::what`].
+pub const WAKE: Rule = Rule {
+    name: "wake",
+    family: "hibernation",
+    what: "Instances that were told to stop, and need not any more, are told so.",
+    propose: wake,
+    passable: false,
+};
+
+/// See [`Rule::what`].
+pub const HIBERNATE: Rule = Rule {
+    name: "hibernate",
+    family: "hibernation",
+    what: "With spec.hibernated all instances are told to stop cleanly, standbys last; then, at the latest after a minute, the StatefulSet is scaled to 0. Nothing but pods is taken away.",
+    propose: hibernate,
+    passable: false,
+};
+
+/// See [`Rule::what`].
+pub const AWAIT_WAKING: Rule = Rule {
+    name: "await-waking",
+    family: "hibernation",
+    what: "A database that hibernates stays so until the user wakes it; its objects are kept as they should be, and its volumes may grow.",
+    propose: await_waking,
+    passable: false,
+};
+
+/// The user wants it so, and it is not being deleted.
+pub(super) fn wanted(facts: &Facts<'_>) -> bool {
+    facts.wanted.spec.hibernated && !facts.wanted.deleting
+}
+
+/// No pod is there, and none will be made.
+pub(super) fn is_down(facts: &Facts<'_>) -> bool {
+    let no_pods = facts.observed.pods.get().is_some_and(Vec::is_empty);
+    wanted(facts)
+        && no_pods
+        && facts
+            .observed
+            .stateful_set
+            .as_ref()
+            .is_some_and(|set| set.replicas == 0)
+}
+
+/// No pod is there, and everything else is as it should be.
+pub(super) fn rests(facts: &Facts<'_>) -> bool {
+    let current = |kind: &ChildKind| matches!(facts.child(*kind), Some(ChildState::Current { .. }));
+    is_down(facts) && facts.wanted.invalid.is_none() && ChildKind::ALL.iter().all(current)
+}
+
+/// It comes back from hibernation, and has not been as wanted since.
+pub(super) fn wakes(facts: &Facts<'_>) -> bool {
+    let last = facts.status.history.last();
+    facts.status.phase == Some(Phase::Updating) && last.is_some_and(|last| last.from == Some(Phase::Hibernated))
+}
+
+fn wake(facts: &Facts<'_>) -> Option<Proposal> {
+    if facts.wanted.spec.hibernated || facts.wanted.deleting || !facts.status.intent.stop {
+        return None;
+    }
+    let action = Action::WriteStatus(vec![StatusChange::EndStop]);
+    Proposal::act(Step::Scaling, action, "spec.hibernated is false")
+}
+
+fn hibernate(facts: &Facts<'_>) -> Option<Proposal> {
+    if !wanted(facts) {
+        return None;
+    }
+    let set = facts.observed.stateful_set.as_ref();
+    if !set.is_some_and(|set| set.replicas == 0) {
+        return stop(facts).or_else(|| scale_to_zero(facts, set?));
+    }
+    let Known::Known(pods) = &facts.observed.pods else {
+        return Proposal::wait(facts, Step::Removing, "the pods to be read", "the API server");
+    };
+    if pods.is_empty() {
+        return None;
+    }
+    let what = format!("{} to be gone", list(pods.iter().map(|pod| pod.name.as_str())));
+    Proposal::wait(facts, Step::Removing, what, deletion::WHO_REMOVES_PODS)
+}
+
+/// Until nothing of PostgreSQL runs any more, or the time for that has passed.
+fn stop(facts: &Facts<'_>) -> Option<Proposal> {
+    // A StatefulSet of somebody else, and its pods, are not ours to stop; and where nothing was made, nothing runs.
+    if deletion::is_set_foreign(facts) || deletion::nothing_runs(facts) {
+        return None;
+    }
+    if !facts.status.intent.stop {
+        let mut changes = vec![StatusChange::RequestStop];
+        let memo = &facts.status.memo;
+        if facts.status.intent.primary.is_some() || memo.switchover.is_some() {
+            changes.push(StatusChange::EndSwitchover);
+        }
+        if facts.status.intent.restart.is_some() {
+            changes.push(StatusChange::EndRestart);
+        }
+        return Proposal::act(Step::Stopping, Action::WriteStatus(changes), "spec.hibernated is true");
+    }
+    if deletion::has_stopped(facts) {
+        return None;
+    }
+    let deadline = facts.waiting_since(deletion::CLEAN_STOP) + deletion::STOP_PATIENCE;
+    let wait = Proposal::wait(facts, Step::Stopping, deletion::CLEAN_STOP, "the agents")?;
+    if facts.now < deadline {
+        return Some(wait.until(deadline));
+    }
+    // What is to be taken away is looked at first.
+    facts.observed.pods.get().is_none().then_some(wait)
+}
+
+/// A StatefulSet that cannot be changed as it is, is first made again by the rule `children`.
+fn scale_to_zero(facts: &Facts<'_>, set: &SetFacts) -> Option<Proposal> {
+    match facts.child(ChildKind::StatefulSet)? {
+        ChildState::Current { .. } | ChildState::Drifted { immutable: false, .. } => {}
+        ChildState::Missing
+        | ChildState::Foreign { .. }
+        | ChildState::Drifted { immutable: true, .. }
+        | ChildState::Damaged { .. } => return None,
+    }
+    let exact = Exact::new(facts.wanted.name, &set.uid, &set.resource_version);
+    let apply = Apply {
+        kind: ChildKind::StatefulSet,
+        how: ApplyHow::Change(exact),
+        replicas: Some(0),
+    };
+    let because = if deletion::has_stopped(facts) {
+        "PostgreSQL has stopped everywhere, and spec.hibernated is true"
+    } else {
+        "the time for a clean stop has passed, and spec.hibernated is true"
+    };
+    Proposal::act(Step::Removing, Action::Apply(apply), because)
+}
+
+fn await_waking(facts: &Facts<'_>) -> Option<Proposal> {
+    if !wanted(facts) {
+        return None;
+    }
+    let proposal = Proposal::wait(facts, Step::Removing, "spec.hibernated to be false", "the user")?;
+    Some(Proposal { step: None, ..proposal })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::testing::Scene;
+    use super::super::{Due, StorageClass};
+    use super::*;
+    use crate::protocol::{Lsn, Position, Release, Timeline};
+
+    fn hibernating(replicas: u32) -> Scene {
+        let mut scene = Scene::ready(replicas);
+        scene.edit(|spec| spec.hibernated = true);
+        scene
+    }
+
+    /// All has stopped, and the pods are gone.
+    fn hibernated(replicas: u32) -> Scene {
+        let mut scene = hibernating(replicas);
+        scene.store();
+        release(&mut scene, 0);
+        scene.pods_mut().clear();
+        scene.observed.stateful_set.as_mut().unwrap().replicas = 0;
+        scene.store();
+        scene.store();
+        scene
+    }
+
+    fn release(scene: &mut Scene, ordinal: u32) {
+        let member = scene.report_mut(ordinal).member.clone();
+        let position = Some(Position {
+            timeline: Timeline(1),
+            lsn: Lsn(0x500),
+        });
+        let lease = scene.lease_mut().unwrap();
+        (lease.holder, lease.release) = (
+            None,
+            Some(Release {
+                member,
+                position,
+                successor: None,
+            }),
+        );
+    }
+
+    fn scaled(scene: &Scene) -> Option<u32> {
+        match scene.decide().action {
+            Action::Apply(apply) => apply.replicas,
+            _ => None,
+        }
+    }
+
+    #[test]
+    fn everything_stops_before_the_pods_go() {
+        let mut scene = hibernating(3);
+        scene.stored.intent.primary = Some("demo-1".to_owned());
+        let decision = scene.store();
+        assert_eq!((decision.rule, decision.phase), ("hibernate", Phase::Updating));
+        assert_eq!(
+            (scene.stored.intent.stop, scene.stored.intent.primary.as_ref()),
+            (true, None)
+        );
+        assert_eq!(scene.stored.step.as_deref(), Some("Stopping"));
+        let decision = scene.decide();
+        assert_eq!(decision.wake, scene.now + deletion::STOP_PATIENCE);
+        for pod in scene.pods_mut() {
+            pod.ready = false;
+        }
+        assert!(
+            matches!(scene.decide().action, Action::Wait(_)),
+            "the primary may still write"
+        );
+        release(&mut scene, 0);
+        assert_eq!(scaled(&scene), Some(0));
+        scene.observed.stateful_set.as_mut().unwrap().replicas = 0;
+        scene.pods_mut().truncate(1);
+        assert_eq!(scene.decide().because.to_string(), "demo-0 to be gone");
+        scene.pods_mut().clear();
+        assert_eq!(scene.decide().phase, Phase::Hibernated);
+    }
+
+    #[test]
+    fn what_does_not_stop_is_waited_for_one_minute() {
+        let mut scene = hibernating(3);
+        scene.store();
+        scene.now += deletion::STOP_PATIENCE;
+        assert_eq!(scaled(&scene), Some(0));
+        let broken = |change: &dyn Fn(&mut Scene)| {
+            let mut scene = hibernating(3);
+            change(&mut scene);
+            scene.store();
+            scene.now += deletion::STOP_PATIENCE;
+            scaled(&scene)
+        };
+        assert_eq!(broken(&|scene| scene.lease_mut().unwrap().holder = None), Some(0));
+        assert_eq!(broken(&|scene| scene.observed.lease = Known::Unknown), Some(0));
+        assert_eq!(broken(&|scene| scene.pod_mut(1).node = None), Some(0));
+        assert_eq!(
+            broken(&|scene| scene.set_child(ChildKind::RService, ChildState::Missing)),
+            Some(0)
+        );
+    }
+
+    #[test]
+    fn it_rests_and_says_so_and_no_alarm_is_raised() {
+        let mut scene = hibernated(3);
+        let decision = scene.decide();
+        assert_eq!(
+            (decision.rule, decision.phase, decision.step),
+            ("await-waking", Phase::Hibernated, None)
+        );
+        assert_eq!(scene.due(&decision), Due::Never);
+        assert_eq!(
+            (scene.stored.ready.as_str(), scene.stored.current_primary.as_ref()),
+            ("0/3", None)
+        );
+        let conditions = &scene.stored.conditions;
+        let find = |kind: &str| conditions.iter().find(|found| found.type_ == kind).unwrap();
+        for (kind, status) in [
+            ("Ready", "False"),
+            ("Available", "False"),
+            ("Progressing", "False"),
+            ("Degraded", "False"),
+            ("DataSafe", "Unknown"),
+        ] {
+            let found = find(kind);
+            assert_eq!(
+                (found.status.as_str(), found.reason.as_str()),
+                (status, "Hibernated"),
+                "{kind}"
+            );
+        }
+        scene.now += chrono::TimeDelta::days(30);
+        let decision = scene.decide();
+        assert_eq!(scene.due(&decision), Due::Never);
+    }
+
+    #[test]
+    fn objects_are_kept_and_volumes_grow_meanwhile() {
+        let mut scene = hibernated(3);
+        scene.set_child(ChildKind::RoService, ChildState::Missing);
+        let decision = scene.decide();
+        assert_eq!((decision.rule, decision.phase), ("children", Phase::Updating));
+        let mut scene = hibernated(3);
+        scene.data_bytes *= 2;
+        assert_eq!(scene.decide().action.name(), "ResizeClaim");
+        scene.observed.storage_class = Known::Known(StorageClass::Present { expandable: false });
+        assert_eq!(scene.decide().phase, Phase::Hibernated);
+    }
+
+    #[test]
+    fn a_stateful_set_that_is_made_again_brings_no_pods() {
+        let mut scene = hibernated(3);
+        scene.set_child(ChildKind::StatefulSet, ChildState::Missing);
+        scene.observed.stateful_set = None;
+        assert_eq!(scaled(&scene), Some(0));
+        let mut orphaned = hibernating(3);
+        orphaned.store();
+        orphaned.set_child(ChildKind::StatefulSet, ChildState::Missing);
+        orphaned.observed.stateful_set = None;
+        assert_eq!(orphaned.decide().rule, "hibernate", "they stop first");
+        orphaned.now += deletion::STOP_PATIENCE;
+        assert_eq!(scaled(&orphaned), Some(3), "they are not taken away with it");
+    }
+
+    #[test]
+    fn it_wakes_as_an_update_with_whoever_was_primary_last() {
+        let mut scene = hibernated(3);
+        release(&mut scene, 2);
+        scene.edit(|spec| (spec.hibernated, spec.replicas) = (false, 1));
+        let decision = scene.store();
+        assert_eq!((decision.rule, decision.phase), ("wake", Phase::Updating));
+        assert!(!scene.stored.intent.stop);
+        assert_eq!(scaled(&scene), Some(3), "demo-2 has the newest data");
+        scene.observed.stateful_set.as_mut().unwrap().replicas = 3;
+        assert_eq!(scene.decide().phase, Phase::Updating, "no failover");
+        let mut drifted = hibernated(3);
+        drifted.edit(|spec| spec.hibernated = false);
+        drifted.store();
+        drifted.set_child(
+            ChildKind::StatefulSet,
+            ChildState::Drifted {
+                uid: "uid-StatefulSet".to_owned(),
+                resource_version: "1".to_owned(),
+                what: "spec.template".to_owned(),
+                immutable: false,
+            },
+        );
+        assert_eq!((drifted.decide().rule, scaled(&drifted)), ("children", Some(3)));
+    }
+
+    #[test]
+    fn one_that_is_made_hibernated_gets_objects_and_no_pods_and_no_bootstrap() {
+        let mut scene = Scene::new(3);
+        scene.finalizer = true;
+        scene.edit(|spec| spec.hibernated = true);
+        let decision = scene.store();
+        assert_eq!((decision.rule, decision.phase), ("children", Phase::Creating));
+        let mut made = hibernated(3);
+        made.stored = Default::default();
+        let lease = made.lease_mut().unwrap();
+        (lease.system_id, lease.epoch.0, lease.release) = (None, 0, None);
+        made.store();
+        made.store();
+        assert_eq!(
+            (made.stored.phase, made.stored.intent.stop),
+            (Some(Phase::Hibernated), false)
+        );
+        made.edit(|spec| spec.hibernated = false);
+        assert_eq!((made.decide().rule, made.decide().phase), ("scale", Phase::Creating));
+    }
+
+    #[test]
+    fn paused_comes_first_and_a_deletion_goes_on() {
+        let mut scene = hibernating(3);
+        scene.edit(|spec| spec.paused = true);
+        assert_eq!(scene.decide().rule, "paused");
+        let mut scene = hibernated(3);
+        scene.deleting = true;
+        scene.store();
+        assert_eq!(scene.stored.memo.deletion_done, ["Stopped"]);
+    }
+
+    #[test]
+    fn nobody_is_told_to_stop_without_a_reason() {
+        let mut scene = Scene::ready(3);
+        scene.stored.intent.stop = true;
+        let decision = scene.store();
+        assert_eq!((decision.rule, scene.stored.intent.stop), ("wake", false));
+    }
+}
