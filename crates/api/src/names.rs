@@ -8,7 +8,7 @@ pub const MAX_NAME: usize = 40;
 
 /// Label with the database's name on every object that belongs to it.
 pub const LABEL_CLUSTER: &str = "clustereddatabase.io/cluster";
-/// Label with a pod's role (`primary` or `replica`); for `-ro` and for people, never for a decision.
+/// Label with a pod's role (`primary` or `replica`); for `-ro`, the budgets and people, never for a decision.
 pub const LABEL_ROLE: &str = "clustereddatabase.io/role";
 /// Value of [`LABEL_ROLE`] on the primary's pod.
 pub const ROLE_PRIMARY: &str = "primary";
@@ -23,6 +23,13 @@ pub const LABEL_CLUSTER_UID: &str = "clustereddatabase.io/uid";
 /// Annotation that a user puts on a `ClusteredDatabase` whose Lease was lost: its UID as value asks the operator to make
 /// the Lease again for the member that is known to have held it last.
 pub const ANNOTATION_RECREATE_LEASE: &str = "clustereddatabase.io/recreate-lease";
+/// Annotation that a user puts on a `ClusteredDatabase` to have the primary moved once: the name of the instance that is
+/// to be the primary, or that name, a slash, and any text that tells this request from an earlier one.
+pub const ANNOTATION_SWITCHOVER: &str = "clustereddatabase.io/switchover";
+/// Annotation that a user puts on a `ClusteredDatabase` whose missing instances are lost for good: its UID, a slash, and the
+/// epoch of the Lease (`status.epoch`) let the instances that are left elect a primary without them. Commits that only the
+/// lost ones have are lost with them.
+pub const ANNOTATION_ACCEPT_LOSS: &str = "clustereddatabase.io/accept-loss";
 /// The finalizer on a `ClusteredDatabase`.
 pub const FINALIZER: &str = "clustereddatabase.io/cleanup";
 
@@ -101,6 +108,10 @@ impl Names {
     /// The database's own name; also that of its StatefulSet, ServiceAccount, Role, RoleBinding, Lease and budget.
     pub fn cluster(&self) -> &str {
         &self.cluster
+    }
+    /// The budget that keeps the primary from being evicted; the replicas' has the database's own name.
+    pub fn primary_budget(&self) -> String {
+        format!("{}-primary", self.cluster)
     }
     /// The Lease that decides who is primary.
     pub fn lease(&self) -> String {

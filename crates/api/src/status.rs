@@ -215,7 +215,7 @@ pub struct Intent {
     /// Who is to be the primary: the holder hands the lease over to this pod once it streams and has caught up.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub primary: Option<String>,
-    /// All instances stop cleanly (standbys last) and stay stopped: the database is being deleted.
+    /// All instances stop cleanly (standbys last) and stay stopped: the database is being deleted, or is to hibernate.
     #[serde(default)]
     pub stop: bool,
 }
@@ -261,6 +261,35 @@ pub struct Memo {
     /// The switchover that was asked for last, until the primary is where it should be.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub switchover: Option<SwitchoverMemo>,
+    /// The switchover that the user asked for last (annotation `clustereddatabase.io/switchover`), and what came of it:
+    /// the same request is not acted upon again.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub request: Option<SwitchoverRequest>,
+}
+
+/// A switchover that the user asked for.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct SwitchoverRequest {
+    /// The annotation's value (its first 128 bytes).
+    pub value: String,
+    /// When it was seen first.
+    pub since: DateTime<Utc>,
+    /// What came of it; absent while it is open.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub outcome: Option<RequestOutcome>,
+    /// The outcome in words.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub message: Option<String>,
+}
+
+/// What came of a switchover that the user asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub enum RequestOutcome {
+    /// The named instance is the primary.
+    Done,
+    /// It could not be, or did not take over in time.
+    GivenUp,
 }
 
 /// A switchover that was asked for (`intent.primary`).

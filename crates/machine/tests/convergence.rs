@@ -5,8 +5,8 @@
 
 use api::ClusteredDatabaseStatus;
 use api::Phase;
-use api::spec::VolumeFate;
-use api::status::{DurabilityMode, MemberRole};
+use api::spec::{PrimaryUpdates, VolumeFate};
+use api::status::{DurabilityMode, MemberRole, RequestOutcome};
 use chrono::TimeDelta;
 use machine::cluster::testing::{Crash, World};
 use machine::cluster::{Action, ChildKind, ChildState, Known, Step};
@@ -440,6 +440,161 @@ fn a_scale_down_moves_the_primary_first() {
     assert_eq!(world.primaries, ["demo-0", "demo-4", "demo-0"]);
 }
 
+/// Nothing moves any more, for five minutes.
+fn assert_stays(world: &mut World) {
+    let primaries = world.primaries.clone();
+    world.run_until(TimeDelta::minutes(5), |_, _| false);
+    assert_eq!(world.primaries, primaries);
+}
+
+#[test]
+fn each_node_can_be_drained_without_anybodys_help() {
+    for replicas in [1, 2, 3, 5] {
+        let mut world = ready(replicas);
+        for node in (0..replicas).chain([0]) {
+            world.scene.cordon(node, true);
+            let pod = world.scene.pod_mut(node).uid.clone();
+            let gone = world.run_until(TimeDelta::minutes(5), |_, _| false)
+                || (0..3_000).any(|_| {
+                    world.evict(node);
+                    world.run_until(TimeDelta::milliseconds(200), |_, _| false);
+                    world.scene.pods().iter().all(|found| found.uid != pod)
+                });
+            assert!(gone, "node {node} of {replicas}: {:#?}", world.scene.decide());
+            let serves = world
+                .scene
+                .pods()
+                .iter()
+                .any(|pod| pod.role.as_deref() == Some("primary") && pod.ready);
+            assert_eq!(serves, replicas > 1, "it was moved before it was evicted");
+            world.scene.cordon(node, false);
+            assert!(world.settle(), "{:#?}", world.scene.decide());
+            assert_rests(&world);
+        }
+        assert!(world.primaries.len() <= replicas as usize + 2, "{:?}", world.primaries);
+    }
+}
+
+#[test]
+fn a_primary_is_not_evicted_before_it_has_moved() {
+    let mut world = ready(3);
+    world.stubborn = true;
+    world.scene.cordon(0, true);
+    for _ in 0..100 {
+        assert!(!world.evict(0), "its agent does not hand over");
+        world.run_until(TimeDelta::seconds(1), |_, _| false);
+    }
+    assert!(world.evict(2));
+    world.run_until(TimeDelta::milliseconds(300), |_, _| false);
+    assert_eq!(world.primaries, ["demo-0"]);
+}
+
+#[test]
+fn where_all_nodes_are_cordoned_nothing_moves() {
+    let mut world = ready(3);
+    for node in 0..3 {
+        world.scene.cordon(node, true);
+    }
+    assert!(world.settle(), "{:#?}", world.scene.decide());
+    assert_rests(&world);
+    assert_stays(&mut world);
+    world.scene.cordon(2, false);
+    assert!(world.settle());
+    assert_stays(&mut world);
+    assert_eq!(world.primaries, ["demo-0", "demo-2"]);
+}
+
+#[test]
+fn a_preferred_primary_gets_its_place_back_when_its_node_does() {
+    let mut world = ready(3);
+    world.scene.edit(|spec| spec.primary.prefer = Some("demo-0".to_owned()));
+    world.scene.cordon(0, true);
+    assert!(world.settle(), "{:#?}", world.scene.decide());
+    assert_rests(&world);
+    assert_stays(&mut world);
+    world.scene.cordon(0, false);
+    assert!(world.settle());
+    assert_eq!(world.primaries, ["demo-0", "demo-1", "demo-0"]);
+}
+
+#[test]
+fn a_request_is_carried_out_once_wherever_the_operator_dies() {
+    let request = |crash: Crash| {
+        let mut world = ready(3);
+        world.primaries.clear();
+        world.scene.switchover = Some("demo-2/1".to_owned());
+        let mut world = world.crashing(crash);
+        assert!(world.settle(), "{crash:?}: {:#?}", world.scene.decide());
+        assert_rests(&world);
+        assert_eq!(world.primaries.last().map(String::as_str), Some("demo-2"), "{crash:?}");
+        assert!(world.primaries.len() <= 2, "{crash:?}: {:?}", world.primaries);
+        let outcome = world
+            .scene
+            .stored
+            .memo
+            .request
+            .as_ref()
+            .and_then(|request| request.outcome);
+        assert_eq!(outcome, Some(RequestOutcome::Done));
+        world
+    };
+    let mut reference = request(Crash::Never);
+    for write in 1..=reference.writes.len() {
+        request(Crash::After(write));
+    }
+    reference.lose_primary();
+    assert!(reference.settle());
+    assert_stays(&mut reference);
+    assert_ne!(
+        reference.scene.stored.current_primary.as_deref(),
+        Some("demo-2"),
+        "asked for once"
+    );
+}
+
+#[test]
+fn a_supervised_change_waits_for_its_user() {
+    let waits = |world: &mut World| {
+        let stopped = world.run_until(TimeDelta::minutes(10), |world, decision| {
+            decision.step == Some(Step::Supervised) && world.scene.stored.step.as_deref() == Some("Supervised")
+        });
+        assert!(stopped, "{:#?}", world.scene.decide());
+        assert_stays(world);
+    };
+    for automatic in [false, true] {
+        let mut world = ready(3);
+        world
+            .scene
+            .edit(|spec| spec.primary.updates = PrimaryUpdates::Supervised);
+        world.scene.revision = "r2".to_owned();
+        drift(&mut world);
+        let before = world.scene.pod_mut(0).uid.clone();
+        waits(&mut world);
+        assert_eq!(world.scene.pod_mut(0).uid, before);
+        if automatic {
+            world
+                .scene
+                .edit(|spec| spec.primary.updates = PrimaryUpdates::Automatic);
+        } else {
+            world.scene.switchover = Some("demo-2/1".to_owned());
+        }
+        assert!(world.settle(), "{:#?}", world.scene.decide());
+        assert_rests(&world);
+        assert_ne!(world.scene.pod_mut(0).uid, before);
+    }
+    let mut world = ready(3);
+    world.scene.edit(|spec| {
+        spec.primary.updates = PrimaryUpdates::Supervised;
+        spec.postgres
+            .parameters
+            .insert("shared_buffers".to_owned(), "1GB".to_owned());
+    });
+    waits(&mut world);
+    world.scene.switchover = Some("demo-1/1".to_owned());
+    let asked_again = world.run_until(TimeDelta::minutes(10), |_, decision| decision.phase == Phase::Ready);
+    assert!(asked_again, "{:#?}", world.scene.decide());
+}
+
 #[test]
 fn a_lost_volume_of_a_standby_is_cloned_anew() {
     let mut world = ready(3);
@@ -505,6 +660,12 @@ enum Event {
     Prefer(Option<u32>),
     Durability(Option<DurabilityMode>),
     Stubborn(bool),
+    Fence(Vec<u32>),
+    Hibernate(bool),
+    Cordon(u32, bool),
+    Evict(u32),
+    Request(Option<(u32, u8)>),
+    Supervised(bool),
     LoseChild(ChildKind),
     Wait(u8),
 }
@@ -530,6 +691,12 @@ fn event() -> impl Strategy<Value = Event> {
         prop::option::of(0..5_u32).prop_map(Event::Prefer),
         prop::option::of(prop::sample::select(modes)).prop_map(Event::Durability),
         any::<bool>().prop_map(Event::Stubborn),
+        prop::collection::btree_set(0..5_u32, 0..3).prop_map(|fenced| Event::Fence(fenced.into_iter().collect())),
+        any::<bool>().prop_map(Event::Hibernate),
+        (0..5_u32, any::<bool>()).prop_map(|(node, cordoned)| Event::Cordon(node, cordoned)),
+        (0..5_u32).prop_map(Event::Evict),
+        prop::option::of((0..6_u32, 0..3_u8)).prop_map(Event::Request),
+        any::<bool>().prop_map(Event::Supervised),
         prop::sample::select(lossy.to_vec()).prop_map(Event::LoseChild),
         (0..50_u8).prop_map(Event::Wait),
     ]
@@ -565,6 +732,24 @@ proptest! {
                 }),
                 Event::Durability(mode) => world.scene.edit(|spec| spec.durability.mode = mode),
                 Event::Stubborn(stubborn) => world.stubborn = stubborn,
+                Event::Fence(ordinals) => world.scene.edit(|spec| {
+                    spec.fenced = ordinals.iter().map(|ordinal| format!("demo-{ordinal}")).collect();
+                }),
+                Event::Hibernate(hibernated) => world.scene.edit(|spec| spec.hibernated = hibernated),
+                Event::Cordon(node, cordoned) => world.scene.cordon(node, cordoned),
+                Event::Evict(ordinal) => {
+                    world.evict(ordinal);
+                }
+                Event::Request(request) => {
+                    world.scene.switchover = request.map(|(ordinal, token)| format!("demo-{ordinal}/{token}"));
+                }
+                Event::Supervised(supervised) => world.scene.edit(|spec| {
+                    spec.primary.updates = if supervised {
+                        PrimaryUpdates::Supervised
+                    } else {
+                        PrimaryUpdates::Automatic
+                    };
+                }),
                 Event::LoseChild(kind) => {
                     world.scene.set_child(kind, ChildState::Missing);
                     if kind == ChildKind::StatefulSet {
@@ -578,10 +763,21 @@ proptest! {
         }
         world.stubborn = false;
         world.scene.edit(|spec| {
+            (spec.hibernated, spec.fenced) = (false, Vec::new());
             // What the API server refuses does not stay.
             let there = |pod: &String| (0..spec.replicas).any(|ordinal| *pod == format!("demo-{ordinal}"));
             spec.primary.prefer = spec.primary.prefer.take().filter(there);
         });
+        // Nodes that are cordoned and a change that is supervised may hold it up: that is said, and nothing moves to and fro.
+        let _ = world.settle() || world.settle();
+        let decision = world.scene.decide();
+        prop_assert!(matches!(&decision.action, Action::Wait(_)), "{decision:#?}");
+        prop_assert!(decision.phase == Phase::Ready || world.scene.stored.waiting.is_some(), "{decision:#?}");
+        assert_stays(&mut world);
+        for node in 0..5 {
+            world.scene.cordon(node, false);
+        }
+        world.scene.edit(|spec| spec.primary.updates = PrimaryUpdates::Automatic);
         // A switchover that was given up rests for ten minutes at most.
         prop_assert!(world.settle() || world.settle(), "{:#?}\n{:#?}", world.scene.decide(), world.scene);
         prop_assert_eq!(world.initdbs, 1);

@@ -5,12 +5,15 @@
 mod handover;
 
 use api::Phase;
-use api::spec::VolumeFate;
-use api::status::{BootstrapGrant, DurabilityMode, FailureReason, FailureStatus, RestartPermit, SwitchoverMemo};
+use api::spec::{PrimaryUpdates, VolumeFate};
+use api::status::{
+    BootstrapGrant, DurabilityMode, FailureReason, FailureStatus, RequestOutcome, RestartPermit, SwitchoverMemo,
+    SwitchoverRequest,
+};
 use chrono::TimeDelta;
 use machine::cluster::testing::Scene;
 use machine::cluster::{
-    Action, ApplyHow, ChildKind, ChildState, Due, Exact, Fault, FaultKind, ImageError, Known, StatusChange,
+    Action, ApplyHow, ChildKind, ChildState, Due, Exact, Fault, FaultKind, ImageError, Known, StatusChange, Step,
     StorageClass, Target, Volume, briefly_away, due, may_follow, ready, rests, stored_phase,
 };
 use machine::cluster::{Facts, RULES};
@@ -69,12 +72,18 @@ enum Change {
     NoSystemId,
     Grant(u32),
     Prefer(u32),
+    Supervised,
+    Request(u32, u8, i64),
+    NodesUnknown,
+    Cordon(u32),
     Durability(Option<DurabilityMode>),
     Rule(usize, u32),
     Switchover(u32, i64, Option<i64>),
     Wish(u32),
     Permit(u32),
     Stop,
+    Fence(u8),
+    Hibernated,
     Done(u8),
     Later(i64),
 }
@@ -166,6 +175,8 @@ fn observed_change() -> impl Strategy<Value = Change> {
         1 => pod().prop_map(Change::SetReplicas),
         1 => (0..3_u8).prop_map(Change::Class),
         1 => Just(Change::Namespace),
+        1 => Just(Change::NodesUnknown),
+        3 => pod().prop_map(Change::Cordon),
     ]
 }
 
@@ -203,12 +214,16 @@ fn other_change() -> impl Strategy<Value = Change> {
         1 => Just(Change::NoSystemId),
         1 => (0..4_u32).prop_map(Change::Grant),
         2 => (0..4_u32).prop_map(Change::Prefer),
+        2 => Just(Change::Supervised),
+        3 => (0..5_u32, 0..3_u8, 0..600_i64).prop_map(|(to, noted, ago)| Change::Request(to, noted, ago)),
         1 => mode.prop_map(Change::Durability),
         2 => (0..3_usize, 0..5_u32).prop_map(|(required, replicas)| Change::Rule(required, replicas)),
         3 => (0..4_u32, 0..90_i64, prop::option::of(0..90_i64)).prop_map(|(to, ago, ended)| Change::Switchover(to, ago, ended)),
         1 => (0..4_u32).prop_map(Change::Wish),
         1 => (0..4_u32).prop_map(Change::Permit),
         1 => Just(Change::Stop),
+        2 => (0..8_u8).prop_map(Change::Fence),
+        2 => Just(Change::Hibernated),
         1 => (0..3_u8).prop_map(Change::Done),
         1 => (0..600_i64).prop_map(Change::Later),
     ]
@@ -391,6 +406,19 @@ fn apply(scene: &mut Scene, change: Change) {
             scene.stored.intent.bootstrap = Some(grant);
         }
         Change::Prefer(ordinal) => scene.edit(|spec| spec.primary.prefer = Some(format!("demo-{ordinal}"))),
+        Change::Supervised => scene.edit(|spec| spec.primary.updates = PrimaryUpdates::Supervised),
+        Change::Request(ordinal, noted, ago) => {
+            let value = format!("demo-{ordinal}/x");
+            scene.stored.memo.request = (noted > 0).then(|| SwitchoverRequest {
+                value: value.clone(),
+                since: now - TimeDelta::seconds(ago),
+                outcome: (noted > 1).then_some(RequestOutcome::GivenUp),
+                message: None,
+            });
+            scene.switchover = Some(value);
+        }
+        Change::NodesUnknown => scene.observed.unschedulable_nodes = Known::Unknown,
+        Change::Cordon(ordinal) => scene.cordon(ordinal, true),
         Change::Durability(mode) => scene.edit(|spec| spec.durability.mode = mode),
         Change::Rule(required, replicas) => {
             let names = Scene::ready(5)
@@ -419,6 +447,11 @@ fn apply(scene: &mut Scene, change: Change) {
             scene.stored.intent.restart = Some(RestartPermit { pod, pod_uid, settings });
         }
         Change::Stop => scene.stored.intent.stop = true,
+        Change::Fence(ordinals) => scene.edit(|spec| {
+            let named = (0..3).filter(|ordinal| ordinals & (1 << ordinal) != 0);
+            spec.fenced = named.map(|ordinal| format!("demo-{ordinal}")).collect();
+        }),
+        Change::Hibernated => scene.edit(|spec| spec.hibernated = true),
         Change::Done(step) => {
             let step = ["Stopped", "PodsGone", "Volumes"][usize::from(step)];
             if scene.stored.memo.deletion_done.iter().all(|done| done != step) {
@@ -529,6 +562,8 @@ fn assert_voluntary(scene: &Scene, facts: &Facts<'_>, action: &Action) {
         assert!(!facts.current_revision(pod) && !pod.terminating);
         let alone = facts.all_serve_except(Some(pod.ordinal)) && facts.primary().is_some();
         assert!(!pod.ready || alone, "{} serves, and others do not", pod.name);
+        let kept = scene.spec.fenced.contains(&pod.name) && pod.node.is_some() && pod.image_error.is_none();
+        assert!(!kept, "{} is fenced, to be looked at", pod.name);
         let primary = facts.primary().is_some_and(|primary| primary.uid == pod.uid);
         assert!(!primary || facts.expected() == 1, "a primary hands over before it goes");
         assert!(!switching(facts), "nobody is taken away while a primary hands over");
@@ -537,6 +572,10 @@ fn assert_voluntary(scene: &Scene, facts: &Facts<'_>, action: &Action) {
         && let (ChildKind::StatefulSet, Some(replicas)) = (apply.kind, apply.replicas)
         && replicas < set.replicas
     {
+        if scene.spec.hibernated {
+            assert!(replicas == 0 && scene.stored.intent.stop, "they are told to stop first");
+            return;
+        }
         let primary = facts.primary().expect("scale down under a primary");
         assert!(primary.ordinal < replicas, "the primary is not scaled away");
     }
@@ -570,7 +609,9 @@ fn assert_changes(scene: &Scene, facts: &Facts<'_>, action: &Action) {
                 assert!(!facts.serves(pod) || facts.all_serve_except(Some(pod.ordinal)));
             }
             StatusChange::MovePrimary(memo) => assert_handover(scene, facts, memo),
-            StatusChange::RequestStop | StatusChange::DeletionDone(_) => assert!(scene.deleting),
+            StatusChange::RequestStop => assert!(scene.deleting || scene.spec.hibernated),
+            StatusChange::EndStop => assert!(!scene.deleting && !scene.spec.hibernated),
+            StatusChange::DeletionDone(_) => assert!(scene.deleting),
             StatusChange::PublishMember { .. }
             | StatusChange::ForgetMember { .. }
             | StatusChange::RecordSystemIdentifier(_)
@@ -578,6 +619,7 @@ fn assert_changes(scene: &Scene, facts: &Facts<'_>, action: &Action) {
             | StatusChange::RecordMade { .. }
             | StatusChange::GiveUpSwitchover(_)
             | StatusChange::EndSwitchover
+            | StatusChange::NoteRequest(_)
             | StatusChange::EndRestart => {}
         }
     }
@@ -613,6 +655,7 @@ proptest! {
                 && !rests(decision.phase)
                 && !waiting.resting
                 && (!scene.spec.paused || scene.deleting)
+                && !matches!(decision.step, Some(Step::Supervised | Step::Fenced))
             {
                 assert!(waiting.deadline.is_some(), "a wait without end: {waiting:?}");
             }
@@ -623,6 +666,32 @@ proptest! {
                 assert!(ready(&facts) || briefly_away(&facts).is_some());
             }
         });
+    }
+
+    /// Once the primary has moved, nothing sends it back as long as nothing else changes.
+    #[test]
+    fn no_primary_is_moved_to_and_fro(scene in scene()) {
+        let target = |action: &Action| match action {
+            Action::WriteStatus(changes) => changes.iter().find_map(|change| match change {
+                StatusChange::MovePrimary(memo) => Some(memo.target.clone()),
+                _ => None,
+            }),
+            _ => None,
+        };
+        let mut scene = scene;
+        let mut before = Vec::new();
+        for _ in 0..12 {
+            let holder = scene.observed.lease.get().and_then(Option::as_ref).and_then(|lease| lease.holder.clone());
+            let decision = scene.store();
+            if let (Some(target), Some(holder)) = (target(&decision.action), holder) {
+                before.push(holder.incarnation.pod);
+                prop_assert!(!before.contains(&target), "back to {target}: {:?}", decision.because);
+                let ordinal = scene.pods().iter().find(|pod| pod.name == target).map(|pod| pod.ordinal);
+                scene.elect(ordinal.unwrap());
+            } else if !matches!(decision.action, Action::WriteStatus(_)) {
+                break;
+            }
+        }
     }
 
     /// A status that was written is not written again while nothing changes.

@@ -8,7 +8,7 @@ use futures::StreamExt;
 use k8s_openapi::NamespaceResourceScope;
 use k8s_openapi::api::apps::v1::StatefulSet;
 use k8s_openapi::api::coordination::v1::Lease;
-use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod, Secret, Service, ServiceAccount};
+use k8s_openapi::api::core::v1::{Node, NodeSpec, PersistentVolumeClaim, Pod, Secret, Service, ServiceAccount};
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use k8s_openapi::api::rbac::v1::{Role, RoleBinding};
@@ -49,6 +49,8 @@ pub struct Caches {
     pub claims: Cache<PersistentVolumeClaim>,
     /// See the kind. Of no database in particular.
     pub storage_classes: Cache<StorageClass>,
+    /// See the kind. Of no database in particular.
+    pub nodes: Cache<Node>,
 }
 
 impl Default for Caches {
@@ -66,7 +68,8 @@ impl Default for Caches {
             stateful_sets: Cache::new("StatefulSet", labelled, always),
             pods: Cache::new("Pod", labelled, always),
             claims: Cache::new("PersistentVolumeClaim", claimed, always),
-            storage_classes: Cache::new(OPTIONAL, |_| Some(Key::all()), always),
+            storage_classes: Cache::new(STORAGE_CLASS, |_| Some(Key::all()), always),
+            nodes: Cache::new(NODE, |_| Some(Key::all()), takes_pods_changes),
         }
     }
 }
@@ -120,7 +123,13 @@ impl Caches {
         watch!(stateful_sets, scoped(client, namespace), ours.clone(), |_| {});
         watch!(pods, scoped(client, namespace), ours, prune_pod);
         watch!(claims, scoped(client, namespace), all.clone(), prune_claim);
-        watch!(storage_classes, Api::<StorageClass>::all(client.clone()), all, |_| {});
+        watch!(
+            storage_classes,
+            Api::<StorageClass>::all(client.clone()),
+            all.clone(),
+            |_| {}
+        );
+        watch!(nodes, Api::<Node>::all(client.clone()), all, prune_node);
         tasks
     }
 
@@ -142,7 +151,8 @@ impl Caches {
             stateful_sets,
             pods,
             claims,
-            storage_classes
+            storage_classes,
+            nodes
         )
     }
 
@@ -220,7 +230,7 @@ async fn feed<K: ResourceExt + Clone>(
             }
             Err(error) => {
                 report.failed(cache.kind, &error);
-                if cache.kind == OPTIONAL && is_forbidden(&error) {
+                if unread(cache.kind).is_some() && is_forbidden(&error) {
                     tokio::time::sleep(FORBIDDEN_PAUSE).await;
                 }
             }
@@ -228,8 +238,19 @@ async fn feed<K: ResourceExt + Clone>(
     }
 }
 
-/// The one kind that the operator can do without: an operator for one namespace may have no rights beyond it.
-pub const OPTIONAL: &str = "StorageClass";
+const STORAGE_CLASS: &str = "StorageClass";
+const NODE: &str = "Node";
+
+/// What is not known without a kind that the operator can do without, or `None` if it cannot: an operator for one
+/// namespace may have no rights beyond it.
+pub fn unread(kind: &str) -> Option<&'static str> {
+    match kind {
+        STORAGE_CLASS => Some("whether one is missing, and whether volumes can grow, is not known"),
+        NODE => Some("which are drained is not known, and no primary is moved away from them"),
+        _ => None,
+    }
+}
+
 /// How often it is tried whether it may be read now.
 const FORBIDDEN_PAUSE: std::time::Duration = std::time::Duration::from_secs(60);
 
@@ -294,6 +315,43 @@ fn lease_changes(old: &Lease, new: &Lease) -> bool {
         (annotations, spec.holder_identity, spec.lease_transitions)
     };
     metadata_changes(old, new) || told(old) != told(new)
+}
+
+/// Kubelets report all the time; what decisions look at changes when a node is drained.
+fn takes_pods_changes(old: &Node, new: &Node) -> bool {
+    takes_pods(old) != takes_pods(new)
+}
+
+/// Taints by which a node is emptied: `kubectl cordon`, the cluster autoscaler, Karpenter (two generations of it).
+const DRAIN_TAINTS: [&str; 4] = [
+    "node.kubernetes.io/unschedulable",
+    "ToBeDeletedByClusterAutoscaler",
+    "karpenter.sh/disrupted",
+    "karpenter.sh/disruption",
+];
+
+/// New pods may come to this node: it is not being emptied.
+pub fn takes_pods(node: &Node) -> bool {
+    let Some(spec) = &node.spec else { return true };
+    let mut taints = spec.taints.iter().flatten();
+    let drains = |taint: &k8s_openapi::api::core::v1::Taint| {
+        DRAIN_TAINTS.contains(&taint.key.as_str()) && ["NoSchedule", "NoExecute"].contains(&taint.effect.as_str())
+    };
+    spec.unschedulable != Some(true) && !taints.any(drains)
+}
+
+/// Keeps of a node its name, and what says whether it takes pods.
+fn prune_node(node: &mut Node) {
+    node.metadata.annotations = None;
+    node.metadata.labels = None;
+    node.status = None;
+    if let Some(spec) = &mut node.spec {
+        *spec = NodeSpec {
+            unschedulable: spec.unschedulable,
+            taints: spec.taints.take(),
+            ..NodeSpec::default()
+        };
+    }
 }
 
 /// Keeps of a pod what decisions look at: metadata, node, conditions, what the containers do.
@@ -424,6 +482,56 @@ mod tests {
             unreadable[0].starts_with("bad: ") && unreadable[0].contains("three"),
             "{unreadable:?}"
         );
+    }
+
+    fn node(version: &str, more: serde_json::Value) -> Node {
+        let mut node = json!({"metadata": {"name": "n1", "uid": "n", "resourceVersion": version}});
+        node.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        serde_json::from_value(node).unwrap()
+    }
+
+    #[test]
+    fn a_node_that_is_emptied_is_known_by_its_mark_or_its_taints() {
+        let takes = |spec: serde_json::Value| takes_pods(&node("1", json!({"spec": spec})));
+        let tainted = |key: &str, effect: &str| takes(json!({"taints": [{"key": key, "effect": effect}]}));
+        assert!(takes(json!({})) && takes(json!({"unschedulable": false})) && takes_pods(&node("1", json!({}))));
+        assert!(!takes(json!({"unschedulable": true})));
+        for key in DRAIN_TAINTS {
+            assert!(!tainted(key, "NoSchedule") && !tainted(key, "NoExecute"), "{key}");
+            assert!(tainted(key, "PreferNoSchedule"), "{key}");
+        }
+        assert!(
+            tainted("node.kubernetes.io/unreachable", "NoExecute"),
+            "that is a fault, and nobody's plan"
+        );
+    }
+
+    #[test]
+    fn of_nodes_only_a_drain_wakes_anybody() {
+        let caches = Caches::default();
+        let mut see = |version: &str, more| {
+            let mut node = node(version, more);
+            prune_node(&mut node);
+            caches.nodes.observe(watcher::Event::Apply(node)).len()
+        };
+        let status = |time: &str| json!({"status": {"conditions": [{"type": "Ready", "status": "True", "lastHeartbeatTime": time}]}});
+        assert_eq!(see("1", status("2027-01-01T00:00:00Z")), 1);
+        assert_eq!(see("2", status("2027-01-01T00:05:00Z")), 0);
+        assert_eq!(
+            see(
+                "3",
+                json!({"metadata": {"name": "n1", "uid": "n", "resourceVersion": "3", "labels": {"a": "b"}}})
+            ),
+            0
+        );
+        let taint = json!([{"key": "node.kubernetes.io/unschedulable", "effect": "NoSchedule"}]);
+        assert_eq!(see("4", json!({"spec": {"unschedulable": true}})), 1);
+        assert_eq!(
+            see("5", json!({"spec": {"unschedulable": true, "taints": taint}})),
+            0,
+            "the same said twice"
+        );
+        assert_eq!(see("6", json!({"spec": {}})), 1);
     }
 
     #[test]

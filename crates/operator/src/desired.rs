@@ -76,7 +76,8 @@ fn desired(subject: &Subject<'_>, kind: ChildKind) -> Desired {
         ChildKind::RService => object(&services::r(subject)),
         ChildKind::EndpointSlice => json!({"metadata": endpoint_slice::endpoint_slice(subject).metadata}),
         ChildKind::Lease => json!({"metadata": lease::lease(subject).metadata}),
-        ChildKind::PodDisruptionBudget => object(&budget::budget(subject)),
+        ChildKind::PodDisruptionBudget => object(&budget::replicas(subject)),
+        ChildKind::PrimaryBudget => object(&budget::primary(subject)),
         ChildKind::StatefulSet => without_replicas(object(&stateful_set::stateful_set(subject, ANY_NUMBER))),
     };
     let hash = (!metadata_only(kind)).then(|| hash(&content));

@@ -1,6 +1,7 @@
-//! What people are told by Kubernetes events: a change of phase, a wait that takes too long, a resource that cannot be read.
+//! What people are told by Kubernetes events: a change of phase, a wait that takes too long, the end of a requested
+//! switchover, a resource that cannot be read.
 
-use api::status::Transition;
+use api::status::{RequestOutcome, Transition};
 use api::{ClusteredDatabase, Phase};
 use chrono::{DateTime, Utc};
 use k8s_openapi::api::core::v1::ObjectReference;
@@ -46,6 +47,31 @@ pub fn late(before: &ClusteredDatabase, after: &ClusteredDatabase, at: DateTime<
         warning: true,
         reason: Reason::DeadlineExceeded.as_str(),
         action: "Wait",
+        note: &note,
+        at,
+    };
+    Some(told.event(&after.metadata, identity))
+}
+
+/// A switchover that the user asked for has come to its end.
+pub fn request(
+    before: &ClusteredDatabase,
+    after: &ClusteredDatabase,
+    at: DateTime<Utc>,
+    identity: &str,
+) -> Option<Event> {
+    let ended = |db: &ClusteredDatabase| {
+        let request = db.status.as_ref()?.memo.request.clone()?;
+        Some((request.value, request.outcome?, request.message.unwrap_or_default()))
+    };
+    let (_, outcome, note) = ended(after).filter(|ended_now| ended(before).as_ref() != Some(ended_now))?;
+    let told = Told {
+        warning: outcome == RequestOutcome::GivenUp,
+        reason: match outcome {
+            RequestOutcome::Done => "SwitchoverDone",
+            RequestOutcome::GivenUp => "SwitchoverGivenUp",
+        },
+        action: "Switchover",
         note: &note,
         at,
     };
@@ -160,6 +186,30 @@ mod tests {
         assert_eq!(told.note.as_deref(), Some("since then"));
         assert!(late(&with("DeadlineExceeded"), &with("DeadlineExceeded"), at, "x").is_none());
         assert!(late(&smallest(), &with("AsWanted"), at, "x").is_none());
+    }
+
+    #[test]
+    fn the_end_of_a_request_is_told_once() {
+        let with = |outcome: Option<&str>| {
+            let mut db = smallest();
+            let mut request = json!({"value": "db-1/a", "since": "2027-01-01T00:00:00Z"});
+            if let Some(outcome) = outcome {
+                request["outcome"] = json!(outcome);
+                request["message"] = json!("there is no instance db-9");
+            }
+            db.status = Some(serde_json::from_value(json!({"memo": {"request": request}})).unwrap());
+            db
+        };
+        let at = "2027-01-01T00:00:00Z".parse().unwrap();
+        let told = request(&with(None), &with(Some("GivenUp")), at, "x").unwrap();
+        assert_eq!(
+            (told.type_.as_deref(), told.note.as_deref()),
+            (Some("Warning"), Some("there is no instance db-9"))
+        );
+        let done = request(&with(None), &with(Some("Done")), at, "x").unwrap();
+        assert_eq!(done.reason.as_deref(), Some("SwitchoverDone"));
+        assert!(request(&with(Some("Done")), &with(Some("Done")), at, "x").is_none());
+        assert!(request(&with(Some("Done")), &with(None), at, "x").is_none());
     }
 
     #[test]

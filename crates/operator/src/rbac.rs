@@ -111,7 +111,7 @@ pub const RULES: &[Rule] = &[
         group: "policy",
         resource: "poddisruptionbudgets",
         verbs: &["get", "list", "watch", "create", "patch"],
-        why: "one voluntary disruption at a time",
+        why: "no eviction of a primary that can be moved, and one of a replica at a time",
         scope: Scope::Namespace,
     },
     Rule {
@@ -147,6 +147,13 @@ pub const RULES: &[Rule] = &[
         resource: "storageclasses",
         verbs: &["list", "watch"],
         why: "say that a class is missing, and whether volumes can grow",
+        scope: Scope::Cluster,
+    },
+    Rule {
+        group: "",
+        resource: "nodes",
+        verbs: &["list", "watch"],
+        why: "move a primary away from a node that is being drained; name, spec.unschedulable and taints are kept",
         scope: Scope::Cluster,
     },
     Rule {
@@ -245,7 +252,7 @@ mod tests {
             .filter(|rule| rule.scope == Scope::Cluster)
             .map(|rule| rule.resource)
             .collect();
-        assert_eq!(of_the_cluster, ["storageclasses"]);
+        assert_eq!(of_the_cluster, ["storageclasses", "nodes"]);
         let known = [
             "nodes",
             "persistentvolumes",

@@ -1,7 +1,7 @@
 //! The operator's parts, put together.
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::collections::BTreeSet;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use anyhow::{Context, Result};
@@ -16,7 +16,7 @@ use tokio::task::JoinSet;
 use tokio::time::Instant;
 
 use crate::cache::Key;
-use crate::caches::{Caches, OPTIONAL, Report, is_forbidden};
+use crate::caches::{Caches, Report, is_forbidden, unread};
 use crate::config::{Arguments, Config};
 use crate::events;
 use crate::execute::Executor;
@@ -63,7 +63,7 @@ pub async fn run(arguments: Arguments) -> Result<()> {
         metrics: metrics.clone(),
         requests: requests.clone(),
         identity: arguments.identity.clone(),
-        forbidden: AtomicBool::new(false),
+        forbidden: Mutex::default(),
     });
     let mut watches = caches.watch(&client, arguments.namespace.as_deref(), &reporter);
 
@@ -123,8 +123,8 @@ struct Reporter {
     /// To tell people of resources that cannot be read.
     requests: Requests,
     identity: String,
-    /// It was said that StorageClasses cannot be read.
-    forbidden: AtomicBool,
+    /// Kinds of which it was said that they cannot be read.
+    forbidden: Mutex<BTreeSet<&'static str>>,
 }
 
 impl Report for Reporter {
@@ -142,12 +142,10 @@ impl Report for Reporter {
     }
 
     fn failed(&self, kind: &'static str, error: &watcher::Error) {
-        if kind == OPTIONAL && is_forbidden(error) {
-            if !self.forbidden.swap(true, Ordering::Relaxed) {
-                tracing::info!(
-                    kind,
-                    "may not be read: whether one is missing, and whether volumes can grow, is not known"
-                );
+        if let Some(consequence) = unread(kind).filter(|_| is_forbidden(error)) {
+            let mut told = self.forbidden.lock().unwrap_or_else(PoisonError::into_inner);
+            if told.insert(kind) {
+                tracing::info!(kind, "may not be read: {consequence}");
             }
             return;
         }

@@ -91,6 +91,7 @@ fn relist(fake: &Fake, caches: &Caches) {
     fill(&caches.pods, fake.all("pods"));
     fill(&caches.claims, fake.all("persistentvolumeclaims"));
     fill(&caches.storage_classes, fake.all("storageclasses"));
+    fill(&caches.nodes, fake.all("nodes"));
 }
 
 /// Looks until a look writes nothing and is content to wait; the watches report in between.
@@ -168,15 +169,10 @@ async fn a_crash_after_any_write_leads_to_the_same_end() {
     settle(&executor, &caches, &undisturbed).await;
     let (expected, writes) = (outcome(&undisturbed), undisturbed.writes());
     println!("{} writes: {writes:#?}", writes.len());
-    for kind in [
-        "statefulsets",
-        "leases",
-        "endpointslices",
-        "roles",
-        "poddisruptionbudgets",
-    ] {
+    for kind in ["statefulsets", "leases", "endpointslices", "roles"] {
         assert_eq!(undisturbed.all(kind).len(), 1, "{kind}");
     }
+    assert_eq!(undisturbed.all("poddisruptionbudgets").len(), 2);
     assert_eq!(
         (undisturbed.all("secrets").len(), undisturbed.all("services").len()),
         (3, 4)
@@ -334,4 +330,33 @@ async fn a_binding_to_another_role_is_made_again() {
     let after = find(&fake, "rolebindings", "db");
     assert_eq!(after["roleRef"], before["roleRef"]);
     assert_ne!(after["metadata"]["uid"], before["metadata"]["uid"]);
+}
+
+#[tokio::test]
+async fn a_request_that_contradicts_the_spec_is_refused_with_an_event() {
+    let fake = server();
+    let (executor, caches) = start(&fake);
+    settle(&executor, &caches, &fake).await;
+    let mut edited = find(&fake, "clustereddatabases", "db");
+    edited["metadata"]["annotations"] = json!({"clustereddatabase.io/switchover": "db-2/1"});
+    edited["metadata"]["generation"] = json!(2);
+    edited["spec"]["primary"] = json!({"prefer": "db-1"});
+    fake.put("clustereddatabases", edited);
+    settle(&executor, &caches, &fake).await;
+    let status = find(&fake, "clustereddatabases", "db")["status"].clone();
+    let request = &status["memo"]["request"];
+    assert_eq!(
+        (&request["value"], &request["outcome"]),
+        (&json!("db-2/1"), &json!("GivenUp"))
+    );
+    // Once, however often it is looked at.
+    settle(&executor, &caches, &fake).await;
+    let events = fake.all("events");
+    let told: Vec<_> = events
+        .iter()
+        .filter(|event| event["reason"] == "SwitchoverGivenUp")
+        .collect();
+    assert_eq!(told.len(), 1, "{events:?}");
+    let note = told[0]["note"].as_str().unwrap();
+    assert!(note.contains("spec.primary.prefer names db-1"), "{note}");
 }

@@ -141,7 +141,8 @@ fn optional() -> String {
             &format!("namespace: {DATABASES}"),
         );
     format!(
-        "# With this, an operator for one namespace also says that a StorageClass is missing, and knows whether volumes can grow.\n\
+        "# With this, an operator for one namespace also says that a StorageClass is missing, knows whether volumes can grow, and\n\
+         # moves primaries away from nodes that are drained.\n\
          {}---\n{binding}",
         rbac::optional_manifest()
     )
@@ -150,7 +151,7 @@ fn optional() -> String {
 #[test]
 fn an_operator_for_one_namespace_gets_no_right_beyond_it() {
     check("namespaced/install.yaml", &namespaced());
-    check("namespaced/optional-storage-classes.yaml", &optional());
+    check("namespaced/optional-cluster-role.yaml", &optional());
     let objects: Vec<Value> = namespaced().split("\n---\n").skip(1).map(parse).collect();
     let kinds: Vec<_> = objects.iter().map(|object| object["kind"].as_str().unwrap()).collect();
     assert_eq!(
@@ -187,7 +188,7 @@ fn an_operator_for_one_namespace_gets_no_right_beyond_it() {
         .unwrap();
     assert_eq!(watched["valueFrom"]["fieldRef"]["fieldPath"], "metadata.namespace");
     let optional: Vec<Value> = optional().split("\n---\n").map(parse).collect();
-    assert_eq!(optional[0]["rules"].as_array().unwrap().len(), 1);
+    assert_eq!(optional[0]["rules"].as_array().unwrap().len(), 2);
     assert_eq!(optional[1]["roleRef"]["name"], optional[0]["metadata"]["name"]);
 }
 

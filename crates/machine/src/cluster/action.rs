@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 
-use api::status::{RestartPermit, SwitchoverMemo};
+use api::status::{RestartPermit, SwitchoverMemo, SwitchoverRequest};
 use chrono::{DateTime, Utc};
 
 use super::observed::{ChildKind, Target};
@@ -139,7 +139,7 @@ pub struct Apply {
     pub kind: ChildKind,
     /// Make it or change it.
     pub how: ApplyHow,
-    /// The StatefulSet's `spec.replicas`; for the budget, the number of instances that it protects. `None` for others.
+    /// The StatefulSet's `spec.replicas`; `None` for others.
     pub replicas: Option<u32>,
 }
 
@@ -224,8 +224,12 @@ pub enum StatusChange {
     GiveUpSwitchover(DateTime<Utc>),
     /// Drop `intent.primary` and `memo.switchover`.
     EndSwitchover,
+    /// `memo.request`.
+    NoteRequest(Option<SwitchoverRequest>),
     /// `intent.stop`.
     RequestStop,
+    /// Take `intent.stop` back.
+    EndStop,
     /// `memo.deletionDone`.
     DeletionDone(DeletionStep),
 }

@@ -80,13 +80,17 @@ pub enum Step {
     Stopping,
     /// Pods are going away.
     Removing,
+    /// `spec.primary.updates: Supervised`: the user has the word.
+    Supervised,
+    /// `spec.fenced`: instances stay stopped.
+    Fenced,
     /// `spec.paused`: nothing is changed.
     Paused,
 }
 
 impl Step {
     /// All of them, in declaration order.
-    pub const ALL: [Step; 13] = [
+    pub const ALL: [Step; 15] = [
         Step::Objects,
         Step::Bootstrap,
         Step::Standbys,
@@ -99,6 +103,8 @@ impl Step {
         Step::Volumes,
         Step::Stopping,
         Step::Removing,
+        Step::Supervised,
+        Step::Fenced,
         Step::Paused,
     ];
 
@@ -117,6 +123,8 @@ impl Step {
             Step::Volumes => "Volumes",
             Step::Stopping => "Stopping",
             Step::Removing => "Removing",
+            Step::Supervised => "Supervised",
+            Step::Fenced => "Fenced",
             Step::Paused => "Paused",
         }
     }

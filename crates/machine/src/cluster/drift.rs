@@ -6,6 +6,7 @@ use super::action::{Action, Apply, ApplyHow, Exact};
 use super::decision::Step;
 use super::facts::Facts;
 use super::failure::resting;
+use super::hibernation;
 use super::observed::{ChildKind, ChildState, Claim, Known, StorageClass};
 use super::rule::{Proposal, Rule};
 use crate::protocol::{Epoch, MemberId, Timeline};
@@ -130,7 +131,8 @@ fn may_make(facts: &Facts<'_>, kind: ChildKind) -> bool {
         | ChildKind::RoService
         | ChildKind::RService
         | ChildKind::EndpointSlice
-        | ChildKind::PodDisruptionBudget => true,
+        | ChildKind::PodDisruptionBudget
+        | ChildKind::PrimaryBudget => true,
     }
 }
 
@@ -160,11 +162,14 @@ pub(super) fn exists(facts: &Facts<'_>, kind: ChildKind) -> bool {
 fn replicas(facts: &Facts<'_>, kind: ChildKind) -> Option<u32> {
     let wanted = facts.wanted.replicas();
     match kind {
-        ChildKind::PodDisruptionBudget => Some(wanted),
         ChildKind::StatefulSet => {
             let alive = facts.pods().iter().map(|pod| pod.ordinal + 1).max().unwrap_or(0);
             let set = facts.observed.stateful_set.as_ref();
-            let now = set.map_or_else(|| alive.max(leading(facts)), |set| set.replicas);
+            if hibernation::wanted(facts) {
+                return Some(set.map_or(alive, |set| set.replicas));
+            }
+            let wanted = wanted.max(returning(facts));
+            let now = set.map_or(alive, |set| set.replicas);
             Some(
                 if facts.observed.claims.get().is_none() || foreign_claim(facts, wanted).is_some() {
                     now
@@ -184,8 +189,16 @@ fn replicas(facts: &Facts<'_>, kind: ChildKind) -> Option<u32> {
         | ChildKind::RoService
         | ChildKind::RService
         | ChildKind::EndpointSlice
-        | ChildKind::Lease => None,
+        | ChildKind::Lease
+        | ChildKind::PodDisruptionBudget
+        | ChildKind::PrimaryBudget => None,
     }
+}
+
+/// How many instances it takes to have who was primary last among them, while nobody serves: its data is the newest, and
+/// a database may have been stopped with more instances than it is to have now.
+pub(super) fn returning(facts: &Facts<'_>) -> u32 {
+    if facts.primary().is_some() { 0 } else { leading(facts) }
 }
 
 /// How many instances it takes to have the Lease's holder, and who released it last, among them: their data is the newest.
@@ -213,6 +226,7 @@ pub(super) fn lost(facts: &Facts<'_>, kind: ChildKind) -> bool {
         | ChildKind::RService
         | ChildKind::EndpointSlice
         | ChildKind::PodDisruptionBudget
+        | ChildKind::PrimaryBudget
         | ChildKind::StatefulSet => false,
     };
     let gone = match facts.child(kind) {

@@ -139,6 +139,13 @@ impl<'a> Facts<'a> {
                 })
     }
 
+    /// The pod's node takes new pods, as far as that is known.
+    pub fn takes_pods(&self, pod: &Pod) -> bool {
+        let unschedulable = self.observed.unschedulable_nodes.get();
+        let node = pod.node.as_ref();
+        !unschedulable.is_some_and(|nodes| node.is_some_and(|node| nodes.contains(node)))
+    }
+
     /// This pod was made from the wanted template.
     pub fn current_revision(&self, pod: &Pod) -> bool {
         pod.revision.as_deref() == Some(self.wanted.revision)

@@ -197,7 +197,9 @@ fn describe(changes: &[StatusChange]) -> String {
             | StatusChange::MovePrimary(_)
             | StatusChange::GiveUpSwitchover(_)
             | StatusChange::EndSwitchover
+            | StatusChange::NoteRequest(_)
             | StatusChange::RequestStop
+            | StatusChange::EndStop
             | StatusChange::DeletionDone(_) => {}
         }
     }

@@ -16,6 +16,7 @@
 
 mod action;
 mod bootstrap;
+pub mod budgets;
 mod certificates;
 mod creation;
 mod decision;
@@ -25,12 +26,15 @@ mod durability;
 mod facts;
 mod failover;
 mod failure;
+mod fenced;
 pub mod health;
+mod hibernation;
 mod members;
 mod observed;
 mod page;
 mod patience;
 mod phase;
+mod request;
 mod rest;
 mod rollout;
 mod rule;
@@ -76,18 +80,26 @@ pub const RULES: &[Rule] = &[
     failure::INVALID_SPEC,
     certificates::RENEW,
     volumes::GROW,
+    hibernation::WAKE,
+    hibernation::HIBERNATE,
     drift::CHILDREN,
     drift::RECREATE_LEASE,
+    request::REQUEST,
     switchover::SWITCH_OVER,
     drift::BLOCKED,
+    hibernation::AWAIT_WAKING,
     rollout::REPLACE_IDLE,
     scaling::SCALE,
+    fenced::ALL_FENCED,
     creation::AWAIT_DATABASE,
     failover::AWAIT_PRIMARY,
     scaling::REMOVED_MEMBERS,
     rollout::REPLACE_SERVING,
     rollout::RESTART,
+    request::AWAIT_REQUEST,
     creation::AWAIT_STANDBYS,
+    fenced::AWAIT_FENCED,
+    rollout::AWAIT_SUPERVISOR,
     switchover::AWAIT_SWITCHOVER,
     rollout::AWAIT_ROLLOUT,
     rollout::AWAIT_SETTINGS,

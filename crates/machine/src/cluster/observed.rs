@@ -1,6 +1,6 @@
 //! What the operator sees, in plain values. "Could not read it" is a value of its own and never means "absent".
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::{Index, IndexMut};
 
 use chrono::{DateTime, Utc};
@@ -39,6 +39,8 @@ pub struct Observed {
     pub pods: Known<Vec<Pod>>,
     /// All claims with names of this database's claims, whoever made them, in order of ordinal, data before WAL.
     pub claims: Known<Vec<Claim>>,
+    /// Names of the nodes that have pods of this database and take no new ones: cordoned, or about to be removed.
+    pub unschedulable_nodes: Known<BTreeSet<String>>,
     /// The Lease's content; `None` if there is no Lease. `Unknown` if it does not parse.
     pub lease: Known<Option<LeaseRecord>>,
     /// The StorageClass that the data volumes ask for (the default one if they name none); the WAL volumes' if only that is missing.
@@ -79,15 +81,17 @@ pub enum ChildKind {
     EndpointSlice,
     /// The Lease. Made once, empty; its content is the agents'. It never counts as drifted.
     Lease,
-    /// The budget against voluntary eviction.
+    /// The budget against voluntary eviction of the replicas.
     PodDisruptionBudget,
+    /// That of the primary, PodDisruptionBudget `<name>-primary` (see [`super::budgets`]).
+    PrimaryBudget,
     /// The pods and claims. Its `replicas` is not part of its drift: see [`SetFacts`].
     StatefulSet,
 }
 
 impl ChildKind {
     /// All kinds, in the order of creation.
-    pub const ALL: [ChildKind; 14] = [
+    pub const ALL: [ChildKind; 15] = [
         ChildKind::ServiceAccount,
         ChildKind::Role,
         ChildKind::RoleBinding,
@@ -101,6 +105,7 @@ impl ChildKind {
         ChildKind::EndpointSlice,
         ChildKind::Lease,
         ChildKind::PodDisruptionBudget,
+        ChildKind::PrimaryBudget,
         ChildKind::StatefulSet,
     ];
 
@@ -114,7 +119,7 @@ impl ChildKind {
             ChildKind::HeadlessService | ChildKind::RwService | ChildKind::RoService | ChildKind::RService => "Service",
             ChildKind::EndpointSlice => "EndpointSlice",
             ChildKind::Lease => "Lease",
-            ChildKind::PodDisruptionBudget => "PodDisruptionBudget",
+            ChildKind::PodDisruptionBudget | ChildKind::PrimaryBudget => "PodDisruptionBudget",
             ChildKind::StatefulSet => "StatefulSet",
         }
     }
@@ -135,6 +140,7 @@ impl ChildKind {
             ChildKind::RwService | ChildKind::EndpointSlice => "-rw",
             ChildKind::RoService => "-ro",
             ChildKind::RService => "-r",
+            ChildKind::PrimaryBudget => "-primary",
         }
     }
 }

@@ -42,14 +42,14 @@ pub fn state_machine_page() -> String {
     }
     page.push_str(
         "\n## Deadlines\n\n\
-         Every wait outside `Ready`, `Hibernated` and `Failed` has one, unless the user has paused the database \
+         Every wait outside `Ready`, `Hibernated` and `Failed` has one, unless the user wants it so \
          (`status.waiting.deadline`). Some end with something else being done. After the others the phase stays, nothing is \
          given up, and the condition `Progressing` is `False` with reason `DeadlineExceeded` until the wait ends or changes.\n\n\
          | step | time for one wait |\n|---|---|\n",
     );
     for step in Step::ALL {
         let _ = match step {
-            Step::Paused => writeln!(page, "| {} | as long as the user likes |", step.as_str()),
+            Step::Supervised | Step::Fenced | Step::Paused => writeln!(page, "| {} | as long as the user likes |", step.as_str()),
             _ => writeln!(
                 page,
                 "| {} | {} min |",

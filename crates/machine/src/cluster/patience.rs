@@ -33,6 +33,8 @@ pub const fn patience(step: Option<Step>) -> TimeDelta {
             | Step::Volumes
             | Step::Stopping
             | Step::Removing
+            | Step::Supervised
+            | Step::Fenced
             | Step::Paused,
         )
         | None => USUAL,
@@ -53,11 +55,12 @@ pub const fn rests(phase: Phase) -> bool {
     }
 }
 
-/// Gives a wait its deadline, unless it has one, the phase rests, or the user has paused the database. Returns the
+/// Gives a wait its deadline, unless it has one, the phase rests, or the user wants it so (paused, fenced, supervised). Returns the
 /// deadline if it is still to come.
 pub(super) fn bound(facts: &Facts<'_>, action: &mut Action, phase: Phase, step: Option<Step>) -> Option<DateTime<Utc>> {
     let Action::Wait(waiting) = action else { return None };
-    if waiting.deadline.is_some() || waiting.resting || rests(phase) || step == Some(Step::Paused) {
+    let wished = matches!(step, Some(Step::Supervised | Step::Fenced | Step::Paused));
+    if waiting.deadline.is_some() || waiting.resting || rests(phase) || wished {
         return None;
     }
     let deadline = waiting.since + patience(step);

@@ -9,7 +9,7 @@ use super::facts::Facts;
 use super::health::ConditionKind;
 use super::observed::{ChildKind, ChildState};
 use super::transitions::may_follow;
-use super::{durability, failover, switchover, volumes};
+use super::{durability, failover, fenced, hibernation, switchover, volumes};
 
 /// The stored phase, as far as it can be true. A resource that is not being deleted cannot have been before: such a
 /// status was copied from another one.
@@ -40,7 +40,10 @@ pub(super) fn after(facts: &Facts<'_>, found: Option<Failure>, action: &Action) 
     if facts.wanted.spec.paused || !facts.all_known() {
         return (stored.unwrap_or_else(|| underway(facts)), None);
     }
-    let phase = if ready(facts) || briefly_away(facts).is_some() {
+    let at_rest = ready(facts) || briefly_away(facts).is_some();
+    let phase = if hibernation::rests(facts) && may_follow(stored, Phase::Hibernated) {
+        Phase::Hibernated
+    } else if at_rest && !switchover::begins(action) {
         Phase::Ready
     } else {
         moving(facts, action).unwrap_or_else(|| underway(facts))
@@ -89,7 +92,7 @@ fn moving(facts: &Facts<'_>, action: &Action) -> Option<Phase> {
 fn underway(facts: &Facts<'_>) -> Phase {
     match stored(facts) {
         Some(Phase::Creating | Phase::Restoring) => Phase::Creating,
-        Some(Phase::Failed) if facts.status.system_identifier.is_none() => Phase::Creating,
+        Some(Phase::Failed | Phase::Hibernated) if facts.status.system_identifier.is_none() => Phase::Creating,
         None if !facts.bootstrapped() => Phase::Creating,
         None
         | Some(
@@ -116,7 +119,8 @@ const BRIEF: TimeDelta = TimeDelta::seconds(15);
 
 /// Until when the database still counts as ready though a standby is away: the conditions tell of it at once.
 pub fn briefly_away(facts: &Facts<'_>) -> Option<DateTime<Utc>> {
-    let brief = facts.status.phase == Some(Phase::Ready) && intact(facts) && !all_there(facts);
+    let away = !all_there(facts) && !fenced::any(facts);
+    let brief = facts.status.phase == Some(Phase::Ready) && intact(facts) && away;
     let until = away_since(facts) + BRIEF;
     (brief && facts.now < until).then_some(until)
 }
@@ -137,9 +141,10 @@ fn intact(facts: &Facts<'_>) -> bool {
     facts.wanted.invalid.is_none()
         && facts.wanted.finalizer
         && !facts.wanted.deleting
+        && !facts.wanted.spec.hibernated
         && facts
             .primary()
-            .is_some_and(|primary| facts.expected() == 1 || switchover::preferred(facts, primary))
+            .is_some_and(|primary| switchover::settled(facts, primary))
         && facts.expected() == facts.wanted.replicas()
         && facts.pods().iter().all(|pod| facts.current_revision(pod))
         && facts
@@ -153,9 +158,10 @@ fn intact(facts: &Facts<'_>) -> bool {
             .all(|kind| matches!(facts.child(*kind), Some(ChildState::Current { .. })))
 }
 
-/// All members serve, and there are no others.
+/// All members serve, none is to stop, and there are no others.
 fn all_there(facts: &Facts<'_>) -> bool {
     facts.all_serve_except(None)
+        && !fenced::any(facts)
         && facts.pods().len() == facts.wanted.replicas() as usize
         && facts.pods().iter().all(|pod| facts.current_settings(pod))
 }

@@ -3,14 +3,17 @@
 //! Two rules hold it together. A member that is not at the target and does not serve may always be brought there. One
 //! that serves is only taken down while all others serve: so a change that does not work stops after one member.
 
+use api::spec::PrimaryUpdates;
 use api::status::RestartPermit;
 use chrono::TimeDelta;
 
 use super::action::{Action, StatusChange};
 use super::decision::Step;
 use super::facts::{Facts, list};
+use super::fenced;
 use super::members::exact;
 use super::observed::Pod;
+use super::request;
 use super::rule::{Proposal, Rule};
 
 /// See [`Rule::what`].
@@ -56,6 +59,7 @@ fn outdated<'a>(facts: &Facts<'a>) -> impl Iterator<Item = &'a Pod> {
         .iter()
         .rev()
         .filter(move |pod| !pod.terminating && pod.revision.as_deref() != Some(revision))
+        .filter(move |pod| !fenced::is_kept(facts, pod))
 }
 
 fn replace(pod: &Pod, because: String) -> Option<Proposal> {
@@ -109,7 +113,7 @@ fn replace_serving(facts: &Facts<'_>) -> Option<Proposal> {
         .find(|pod| !is_primary(pod))
         .or_else(|| outdated(facts).next())?;
     // A primary that another can take over from is moved first, and goes as a standby.
-    if is_primary(pod) && facts.expected() > 1 {
+    if is_primary(pod) && (facts.expected() > 1 || supervised(facts)) {
         return None;
     }
     if primary.is_some() && facts.status.intent.restart.is_none() && facts.all_serve_except(Some(pod.ordinal)) {
@@ -162,7 +166,8 @@ fn in_use(facts: &Facts<'_>, permit: &RestartPermit) -> bool {
                 .report(pod)
                 .is_some_and(|now| now.settings == permit.settings && !now.pending_restart)
     };
-    permit.settings == facts.wanted.settings && pod.is_some_and(|pod| !done(pod))
+    let possible = permit.settings == facts.wanted.settings && !fenced::is_fenced(facts, &permit.pod);
+    possible && pod.is_some_and(|pod| !done(pod))
 }
 
 /// The member that may restart now.
@@ -172,7 +177,8 @@ fn next_restart<'a>(facts: &Facts<'a>) -> Option<&'a Pod> {
     }
     let pending = |pod: &&Pod| {
         let report = facts.report(pod);
-        report.is_some_and(|report| report.pending_restart && report.settings == facts.wanted.settings)
+        let pending = report.is_some_and(|report| report.pending_restart && report.settings == facts.wanted.settings);
+        pending && !fenced::is_fenced(facts, &pod.name)
     };
     let mut all = facts.pods().iter().rev().filter(|pod| !pod.terminating).filter(pending);
     if let Some(idle) = all.clone().find(|pod| !facts.serves(pod)) {
@@ -188,11 +194,76 @@ fn next_restart<'a>(facts: &Facts<'a>) -> Option<&'a Pod> {
         all.clone().find(|pod| pod.uid != primary.uid)
     };
     let next = next.or_else(|| all.next())?;
+    if next.uid == primary.uid && supervised(facts) {
+        return None;
+    }
     let reloaded = |ordinal: u32| {
         let report = facts.pod(ordinal).and_then(|pod| facts.report(pod));
         report.is_some_and(|report| report.settings == facts.wanted.settings)
     };
     ((0..facts.expected()).all(reloaded) && facts.all_serve_except(Some(next.ordinal))).then_some(next)
+}
+
+/// See [`Rule::what`].
+pub const AWAIT_SUPERVISOR: Rule = Rule {
+    name: "await-supervisor",
+    family: "rollout",
+    what: "With spec.primary.updates Supervised a rolling change stops when only the primary is left, or has to be the first; how to let it go on is said.",
+    propose: await_supervisor,
+    passable: false,
+};
+
+fn supervised(facts: &Facts<'_>) -> bool {
+    facts.wanted.spec.primary.updates == PrimaryUpdates::Supervised
+}
+
+fn await_supervisor(facts: &Facts<'_>) -> Option<Proposal> {
+    let primary = facts.primary().filter(|_| supervised(facts))?;
+    if !facts.all_serve_except(Some(primary.ordinal)) || refusal(facts).is_some() {
+        return None;
+    }
+    let others = || facts.pods().iter().filter(|pod| pod.uid != primary.uid);
+    let report = facts.report(primary).filter(|report| report.pending_restart);
+    let lowers = report.is_some_and(|report| report.lowers_limits);
+    let why = if !facts.current_revision(primary) {
+        others()
+            .all(|pod| facts.current_revision(pod))
+            .then_some("its pod is of an older template")
+    } else if lowers {
+        Some("its settings need a restart, before that of the standbys since a limit is lowered")
+    } else {
+        let settled = report.is_some() && others().all(|pod| facts.current_settings(pod));
+        settled.then_some("its settings need a restart")
+    }?;
+    let name = facts.wanted.name;
+    let what = format!(
+        "leave to go on with the primary {}: spec.primary.updates is Supervised, and {why}",
+        primary.name
+    );
+    let automatic = format!(
+        "kubectl patch cdb {name} --type merge -p '{{\"spec\":{{\"primary\":{{\"updates\":\"Automatic\"}}}}}}'"
+    );
+    let who = match successor(facts, primary).filter(|_| !lowers) {
+        Some(pod) => format!(
+            "the user, by a switchover: kubectl annotate cdb {name} --overwrite {}={}; or without further questions: \
+             {automatic}",
+            api::names::ANNOTATION_SWITCHOVER,
+            request::fresh(facts, &pod.name),
+        ),
+        None => format!("the user: {automatic}"),
+    };
+    Proposal::wait(facts, Step::Supervised, what, who)
+}
+
+/// The first standby that a switchover can be requested to.
+fn successor<'a>(facts: &Facts<'a>, primary: &Pod) -> Option<&'a Pod> {
+    let prefer = facts.wanted.spec.primary.prefer.as_ref();
+    let fit = |pod: &&Pod| {
+        pod.uid != primary.uid
+            && prefer.is_none_or(|prefer| *prefer == pod.name)
+            && request::unfit(facts, primary, &pod.name).is_none()
+    };
+    facts.pods().iter().find(fit)
 }
 
 /// A member whose PostgreSQL refuses the settings, and its words.
@@ -382,6 +453,117 @@ mod tests {
         let mut scene = Scene::ready(1);
         scene.revision = "r2".to_owned();
         assert_eq!(replaced(&scene), Some("demo-0".to_owned()));
+    }
+
+    fn supervised(scene: &mut Scene) {
+        scene.edit(|spec| spec.primary.updates = PrimaryUpdates::Supervised);
+    }
+
+    fn leave(scene: &mut Scene) -> String {
+        let decision = scene.store();
+        assert_eq!(
+            (decision.rule, decision.step),
+            ("await-supervisor", Some(Step::Supervised))
+        );
+        let waiting = scene.stored.waiting.clone().unwrap();
+        assert_eq!(waiting.deadline, None, "the user may take as long as they like");
+        format!("{}: {}", waiting.what, waiting.who_can_end_it)
+    }
+
+    #[test]
+    fn a_supervised_rollout_stops_before_the_primary_until_a_switchover_is_requested() {
+        let mut scene = outdated(0);
+        supervised(&mut scene);
+        for ordinal in [2, 1] {
+            assert_eq!(replaced(&scene), Some(format!("demo-{ordinal}")));
+            scene.pod_mut(ordinal).revision = Some("r2".to_owned());
+        }
+        let text = leave(&mut scene);
+        assert!(
+            text.contains("demo-0: spec.primary.updates is Supervised, and its pod is of an older template"),
+            "{text}"
+        );
+        let value = "demo-1/2";
+        let command = format!("kubectl annotate cdb demo --overwrite clustereddatabase.io/switchover={value};");
+        assert!(text.contains(&command), "{text}");
+        scene.switchover = Some(value.to_owned());
+        scene.store();
+        scene.store();
+        assert_eq!(scene.stored.intent.primary.as_deref(), Some("demo-1"));
+        scene.elect(1);
+        scene.store();
+        scene.store();
+        assert_eq!(replaced(&scene), Some("demo-0".to_owned()), "it is a standby now");
+    }
+
+    #[test]
+    fn a_request_that_failed_is_not_advised_again() {
+        let mut scene = outdated(0);
+        supervised(&mut scene);
+        for ordinal in [2, 1] {
+            scene.pod_mut(ordinal).revision = Some("r2".to_owned());
+        }
+        scene.switchover = Some("demo-1/2".to_owned());
+        scene.store();
+        scene.store();
+        scene.now += TimeDelta::minutes(1);
+        scene.store();
+        scene.store();
+        assert!(leave(&mut scene).contains("switchover=demo-1/2-again;"));
+    }
+
+    #[test]
+    fn a_supervised_rollout_goes_on_when_it_is_automatic_again() {
+        let mut scene = outdated(0);
+        supervised(&mut scene);
+        for ordinal in [2, 1] {
+            scene.pod_mut(ordinal).revision = Some("r2".to_owned());
+        }
+        assert!(leave(&mut scene).contains("{\"spec\":{\"primary\":{\"updates\":\"Automatic\"}}}"));
+        scene.edit(|spec| spec.primary.updates = PrimaryUpdates::Automatic);
+        assert_eq!(scene.decide().rule, "switch-over");
+    }
+
+    #[test]
+    fn one_supervised_instance_is_asked_for_before_it_goes() {
+        let mut scene = Scene::ready(1);
+        supervised(&mut scene);
+        scene.revision = "r2".to_owned();
+        let text = leave(&mut scene);
+        assert!(
+            text.contains("the user: kubectl patch") && !text.contains("annotate"),
+            "{text}"
+        );
+        let mut scene = Scene::ready(1);
+        supervised(&mut scene);
+        scene.report_mut(0).pending_restart = true;
+        assert!(leave(&mut scene).contains("its settings need a restart: the user: kubectl patch"));
+    }
+
+    #[test]
+    fn supervised_restarts_stop_before_the_primary() {
+        let mut scene = pending(false);
+        supervised(&mut scene);
+        for ordinal in [2, 1] {
+            assert_eq!(permitted(&scene), Some(format!("demo-{ordinal}")));
+            scene.store();
+            scene.report_mut(ordinal).pending_restart = false;
+        }
+        scene.store();
+        assert_eq!(permitted(&scene), None);
+        assert!(leave(&mut scene).contains("switchover=demo-1/2;"));
+        scene.edit(|spec| spec.primary.prefer = Some("demo-0".to_owned()));
+        assert!(
+            !leave(&mut scene).contains("annotate"),
+            "such a request would be refused"
+        );
+        let mut lowered = pending(true);
+        supervised(&mut lowered);
+        assert_eq!(permitted(&lowered), None, "no standby can go first");
+        assert!(
+            !leave(&mut lowered).contains("annotate"),
+            "nor would another primary be further"
+        );
     }
 
     fn pending(lowers: bool) -> Scene {

@@ -13,7 +13,7 @@ use super::decision::Decision;
 use super::facts::Facts;
 use super::observed::Observed;
 use super::wanted::Wanted;
-use super::{decide, durability, health};
+use super::{decide, durability, health, hibernation};
 
 /// How many changes of phase are kept.
 const HISTORY: usize = 20;
@@ -169,7 +169,9 @@ fn apply(next: &mut ClusteredDatabaseStatus, change: &StatusChange, certificates
             }
         }
         StatusChange::EndSwitchover => (next.intent.primary, next.memo.switchover) = (None, None),
+        StatusChange::NoteRequest(request) => next.memo.request.clone_from(request),
         StatusChange::RequestStop => next.intent.stop = true,
+        StatusChange::EndStop => next.intent.stop = false,
         StatusChange::DeletionDone(step) => next.memo.deletion_done.push(step.as_str().to_owned()),
     }
 }
@@ -251,7 +253,10 @@ fn describe_database(next: &mut ClusteredDatabaseStatus, facts: &Facts<'_>) {
     next.ready = format!("{}/{wanted}", next.ready_replicas);
     let Some(lease) = facts.lease else { return };
     next.durability = Some(durability::describe(facts));
-    let serving = lease.holder.as_ref().filter(|holder| holder.serving);
+    let serving = lease
+        .holder
+        .as_ref()
+        .filter(|holder| holder.serving && !hibernation::is_down(facts));
     next.current_primary = serving.map(|holder| holder.incarnation.pod.clone());
     if let Some(timeline) = serving.and_then(|holder| holder.timeline) {
         next.timeline = Some(timeline.0);

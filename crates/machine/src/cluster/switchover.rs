@@ -1,23 +1,28 @@
 //! Switchover: the operator names who is to be primary (`status.intent.primary`), and the agents hand the lease over:
 //! the primary stops cleanly, the other takes over from its very end. Who does not become primary in time never does: the
 //! primary of before goes on, and the operator tries again later.
+//!
+//! The reasons are ordered, and a primary moves only to one that is better by that order: so they never send it to and fro.
 
-use api::status::SwitchoverMemo;
+use api::spec::PrimaryUpdates;
+use api::status::{RequestOutcome, SwitchoverMemo};
 use chrono::{DateTime, TimeDelta, Utc};
 
 use super::action::{Action, StatusChange};
 use super::decision::Step;
 use super::drift;
 use super::facts::Facts;
+use super::fenced;
 use super::observed::{ChildKind, Pod};
+use super::request;
 use super::rule::{Proposal, Rule};
-use crate::protocol::{MemberState, Position};
+use crate::protocol::Position;
 
 /// See [`Rule::what`].
 pub const SWITCH_OVER: Rule = Rule {
     name: "switch-over",
     family: "switchover",
-    what: "A primary that is to go (its ordinal is above the new size, its pod is the last of an older template, or another instance is preferred) hands over to a standby that serves; while it does, nothing else is changed. After 50 s it is given up.",
+    what: "A primary that is to go (its ordinal is above the new size, its node takes no pods while a standby's does, the user requests it, its pod is the last of an older template, or another instance is preferred) hands over to a standby that serves; while it does, nothing else is changed. After 50 s it is given up.",
     propose: switch_over,
     passable: false,
 };
@@ -39,11 +44,15 @@ const FIRST_REST: TimeDelta = TimeDelta::minutes(1);
 /// The longest rest: each try costs clients a moment without a primary.
 const LONGEST_REST: TimeDelta = TimeDelta::minutes(10);
 
-/// Why the primary is to be another one.
+/// Why the primary is to be another one, the most important first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Reason<'a> {
     /// It is among the instances that are to go.
     Scale(u32),
+    /// Its node is being drained, and another instance is elsewhere.
+    Drained(&'a str),
+    /// The user has asked for this one.
+    Requested(&'a str),
     /// Its pod is of an older template.
     Template,
     /// The spec names another.
@@ -55,6 +64,8 @@ impl Reason<'_> {
         let name = &primary.name;
         match self {
             Reason::Scale(replicas) => format!("{name} is primary, and {replicas} instances leave no room for it"),
+            Reason::Drained(node) => format!("{name} is primary, and its node {node} takes no pods any more"),
+            Reason::Requested(pod) => format!("{name} is primary, and a switchover to {pod} is requested"),
             Reason::Template => format!("{name} is primary, and its pod is of an older template"),
             Reason::Preferred(pod) => format!("{name} is primary, and spec.primary.prefer names {pod}"),
         }
@@ -62,55 +73,85 @@ impl Reason<'_> {
 }
 
 /// Why this primary is to go. Nothing to hand over to is no reason to stay.
-fn reason<'a>(facts: &Facts<'a>, primary: &Pod) -> Option<Reason<'a>> {
+fn reasons<'a>(facts: &Facts<'a>, primary: &'a Pod) -> impl Iterator<Item = Reason<'a>> {
     let replicas = facts.wanted.replicas();
-    if facts.expected() <= 1 {
-        return None;
-    }
-    if primary.ordinal >= replicas {
-        return Some(Reason::Scale(replicas));
-    }
-    if !facts.current_revision(primary) {
-        return Some(Reason::Template);
-    }
-    (!preferred(facts, primary))
-        .then(|| Reason::Preferred(facts.wanted.spec.primary.prefer.as_deref().unwrap_or_default()))
+    let template = !facts.current_revision(primary) && facts.wanted.spec.primary.updates == PrimaryUpdates::Automatic;
+    let reasons = if facts.expected() <= 1 {
+        [None; 5]
+    } else {
+        [
+            (primary.ordinal >= replicas).then_some(Reason::Scale(replicas)),
+            drained(facts, primary).map(Reason::Drained),
+            request::open(facts).map(Reason::Requested),
+            template.then_some(Reason::Template),
+            preferred_instead(facts, primary).map(Reason::Preferred),
+        ]
+    };
+    reasons.into_iter().flatten()
 }
 
-/// The spec prefers this primary, or none.
-pub(super) fn preferred(facts: &Facts<'_>, primary: &Pod) -> bool {
-    let prefer = facts.wanted.spec.primary.prefer.as_ref();
-    prefer.is_none_or(|prefer| *prefer == primary.name)
+/// The node of this primary, if it takes no pods any more while an instance that is to stay has one that does. If all
+/// nodes are cordoned, nothing is gained by moving.
+fn drained<'a>(facts: &Facts<'_>, primary: &'a Pod) -> Option<&'a str> {
+    let refuge = |pod: &Pod| {
+        let stays = pod.ordinal < facts.wanted.replicas() && !pod.terminating;
+        let able = pod.node.is_some() && facts.takes_pods(pod) && !fenced::is_fenced(facts, &pod.name);
+        pod.uid != primary.uid && stays && able
+    };
+    let node = primary.node.as_deref().filter(|_| !facts.takes_pods(primary));
+    node.filter(|_| facts.pods().iter().any(refuge))
 }
 
-/// Those that may take over now, the fittest first: the preferred one, then by how much WAL they were known to have.
+/// The instance that the spec prefers to this primary. While its node takes no pods it is not preferred: it would have to
+/// move away again.
+fn preferred_instead<'a>(facts: &Facts<'a>, primary: &Pod) -> Option<&'a str> {
+    let prefer = facts.wanted.spec.primary.prefer.as_deref()?;
+    let drained = |pod: &Pod| pod.name == prefer && !facts.takes_pods(pod);
+    (prefer != primary.name && !facts.pods().iter().any(drained)).then_some(prefer)
+}
+
+/// This primary may stay, and is not being moved. (A request that cannot be met yet takes nothing from a database.)
+pub(super) fn settled(facts: &Facts<'_>, primary: &Pod) -> bool {
+    !under_way(facts) && reasons(facts, primary).all(|reason| matches!(reason, Reason::Requested(_)))
+}
+
+/// Those that may take over now, the fittest first: one on a node that takes pods, the requested, an updated, the preferred
+/// one, then by how much WAL they were known to have.
 fn candidates<'a>(facts: &Facts<'a>, primary: &Pod, reason: Reason<'_>) -> Vec<&'a Pod> {
-    // While others are away a primary is moved only if nothing else can go on without it.
-    let calm = facts.all_serve_except(Some(primary.ordinal)) && facts.status.intent.restart.is_none();
+    // While others are away a primary is moved only if nothing else can go on without it, or the user says so.
+    let calm = facts.all_serve_except(Some(primary.ordinal));
     let pods = facts.pods();
-    let rolled_out = |except: &Pod| {
-        let mut others = pods.iter().filter(|pod| pod.uid != except.uid);
+    let rolled_out = || {
+        let mut others = pods.iter().filter(|pod| pod.uid != primary.uid);
         others.all(|pod| facts.current_revision(pod))
     };
     let open = match reason {
-        Reason::Scale(_) => facts.status.intent.restart.is_none(),
-        Reason::Template => calm && rolled_out(primary),
-        Reason::Preferred(_) => calm && rolled_out(primary) && pods.iter().all(|pod| facts.current_settings(pod)),
+        Reason::Scale(_) | Reason::Drained(_) | Reason::Requested(_) => true,
+        Reason::Template => calm && rolled_out(),
+        Reason::Preferred(_) => calm && rolled_out() && pods.iter().all(|pod| facts.current_settings(pod)),
     };
     let fit = |pod: &&Pod| {
-        let streams = facts
-            .report(pod)
-            .is_some_and(|report| report.state == MemberState::Streaming);
         let asked = match reason {
             Reason::Scale(_) => true,
-            Reason::Template => facts.current_revision(pod),
+            Reason::Drained(_) => facts.takes_pods(pod),
+            Reason::Requested(name) => pod.name == name && request::unfit(facts, primary, name).is_none(),
+            Reason::Template => facts.current_revision(pod) && (facts.takes_pods(pod) || !facts.takes_pods(primary)),
             Reason::Preferred(name) => pod.name == name,
         };
-        pod.uid != primary.uid && pod.ordinal < facts.wanted.replicas() && streams && facts.serves(pod) && asked
+        pod.uid != primary.uid && pod.ordinal < facts.wanted.replicas() && request::streams(facts, pod) && asked
     };
+    let open = open && facts.status.intent.restart.is_none();
     let mut found: Vec<&Pod> = pods.iter().filter(|_| open).filter(fit).collect();
     let position = |pod: &Pod| facts.lease.and_then(|lease| lease.positions.get(&pod.name).copied());
-    let rank = |pod: &Pod| (preferred(facts, pod), position(pod).unwrap_or(Position::default()));
+    let rank = |pod: &Pod| {
+        (
+            facts.takes_pods(pod),
+            request::open(facts) == Some(pod.name.as_str()),
+            facts.current_revision(pod),
+            facts.wanted.spec.primary.prefer.as_ref() == Some(&pod.name),
+            position(pod).unwrap_or(Position::default()),
+        )
+    };
     found.sort_by_key(|pod| std::cmp::Reverse(rank(pod)));
     found
 }
@@ -148,21 +189,25 @@ fn switch_over(facts: &Facts<'_>) -> Option<Proposal> {
     }
     let primary = facts.primary()?;
     let before = facts.status.memo.switchover.as_ref();
-    let Some(reason) = reason(facts, primary) else {
+    if reasons(facts, primary).next().is_none() {
         before?;
         return write(
             StatusChange::EndSwitchover,
             format!("{} is primary, and may stay it", primary.name),
         );
-    };
-    let whole = ChildKind::ALL.iter().all(|kind| drift::exists(facts, *kind));
-    if !whole || before.and_then(again_at).is_some_and(|again| facts.now < again) {
+    }
+    if !ChildKind::ALL.iter().all(|kind| drift::exists(facts, *kind)) {
         return None;
     }
-    let candidates = candidates(facts, primary, reason);
+    let resting = before.and_then(again_at).is_some_and(|again| facts.now < again);
+    // A user who asks now does not wait for what failed before.
+    let possible = reasons(facts, primary).filter(|reason| !resting || matches!(reason, Reason::Requested(_)));
+    let (reason, candidates) = possible
+        .map(|reason| (reason, candidates(facts, primary, reason)))
+        .find(|(_, candidates)| !candidates.is_empty())?;
     let attempts = before.map_or(0, |memo| memo.attempts);
     // One that did not succeed need not be tried for ever while others could.
-    let turn = usize::try_from(attempts).unwrap_or(0) % candidates.len().max(1);
+    let turn = usize::try_from(attempts).unwrap_or(0) % candidates.len();
     let target = candidates.get(turn)?;
     let memo = SwitchoverMemo {
         target: target.name.clone(),
@@ -181,7 +226,7 @@ fn watch(facts: &Facts<'_>, asked: &SwitchoverMemo) -> Option<Proposal> {
         if primary.name == *target {
             return write(StatusChange::EndSwitchover, format!("{target} is the primary"));
         }
-        if reason(facts, primary).is_none() {
+        if reasons(facts, primary).next().is_none() {
             let because = format!("{} is primary, and may stay it", primary.name);
             return write(StatusChange::EndSwitchover, because);
         }
@@ -189,7 +234,11 @@ fn watch(facts: &Facts<'_>, asked: &SwitchoverMemo) -> Option<Proposal> {
     let deadline = asked.since + PATIENCE;
     if facts.now >= deadline {
         let because = format!("{target} did not take over within {} s", PATIENCE.num_seconds());
-        return write(StatusChange::GiveUpSwitchover(facts.now), because);
+        let mut changes = vec![StatusChange::GiveUpSwitchover(facts.now)];
+        if request::open(facts) == Some(target.as_str()) {
+            changes.extend(request::ended(facts, RequestOutcome::GivenUp, because.clone()));
+        }
+        return Proposal::act(Step::Switchover, Action::WriteStatus(changes), because);
     }
     let what = format!("{target} to take over as primary");
     let who = format!("the agents of the primary and of {target}");
@@ -205,7 +254,7 @@ fn again_at(memo: &SwitchoverMemo) -> Option<DateTime<Utc>> {
 
 fn await_switchover(facts: &Facts<'_>) -> Option<Proposal> {
     let primary = facts.primary()?;
-    let reason = reason(facts, primary)?;
+    let reason = reasons(facts, primary).find(|reason| !matches!(reason, Reason::Requested(_)))?;
     let why = reason.describe(primary);
     let before = facts.status.memo.switchover.as_ref();
     if let Some((memo, again)) = before
@@ -242,7 +291,7 @@ mod tests {
 
     use super::super::testing::Scene;
     use super::*;
-    use crate::protocol::{Lsn, Timeline};
+    use crate::protocol::{Lsn, MemberState, Timeline};
 
     fn moved(scene: &Scene) -> Option<String> {
         let Action::WriteStatus(changes) = scene.decide().action else {
@@ -456,6 +505,94 @@ mod tests {
             scene.report_mut(ordinal).state = MemberState::CatchingUp;
         }
         assert_eq!(moved(&scene), None);
+    }
+
+    #[test]
+    fn a_primary_leaves_a_node_that_is_drained_and_comes_not_back() {
+        let mut scene = Scene::ready(3);
+        scene.cordon(0, true);
+        at(&mut scene, 2, 9);
+        let decision = scene.decide();
+        assert_eq!(
+            (moved(&scene), decision.phase),
+            (Some("demo-2".to_owned()), Phase::SwitchingOver)
+        );
+        assert_eq!(
+            decision.because.to_string(),
+            "demo-0 is primary, and its node node-0 takes no pods any more: demo-2 is to take over"
+        );
+        scene.store();
+        scene.elect(2);
+        scene.store();
+        assert_eq!((scene.decide().rule, scene.decide().phase), ("rest", Phase::Ready));
+        scene.cordon(2, true);
+        assert_eq!(moved(&scene), Some("demo-1".to_owned()), "the only node that is left");
+        scene.cordon(1, true);
+        assert_eq!(
+            (moved(&scene), scene.decide().rule),
+            (None, "rest"),
+            "nothing is gained by moving"
+        );
+    }
+
+    #[test]
+    fn a_drained_primary_waits_for_a_standby_elsewhere_and_not_for_all() {
+        let mut scene = Scene::ready(3);
+        scene.cordon(0, true);
+        scene.pod_mut(2).ready = false;
+        assert_eq!(moved(&scene), Some("demo-1".to_owned()), "its node may go any moment");
+        scene.cordon(1, true);
+        assert_eq!((moved(&scene), scene.decide().phase), (None, Phase::Updating));
+        scene.pod_mut(2).ready = true;
+        assert_eq!(moved(&scene), Some("demo-2".to_owned()));
+    }
+
+    #[test]
+    fn nothing_is_moved_where_nodes_cannot_be_read() {
+        let mut scene = Scene::ready(3);
+        scene.cordon(0, true);
+        scene.observed.unschedulable_nodes = super::super::Known::Unknown;
+        assert_eq!((moved(&scene), scene.decide().phase), (None, Phase::Ready));
+    }
+
+    #[test]
+    fn an_uncordoned_node_keeps_its_primary() {
+        let mut scene = Scene::ready(3);
+        scene.cordon(0, true);
+        scene.store();
+        assert!(scene.stored.intent.primary.is_some());
+        scene.cordon(0, false);
+        scene.store();
+        assert_eq!(
+            (scene.stored.intent.primary.clone(), scene.decide().phase),
+            (None, Phase::Ready)
+        );
+    }
+
+    #[test]
+    fn no_reason_sends_a_primary_to_a_node_that_is_drained() {
+        let mut scene = primary_outdated();
+        at(&mut scene, 1, 9);
+        scene.cordon(1, true);
+        assert_eq!(moved(&scene), Some("demo-2".to_owned()), "though it has less WAL");
+        scene.cordon(2, true);
+        assert_eq!((moved(&scene), scene.decide().rule), (None, "await-switchover"));
+        scene.cordon(0, true);
+        assert_eq!(moved(&scene), Some("demo-1".to_owned()), "all are alike");
+        let mut scene = Scene::ready(3);
+        scene.edit(|spec| spec.primary.prefer = Some("demo-1".to_owned()));
+        scene.cordon(1, true);
+        assert_eq!((moved(&scene), scene.decide().phase), (None, Phase::Ready));
+        scene.cordon(1, false);
+        assert_eq!(moved(&scene), Some("demo-1".to_owned()));
+        let mut scene = Scene::ready(5);
+        scene.elect(4);
+        at(&mut scene, 0, 9);
+        scene.cordon(0, true);
+        scene.edit(|spec| spec.replicas = 2);
+        assert_eq!(moved(&scene), Some("demo-1".to_owned()));
+        scene.cordon(1, true);
+        assert_eq!(moved(&scene), Some("demo-0".to_owned()), "it has to go somewhere");
     }
 
     #[test]

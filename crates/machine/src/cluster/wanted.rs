@@ -31,6 +31,10 @@ pub struct Wanted<'a> {
     pub wal_bytes: Option<u64>,
     /// The annotation [`api::names::ANNOTATION_RECREATE_LEASE`].
     pub recreate_lease: Option<&'a str>,
+    /// The annotation [`api::names::ANNOTATION_ACCEPT_LOSS`].
+    pub accept_loss: Option<&'a str>,
+    /// The annotation [`api::names::ANNOTATION_SWITCHOVER`].
+    pub switchover: Option<&'a str>,
 }
 
 impl Wanted<'_> {

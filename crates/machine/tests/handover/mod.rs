@@ -1,6 +1,7 @@
 //! What holds of every decision about who is primary.
 
 use api::Phase;
+use api::spec::PrimaryUpdates;
 use api::status::SwitchoverMemo;
 use chrono::TimeDelta;
 use machine::cluster::Facts;
@@ -21,13 +22,27 @@ pub fn assert_handover(scene: &Scene, facts: &Facts<'_>, memo: &SwitchoverMemo) 
     let pod = scene.pods().iter().find(|pod| pod.name == memo.target).unwrap();
     assert!(pod.uid != primary.uid && facts.serves(pod) && pod.ordinal < facts.wanted.replicas());
     assert_eq!(facts.report(pod).unwrap().state, MemberState::Streaming);
+    assert!(!scene.spec.fenced.contains(&memo.target) && !scene.spec.hibernated);
     let leaves = primary.ordinal >= facts.wanted.replicas();
+    let (sheltered, target) = (facts.takes_pods(primary), facts.takes_pods(pod));
+    assert!(leaves || target || !sheltered, "nobody moves to a node that is drained");
+    let open = scene
+        .stored
+        .memo
+        .request
+        .as_ref()
+        .filter(|request| request.outcome.is_none());
+    let requested = open.is_some_and(|request| {
+        scene.switchover.as_ref() == Some(&request.value) && request.value.split('/').next() == Some(&pod.name)
+    });
+    let urgent = leaves || (!sheltered && target) || requested;
     assert!(
-        leaves || facts.all_serve_except(Some(primary.ordinal)),
+        urgent || facts.all_serve_except(Some(primary.ordinal)),
         "one disruption at a time"
     );
     let preferred = scene.spec.primary.prefer.as_ref() == Some(&pod.name);
-    assert!(leaves || !facts.current_revision(primary) || preferred);
+    let template = !facts.current_revision(primary) && scene.spec.primary.updates == PrimaryUpdates::Automatic;
+    assert!(urgent || template || preferred);
     assert_eq!((scene.stored.intent.restart.as_ref(), memo.ended), (None, None));
 }
 
@@ -39,7 +54,9 @@ pub fn assert_failover(scene: &Scene, facts: &Facts<'_>, phase: Phase) {
         assert!(lost);
     }
     let by_permit = scene.stored.intent.restart.is_some();
-    if known && lost && !by_permit && scene.stored.phase == Some(Phase::Ready) {
+    let mut all = (0..facts.expected()).map(|ordinal| format!("demo-{ordinal}"));
+    let by_user = scene.spec.hibernated || all.all(|pod| scene.spec.fenced.contains(&pod));
+    if known && lost && !by_permit && !by_user && scene.stored.phase == Some(Phase::Ready) {
         assert_ne!(phase, Phase::Updating);
     }
 }

@@ -91,7 +91,7 @@ impl Executor {
                 };
                 self.put::<Service>(key, &caches.services, name, None, body).await
             }
-            ChildKind::PodDisruptionBudget => {
+            ChildKind::PodDisruptionBudget | ChildKind::PrimaryBudget => {
                 self.put::<PodDisruptionBudget>(key, &caches.budgets, name, exact, body)
                     .await
             }
@@ -263,7 +263,7 @@ impl Executor {
             }
             ChildKind::EndpointSlice => going(&caches.endpoint_slices, key, kind),
             ChildKind::Lease => going(&caches.leases, key, kind),
-            ChildKind::PodDisruptionBudget => going(&caches.budgets, key, kind),
+            ChildKind::PodDisruptionBudget | ChildKind::PrimaryBudget => going(&caches.budgets, key, kind),
             ChildKind::StatefulSet => going(&caches.stateful_sets, key, kind),
         }
     }

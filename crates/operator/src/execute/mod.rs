@@ -11,7 +11,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use api::ClusteredDatabase;
-use api::names::{ANNOTATION_RECREATE_LEASE, FINALIZER};
+use api::names::{ANNOTATION_ACCEPT_LOSS, ANNOTATION_RECREATE_LEASE, ANNOTATION_SWITCHOVER, FINALIZER};
 use api::quantity::Quantity;
 use chrono::{DateTime, SubsecRound, TimeDelta, Utc};
 use kube::ResourceExt;
@@ -291,7 +291,8 @@ impl Executor {
 }
 
 /// What follows from the spec and is lent to [`Wanted`].
-struct WantedFacts {
+#[derive(Clone, Debug)]
+pub struct WantedFacts {
     invalid: Option<String>,
     settings: String,
     revision: String,
@@ -300,7 +301,8 @@ struct WantedFacts {
 }
 
 impl WantedFacts {
-    fn new(db: &ClusteredDatabase, memory: &Memory) -> Self {
+    /// The facts of `db`, whose wanted objects `memory` has.
+    pub fn new(db: &ClusteredDatabase, memory: &Memory) -> Self {
         let violations = api::rules::validate(db);
         let invalid: Vec<_> = violations.iter().map(ToString::to_string).collect();
         let bytes = |size: &str| Quantity::parse(size).map_or(0, Quantity::bytes);
@@ -320,7 +322,8 @@ impl WantedFacts {
         }
     }
 
-    fn wanted<'a>(&'a self, db: &'a ClusteredDatabase, key: &'a Key, uid: &'a str) -> Wanted<'a> {
+    /// What is wanted of `db`: the resource that these facts were made from.
+    pub fn wanted<'a>(&'a self, db: &'a ClusteredDatabase, key: &'a Key, uid: &'a str) -> Wanted<'a> {
         Wanted {
             name: &key.name,
             uid,
@@ -335,6 +338,8 @@ impl WantedFacts {
             data_bytes: self.data_bytes,
             wal_bytes: self.wal_bytes,
             recreate_lease: db.annotations().get(ANNOTATION_RECREATE_LEASE).map(String::as_str),
+            accept_loss: db.annotations().get(ANNOTATION_ACCEPT_LOSS).map(String::as_str),
+            switchover: db.annotations().get(ANNOTATION_SWITCHOVER).map(String::as_str),
         }
     }
 }

@@ -224,7 +224,9 @@ impl Executor {
             }
             ChildKind::EndpointSlice => self.read::<EndpointSlice>(key, kind).await,
             ChildKind::Lease => self.read::<Lease>(key, kind).await,
-            ChildKind::PodDisruptionBudget => self.read::<PodDisruptionBudget>(key, kind).await,
+            ChildKind::PodDisruptionBudget | ChildKind::PrimaryBudget => {
+                self.read::<PodDisruptionBudget>(key, kind).await
+            }
             ChildKind::StatefulSet => self.read::<StatefulSet>(key, kind).await,
         }
     }

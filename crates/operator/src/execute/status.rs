@@ -102,7 +102,12 @@ impl Executor {
             self.publish(key, &events::transition(db, transition, decision.rule, &self.identity))
                 .await;
         }
-        if let Some(event) = events::late(db, &changed, Utc::now(), &self.identity) {
+        let now = Utc::now();
+        let more = [
+            events::late(db, &changed, now, &self.identity),
+            events::request(db, &changed, now, &self.identity),
+        ];
+        for event in more.into_iter().flatten() {
             self.publish(key, &event).await;
         }
         Ok(())

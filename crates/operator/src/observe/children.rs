@@ -35,7 +35,8 @@ const fn immutable(kind: ChildKind) -> &'static [&'static str] {
         | ChildKind::RService
         | ChildKind::EndpointSlice
         | ChildKind::Lease
-        | ChildKind::PodDisruptionBudget => &[],
+        | ChildKind::PodDisruptionBudget
+        | ChildKind::PrimaryBudget => &[],
     }
 }
 
@@ -163,7 +164,7 @@ fn cached(caches: &Caches, key: &Key, kind: ChildKind) -> Option<Option<Value>> 
         }
         ChildKind::EndpointSlice => value(&caches.endpoint_slices, key, kind),
         ChildKind::Lease => value(&caches.leases, key, kind),
-        ChildKind::PodDisruptionBudget => value(&caches.budgets, key, kind),
+        ChildKind::PodDisruptionBudget | ChildKind::PrimaryBudget => value(&caches.budgets, key, kind),
         ChildKind::StatefulSet => value(&caches.stateful_sets, key, kind),
     }
 }

@@ -2,6 +2,7 @@
 
 mod children;
 mod claims;
+mod nodes;
 mod pods;
 mod secrets;
 
@@ -33,6 +34,7 @@ pub fn observe(
         stateful_set: stateful_set(caches, key),
         pods: known(pods::pods(caches, key, memory, now)),
         claims: known(claims::claims(caches, key)),
+        unschedulable_nodes: known(nodes::unschedulable(caches, key)),
         lease: lease(caches, key),
         storage_class: known(claims::storage_class(caches, db)),
         certificates: certificates(db, memory),

@@ -46,6 +46,10 @@ pub struct Scene {
     pub data_bytes: u64,
     /// See [`Wanted::recreate_lease`].
     pub recreate_lease: Option<String>,
+    /// See [`Wanted::accept_loss`].
+    pub accept_loss: Option<String>,
+    /// See [`Wanted::switchover`].
+    pub switchover: Option<String>,
     /// What is observed.
     pub observed: Observed,
     /// The status as it is stored.
@@ -61,6 +65,7 @@ impl Scene {
             pods: Known::Known(Vec::new()),
             claims: Known::Known(Vec::new()),
             lease: Known::Known(None),
+            unschedulable_nodes: Known::Known(Default::default()),
             storage_class: Known::Known(StorageClass::Present { expandable: true }),
             ..Observed::default()
         };
@@ -77,6 +82,8 @@ impl Scene {
             revision: "r1".to_owned(),
             data_bytes: GIBIBYTE,
             recreate_lease: None,
+            accept_loss: None,
+            switchover: None,
             observed,
             stored: ClusteredDatabaseStatus::default(),
             now: DateTime::UNIX_EPOCH + TimeDelta::days(20_000),
@@ -212,6 +219,17 @@ impl Scene {
         found.unwrap_or_else(|| panic!("the scene has no pod {ordinal}"))
     }
 
+    /// The node of the pod with this ordinal takes new pods, or does so no more.
+    pub fn cordon(&mut self, ordinal: u32, cordoned: bool) {
+        let nodes = known_mut(&mut self.observed.unschedulable_nodes);
+        let node = format!("node-{ordinal}");
+        if cordoned {
+            nodes.insert(node);
+        } else {
+            nodes.remove(&node);
+        }
+    }
+
     /// The claims, known from now on.
     pub fn claims_mut(&mut self) -> &mut Vec<Claim> {
         known_mut(&mut self.observed.claims)
@@ -261,6 +279,8 @@ impl Scene {
             data_bytes: self.data_bytes,
             wal_bytes: None,
             recreate_lease: self.recreate_lease.as_deref(),
+            accept_loss: self.accept_loss.as_deref(),
+            switchover: self.switchover.as_deref(),
         })
     }
 
@@ -323,6 +343,8 @@ fn spec(replicas: u32) -> ClusteredDatabaseSpec {
         service_account_annotations: Default::default(),
         pod_metadata: PodMetadata::default(),
         volume_policy: VolumePolicy::default(),
+        fenced: Vec::new(),
+        hibernated: false,
         paused: false,
     }
 }

@@ -6,6 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use chrono::{DateTime, TimeDelta, Utc};
 
 use super::scene::{NAME, Scene, UID, child_uid, claim, empty_lease, holder, pod, set};
+use crate::cluster::budgets::{primary_stays, replicas_stay};
 use crate::cluster::members::ordinal_of;
 use crate::cluster::{Action, Apply, ApplyHow, ChildKind, ChildState, Decision, Due, Exact, ImageError, Known, Pod};
 use crate::protocol::{Epoch, MemberId, MemberReport, MemberState, Release, settings_hash};
@@ -244,6 +245,7 @@ impl World {
     /// Controllers, kubelets and agents do what they do in a tenth of a second.
     fn tick(&mut self) {
         self.stateful_set_controller();
+        self.scheduler();
         self.ticks = self.ticks.wrapping_add(1);
         if !self.ticks.is_multiple_of(self.pace) {
             return;
@@ -314,10 +316,42 @@ impl World {
         }
     }
 
+    /// A pod waits for the node that its volume is on to take pods.
+    fn scheduler(&mut self) {
+        let cordoned = self
+            .scene
+            .observed
+            .unschedulable_nodes
+            .get()
+            .cloned()
+            .unwrap_or_default();
+        for pod in self.scene.pods_mut().iter_mut().filter(|pod| pod.node.is_none()) {
+            pod.node = Some(format!("node-{}", pod.ordinal)).filter(|node| !cordoned.contains(node));
+        }
+    }
+
+    /// Evicts a pod, as a drain does, if the budget of its role allows it; false if not.
+    pub fn evict(&mut self, ordinal: u32) -> bool {
+        let replicas = u32::try_from(self.scene.spec.replicas).unwrap_or(0);
+        let Some(pod) = self.scene.pods().iter().find(|pod| pod.ordinal == ordinal).cloned() else {
+            return true;
+        };
+        let stays = match pod.role.as_deref() {
+            Some(api::names::ROLE_PRIMARY) => primary_stays(replicas),
+            Some(_) => replicas_stay(replicas),
+            None => 0,
+        };
+        let healthy = |found: &&Pod| found.role == pod.role && found.ready && !found.terminating;
+        let spare = self.scene.pods().iter().filter(healthy).count() > stays as usize;
+        let allowed = pod.role.is_none() || !pod.ready || spare;
+        self.scene.pod_mut(ordinal).terminating |= allowed;
+        allowed
+    }
+
     fn start(&mut self, ordinal: u32) {
         self.serial += 1;
         let mut new = pod(ordinal, &self.template, self.scene.now);
-        (new.uid, new.ready) = (format!("pod-{}", self.serial), false);
+        (new.uid, new.ready, new.node) = (format!("pod-{}", self.serial), false, None);
         if self.broken.contains(&self.template) {
             new.image_error = Some(ImageError {
                 reason: "ImagePullBackOff".to_owned(),
@@ -401,10 +435,17 @@ impl World {
     fn agent(&mut self, index: usize) {
         let mut pod = self.scene.pods()[index].clone();
         let dead = self.dead.get(&pod.uid).is_some_and(|until| self.scene.now < *until);
-        if pod.terminating || pod.image_error.is_some() || dead {
+        if pod.terminating || pod.node.is_none() || pod.image_error.is_some() || dead {
             return;
         }
         if self.scene.stored.intent.stop {
+            return self.stop(&pod.uid);
+        }
+        if self.scene.spec.fenced.contains(&pod.name) {
+            let lease = self.scene.lease_mut();
+            if let Some(report) = lease.and_then(|lease| lease.members.get_mut(&pod.name)) {
+                report.state = MemberState::Stopped;
+            }
             return self.stop(&pod.uid);
         }
         let Some(member) = self.scene.stored.members.get(&pod.name).cloned() else {
