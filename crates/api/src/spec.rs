@@ -176,7 +176,8 @@ pub struct PrimarySpec {
     /// streams and has caught up.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub prefer: Option<String>,
-    /// Whether a rolling change goes on to the primary by itself.
+    /// Whether a rolling change goes on to the primary by itself (`Automatic`), or stops before it, while `status.waiting`
+    /// says how to let it go on (`Supervised`).
     #[serde(default)]
     pub updates: PrimaryUpdates,
 }

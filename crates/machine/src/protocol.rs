@@ -317,6 +317,13 @@ pub struct ReportReply {
     pub gives_way: bool,
 }
 
+/// The epoch in which a loss is accepted by [`api::names::ANNOTATION_ACCEPT_LOSS`]: `<uid>/<epoch>`, of the resource with that
+/// UID. What was said of another resource, or does not read, accepts nothing.
+pub fn accepted_loss(annotation: &str, uid: &str) -> Option<Epoch> {
+    let epoch = annotation.strip_prefix(uid)?.strip_prefix('/')?;
+    epoch.parse().ok().map(Epoch)
+}
+
 /// A candidate's request for a promise (`POST /v1/promise`): receive nothing any more from an epoch below `epoch`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
@@ -340,8 +347,7 @@ pub struct PromiseReply {
     pub promised: Epoch,
     /// It does not hear the primary any more either: it promises, or would.
     pub suspects: bool,
-    /// End of all that it has received, once nothing is received any more and local WAL has been replayed to its end
-    /// (protocol.md rule 5); absent until then.
+    /// End of all that it has received, once nothing is received any more (protocol.md rule 5); absent until then.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub position: Option<Position>,
 }
@@ -388,6 +394,14 @@ mod tests {
         assert_eq!(settings_hash(&BTreeMap::new()), "cbf29ce484222325");
         assert_ne!(of("work_mem", "4MB"), of("work_mem", "8MB"));
         assert_ne!(of("ab", "c"), of("a", "bc"));
+    }
+
+    #[test]
+    fn a_loss_is_accepted_of_one_resource_in_one_epoch() {
+        assert_eq!(accepted_loss("c0ffee/7", "c0ffee"), Some(Epoch(7)));
+        for stale in ["c0ffee", "c0ffee/", "c0ffee/x", "decade/7", "c0ffee7", "", "c0ffee/7 "] {
+            assert_eq!(accepted_loss(stale, "c0ffee"), None, "{stale}");
+        }
     }
 
     #[test]

@@ -109,8 +109,12 @@ fn remove_shim_sockets(plan: &Plan, paths: &Paths) {
 /// Removes files that components put outside of their directories.
 fn remove_strays(plan: &Plan, paths: &Paths) {
     let network = format!("{}-", plan.cni_network());
+    let run = format!("{}/", paths.run().display());
     for entry in fs::read_dir(CNI_RESULTS).into_iter().flatten().flatten() {
-        if entry.file_name().to_string_lossy().starts_with(&network) {
+        // Those of the loopback bear no network's name, but tell the pod's namespace.
+        let ours = entry.file_name().to_string_lossy().starts_with(&network)
+            || fs::read_to_string(entry.path()).is_ok_and(|result| result.contains(&run));
+        if ours {
             let _ = fs::remove_file(entry.path());
         }
     }

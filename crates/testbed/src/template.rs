@@ -92,6 +92,9 @@ impl Template {
         let filled = fill(&unfinished, &run).await;
         fs::remove_dir_all(&run).with_context(|| format!("remove {}", run.display()))?;
         filled?;
+        // Now, not while a first Kubernetes starts and its etcd waits for the same disk.
+        let written = fs::File::open(&unfinished).and_then(|dir| Ok(rustix::fs::syncfs(dir)?));
+        written.with_context(|| format!("write {}", unfinished.display()))?;
         fs::rename(&unfinished, &self.dir).with_context(|| format!("write {}", self.dir.display()))
     }
 

@@ -260,13 +260,18 @@ impl<'a> Start<'a> {
     /// Fails when a process that was started is gone.
     fn check(&self) -> Result<()> {
         let dead = self.state.dead();
-        ensure!(
-            dead.is_empty(),
-            "{} ended; see {}",
+        let Some(first) = dead.first() else {
+            return Ok(());
+        };
+        let logs = self.testbed.log_dir();
+        let log = fs::read_to_string(logs.join(format!("{first}.log"))).unwrap_or_default();
+        let lines: Vec<&str> = log.lines().rev().take(5).collect();
+        bail!(
+            "{} ended; see {}. The last words of {first}, latest first:\n{}",
             dead.join(", "),
-            self.testbed.log_dir().display()
+            logs.display(),
+            lines.join("\n")
         );
-        Ok(())
     }
 }
 

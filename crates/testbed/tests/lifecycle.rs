@@ -26,8 +26,8 @@ async fn a_testbed_comes_up_bears_faults_and_leaves_nothing() {
     }
     let options = Options::from_env().unwrap().with_instance(INSTANCE).with_nodes(2);
     // What is made once and outlives `down` must be there before the comparison.
-    Testbed::up(options.clone()).await.unwrap();
-    Testbed::down(&options, false).await.unwrap();
+    told(Testbed::up(options.clone()).await);
+    told(Testbed::down(&options, false).await);
     let before = Snapshot::take(INSTANCE).unwrap();
 
     let mut stranger = start_stranger().unwrap();
@@ -42,13 +42,18 @@ async fn a_testbed_comes_up_bears_faults_and_leaves_nothing() {
         strangers_end.is_none(),
         "`down` ended a process that only looks like the testbed's"
     );
-    lived.unwrap();
+    told(lived);
     assert!(
         !Testbed::down(&options, false).await.unwrap(),
         "a second `down` finds nothing"
     );
     let left = before.what_is_new(&Snapshot::take(INSTANCE).unwrap());
     assert!(left.is_empty(), "`down` left:\n{}", left.join("\n"));
+}
+
+/// What went wrong in words, without the stacks of async code.
+fn told<T>(result: Result<T>) -> T {
+    result.unwrap_or_else(|error| panic!("{error:#}"))
 }
 
 /// A process with a name as the testbed's have, which the testbed did not start.

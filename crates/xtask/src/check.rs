@@ -81,6 +81,8 @@ pub async fn run(arguments: Arguments) -> Result<()> {
 fn cargo_test(arguments: &[&str]) -> Command {
     let mut command = Command::new(cargo());
     command.args(["test", "--locked", "--no-fail-fast"]).args(arguments);
+    // What failed is told in words; the stacks of async code hide them.
+    command.env("RUST_BACKTRACE", "0");
     command
 }
 

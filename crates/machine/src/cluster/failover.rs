@@ -1,17 +1,20 @@
 //! Failover: the agents do it by themselves. Here is only said how it stands, what is missing, and who can end it.
 
 use api::Phase;
+use api::names::ANNOTATION_ACCEPT_LOSS;
 use chrono::TimeDelta;
 
 use super::action::Action;
 use super::creation::pending;
 use super::decision::Step;
 use super::facts::{Facts, list};
+use super::fenced;
+use super::hibernation;
 use super::members::ordinal_of;
 use super::observed::{Known, Pod};
 use super::rule::{Proposal, Rule};
 use super::transitions::may_follow;
-use crate::protocol::{LeaseRecord, MemberId, Position};
+use crate::protocol::{LeaseRecord, MemberId, Position, accepted_loss};
 use crate::timing::Timing;
 
 /// See [`Rule::what`].
@@ -26,7 +29,7 @@ pub const AWAIT_PRIMARY: Rule = Rule {
 /// Beside the lease's time: an election, a promotion, and the replay of what a standby had not replayed.
 const ELECTION: TimeDelta = TimeDelta::minutes(1);
 
-/// There is a database, and no holder serves, though nobody has taken the primary down on purpose. With one instance
+/// There is a database, and no holder serves, though nobody has taken the primary, or all instances, down on purpose. With one instance
 /// there is nobody to fail over to: its repair is an update.
 pub(super) fn under_way(facts: &Facts<'_>) -> bool {
     facts.bootstrapped()
@@ -34,6 +37,7 @@ pub(super) fn under_way(facts: &Facts<'_>) -> bool {
         && facts.expected() > 1
         && facts.primary().is_none()
         && !restarts_on_purpose(facts)
+        && !(fenced::all(facts) || hibernation::wanted(facts) || hibernation::wakes(facts))
 }
 
 /// The holder restarts with the operator's permit.
@@ -176,7 +180,27 @@ fn electors(facts: &Facts<'_>, lease: &LeaseRecord) -> String {
         return format!("the agents in {needed} of the pods {all}, by an election");
     }
     let missing = list(missing.iter().map(String::as_str));
-    format!("the agents in {needed} of the pods {all}, by an election; but {missing}")
+    let accepting = acceptance(facts, lease);
+    format!("the agents in {needed} of the pods {all}, by an election; but {missing}. {accepting}")
+}
+
+/// How the user can go on without those that are missing.
+fn acceptance(facts: &Facts<'_>, lease: &LeaseRecord) -> String {
+    let (name, uid, epoch) = (facts.wanted.name, facts.wanted.uid, lease.epoch);
+    let said = facts.wanted.accept_loss;
+    if said.and_then(|said| accepted_loss(said, uid)) == Some(epoch) {
+        return "The loss of what only they have is accepted: the others go on without them, once the last holder's \
+                lease has run out"
+            .to_owned();
+    }
+    let stale = said.map_or_else(String::new, |said| {
+        format!("The annotation {ANNOTATION_ACCEPT_LOSS} says {said}, which is not of this resource and epoch. ")
+    });
+    format!(
+        "{stale}If they are lost for good and the last primary's node is off, the commits that only they have can be \
+         given up: kubectl annotate clustereddatabase {name} --overwrite {ANNOTATION_ACCEPT_LOSS}={uid}/{}",
+        epoch.0
+    )
 }
 
 /// What keeps the member with this ordinal from answering, as far as its pod shows it.
@@ -190,6 +214,8 @@ fn obstacle(facts: &Facts<'_>, ordinal: u32) -> Option<&'static str> {
         Some("cannot run its image")
     } else if pod.node.is_none() {
         Some("has no node")
+    } else if fenced::is_fenced(facts, &pod.name) {
+        Some("is fenced")
     } else {
         None
     }
@@ -245,10 +271,19 @@ mod tests {
             format!("the agents in 2 of the pods demo-1, demo-2, by an election{known}")
         );
         scene.pod_mut(2).node = None;
+        let uid = scene.with_wanted(|wanted| wanted.uid.to_owned());
         assert_eq!(
             waiting(&scene).1,
-            format!("the agents in 2 of the pods demo-1, demo-2, by an election; but demo-2 has no node{known}")
+            format!(
+                "the agents in 2 of the pods demo-1, demo-2, by an election; but demo-2 has no node. If they are lost for \
+                 good and the last primary's node is off, the commits that only they have can be given up: kubectl \
+                 annotate clustereddatabase demo --overwrite clustereddatabase.io/accept-loss={uid}/1{known}"
+            )
         );
+        scene.accept_loss = Some(format!("{uid}/0"));
+        assert!(waiting(&scene).1.contains("/0, which is not of this resource and epoch. If they"));
+        scene.accept_loss = Some(format!("{uid}/1"));
+        assert!(waiting(&scene).1.contains("is accepted: the others go on without them"));
         scene.elect(1);
         assert_ne!(scene.decide().phase, Phase::FailingOver, "a holder serves");
     }

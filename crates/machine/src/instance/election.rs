@@ -23,6 +23,8 @@ const ROUND: u64 = 100;
 const FRESH: u64 = 2_000;
 /// For so long a candidate of an asynchronous cluster waits for the positions of members that do not answer, in milliseconds.
 const MUSTER: u64 = 1_000;
+/// The same once a loss is accepted: what a member that answers late has is worth more than these seconds.
+const MUSTER_LOSS: u64 = 10_000;
 /// For so long everybody but the chosen successor leaves a released lease alone, in milliseconds.
 const SUCCESSION: u64 = 2_000;
 
@@ -32,6 +34,8 @@ enum Basis {
     Covers,
     /// Enough names of the rule on record have promised.
     Quorum,
+    /// Too few names of the rule answer, the lease was released or has run out, and the user has accepted what that may lose.
+    Accepted,
     /// Asynchronous: the lease was released or has run out, and nobody who answers has more.
     Clock,
 }
@@ -41,6 +45,7 @@ impl Basis {
         match self {
             Basis::Covers => "the holder has released the lease, and this member has all that it wrote",
             Basis::Quorum => "enough members have promised, and none of them has more",
+            Basis::Accepted => "the user accepts the loss of what missing members have, and no member that answers has more",
             Basis::Clock => "the lease is free, commits wait for nobody, and no member that answers has more",
         }
     }
@@ -179,7 +184,7 @@ fn stands(context: &Context, record: &LeaseRecord, epoch: Epoch) -> bool {
     if covers_release(record, context.position()) {
         return may_succeed(context, record);
     }
-    if !record.rule.is_synchronous() {
+    if !record.rule.is_synchronous() || is_loss_accepted(context, record) {
         return true;
     }
     let likely = context.observed.promises.values().filter(|promised| {
@@ -315,7 +320,10 @@ fn basis(context: &Context, draft: &mut Draft, record: &LeaseRecord, epoch: Epoc
     let own_name = &context.member()?.id;
     if record.rule.is_synchronous() {
         let promised = answers.iter().map(|(member, _)| *member).chain([own_name]);
-        return (best && record.rule.can_elect(promised)).then_some(Basis::Quorum);
+        if record.rule.can_elect(promised) {
+            return best.then_some(Basis::Quorum);
+        }
+        return (best && goes_on_with_loss(context, draft, record)).then_some(Basis::Accepted);
     }
     let holder = record.holder.as_ref().map(|holder| &holder.incarnation.member);
     let others = record.members.values().map(|report| &report.member);
@@ -329,6 +337,28 @@ fn basis(context: &Context, draft: &mut Draft, record: &LeaseRecord, epoch: Epoc
         return None;
     }
     best.then_some(Basis::Clock)
+}
+
+/// The user accepts, in this very epoch, the loss of what the missing members have.
+fn is_loss_accepted(context: &Context, record: &LeaseRecord) -> bool {
+    context.cluster().and_then(|cluster| cluster.accepted_loss) == Some(record.epoch)
+}
+
+/// So it is, whoever may answer has had time to, and the last holder has no lease any more: no promise keeps it from
+/// acknowledging.
+fn goes_on_with_loss(context: &Context, draft: &mut Draft, record: &LeaseRecord) -> bool {
+    let suspected = draft.memo.suspected.map(|(_, since)| since);
+    let (true, Some(suspected), Some(expiry)) =
+        (is_loss_accepted(context, record), suspected, context.expires_at())
+    else {
+        return false;
+    };
+    let mustered = suspected.plus(MUSTER_LOSS);
+    let at = if record.holder.is_some() { mustered.max(expiry) } else { mustered };
+    if context.now < at {
+        draft.wake(at);
+    }
+    context.now >= at
 }
 
 /// Final positions of the members that have promised `epoch`.
@@ -591,6 +621,42 @@ mod tests {
         let mut observed = promised(2);
         observed.tasks.ask.running = Some(Work::Ask);
         assert_eq!(decided(&observed, 10_000_000).action, Action::Wait);
+    }
+
+    #[test]
+    fn an_accepted_loss_elects_the_best_of_those_that_answer_once_the_lease_has_run_out() {
+        let expiry = Timing::DEFAULT.lease;
+        let memo = Memo {
+            suspected: Some((Epoch(1), BootTime(SILENT))),
+            ..settled()
+        };
+        let mustered = SILENT + MUSTER_LOSS;
+        assert!(mustered > expiry);
+        let mut observed = silenced();
+        observed.tasks.ask.running = Some(Work::Ask);
+        let rule = |observed: &Observed, now: u64| decide(observed, &memo, BootTime(now)).rule;
+        assert_eq!(rule(&observed, mustered), "wait", "it suspects alone");
+        for stale in [0, 2] {
+            cluster(&mut observed).accepted_loss = Some(Epoch(stale));
+            assert_eq!(rule(&observed, mustered), "wait", "said of another epoch");
+        }
+        cluster(&mut observed).accepted_loss = Some(Epoch(1));
+        assert_eq!(rule(&observed, mustered), "promise");
+        let mut observed = promised(2);
+        observed.tasks.ask.running = Some(Work::Ask);
+        cluster(&mut observed).accepted_loss = Some(Epoch(1));
+        assert_eq!(rule(&observed, mustered - 1), "wait", "others may still answer");
+        assert_eq!(rule(&observed, mustered), "win election");
+        observed.lease.changed = BootTime(mustered);
+        assert_eq!(rule(&observed, mustered + expiry - 1), "wait", "the old primary may still write");
+        assert_eq!(rule(&observed, mustered + expiry), "win election");
+        observed.lease.changed = BootTime(0);
+        let better = answer_of_third(2, Some(0x180));
+        record(&mut observed).rule.required = 2;
+        record(&mut observed).rule.names.insert(MemberId::new(3, "cccc", 3));
+        record(&mut observed).rule.names.insert(MemberId::new(4, "cccc", 4));
+        observed.promises.insert("orders-2".to_owned(), better);
+        assert_eq!(rule(&observed, mustered), "wait", "another that answers has more");
     }
 
     #[test]
