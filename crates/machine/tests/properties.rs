@@ -476,6 +476,28 @@ fn scene() -> impl Strategy<Value = Scene> {
     })
 }
 
+/// A database at rest, and several reasons for its primary to move.
+fn planned() -> impl Strategy<Value = Scene> {
+    let change = prop_oneof![
+        4 => (0..5_u32).prop_map(Change::Cordon),
+        2 => (0..5_u32).prop_map(Change::Prefer),
+        2 => (0..5_u32).prop_map(|to| Change::Request(to, 1, 0)),
+        1 => (0..5_u32, 1..3_u8).prop_map(|(pod, revision)| Change::PodRevision(pod, revision)),
+        1 => (1..3_u8).prop_map(Change::Revision),
+        1 => (0..5_u32, any::<bool>()).prop_map(|(pod, ready)| Change::PodReady(pod, ready)),
+        1 => Just(Change::Supervised),
+        1 => (2..6_i32).prop_map(Change::Replicas),
+    ];
+    (3..6_u32, 0..5_u32, prop::collection::vec(change, 1..8)).prop_map(|(replicas, primary, changes)| {
+        let mut scene = Scene::ready(replicas);
+        scene.elect(primary % replicas);
+        for change in changes {
+            apply(&mut scene, change);
+        }
+        scene
+    })
+}
+
 /// Whether this very object, at this very version, is what is observed.
 fn is_observed(scene: &Scene, exact: &Exact) -> bool {
     let pod = scene
@@ -670,28 +692,36 @@ proptest! {
 
     /// Once the primary has moved, nothing sends it back as long as nothing else changes.
     #[test]
-    fn no_primary_is_moved_to_and_fro(scene in scene()) {
-        let target = |action: &Action| match action {
-            Action::WriteStatus(changes) => changes.iter().find_map(|change| match change {
-                StatusChange::MovePrimary(memo) => Some(memo.target.clone()),
-                _ => None,
-            }),
-            _ => None,
-        };
+    fn no_primary_is_moved_to_and_fro(scene in planned()) {
         let mut scene = scene;
         let mut before = Vec::new();
-        for _ in 0..12 {
-            let holder = scene.observed.lease.get().and_then(Option::as_ref).and_then(|lease| lease.holder.clone());
+        for _ in 0..30 {
+            let lease = scene.observed.lease.get().and_then(Option::as_ref);
+            let holder = lease.and_then(|lease| lease.holder.as_ref()).map(|holder| holder.incarnation.pod.clone());
             let decision = scene.store();
-            if let (Some(target), Some(holder)) = (target(&decision.action), holder) {
-                before.push(holder.incarnation.pod);
-                prop_assert!(!before.contains(&target), "back to {target}: {:?}", decision.because);
-                let ordinal = scene.pods().iter().find(|pod| pod.name == target).map(|pod| pod.ordinal);
-                scene.elect(ordinal.unwrap());
-            } else if !matches!(decision.action, Action::WriteStatus(_)) {
-                break;
+            match &decision.action {
+                Action::WriteStatus(changes) => {
+                    let target = changes.iter().find_map(|change| match change {
+                        StatusChange::MovePrimary(memo) => Some(memo.target.clone()),
+                        _ => None,
+                    });
+                    let Some(target) = target else { continue };
+                    before.push(holder.unwrap());
+                    prop_assert!(!before.contains(&target), "back to {target}: {:?}", decision.because);
+                    let ordinal = scene.pods().iter().find(|pod| pod.name == target).map(|pod| pod.ordinal);
+                    scene.elect(ordinal.unwrap());
+                }
+                Action::ReplacePod(exact) => {
+                    // What is updated may become primary again.
+                    before.clear();
+                    let revision = scene.revision.clone();
+                    let pod = scene.pods_mut().iter_mut().find(|pod| pod.uid == exact.uid()).unwrap();
+                    pod.revision = Some(revision);
+                }
+                _ => return Ok(()),
             }
         }
+        prop_assert!(false, "it never comes to rest: {:#?}", scene.decide());
     }
 
     /// A status that was written is not written again while nothing changes.

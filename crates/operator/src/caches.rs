@@ -509,7 +509,7 @@ mod tests {
     #[test]
     fn of_nodes_only_a_drain_wakes_anybody() {
         let caches = Caches::default();
-        let mut see = |version: &str, more| {
+        let see = |version: &str, more| {
             let mut node = node(version, more);
             prune_node(&mut node);
             caches.nodes.observe(watcher::Event::Apply(node)).len()
