@@ -180,8 +180,12 @@ fn electors(facts: &Facts<'_>, lease: &LeaseRecord) -> String {
         return format!("the agents in {needed} of the pods {all}, by an election");
     }
     let missing = list(missing.iter().map(String::as_str));
-    let accepting = acceptance(facts, lease);
-    format!("the agents in {needed} of the pods {all}, by an election; but {missing}. {accepting}")
+    let way_out = if ordinals.iter().any(|ordinal| obstacle(facts, *ordinal) == Some(FENCED)) {
+        "Who is fenced is not lost: the user can take it out of spec.fenced".to_owned()
+    } else {
+        acceptance(facts, lease)
+    };
+    format!("the agents in {needed} of the pods {all}, by an election; but {missing}. {way_out}")
 }
 
 /// How the user can go on without those that are missing.
@@ -203,6 +207,9 @@ fn acceptance(facts: &Facts<'_>, lease: &LeaseRecord) -> String {
     )
 }
 
+/// See [`fenced`].
+const FENCED: &str = "is fenced";
+
 /// What keeps the member with this ordinal from answering, as far as its pod shows it.
 fn obstacle(facts: &Facts<'_>, ordinal: u32) -> Option<&'static str> {
     let Some(pod) = facts.pod(ordinal) else {
@@ -215,7 +222,7 @@ fn obstacle(facts: &Facts<'_>, ordinal: u32) -> Option<&'static str> {
     } else if pod.node.is_none() {
         Some("has no node")
     } else if fenced::is_fenced(facts, &pod.name) {
-        Some("is fenced")
+        Some(FENCED)
     } else {
         None
     }

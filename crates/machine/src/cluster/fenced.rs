@@ -159,7 +159,9 @@ mod tests {
         let Action::Wait(waiting) = scene.decide().action else {
             panic!("{:?}", scene.decide())
         };
-        assert!(waiting.who_can_end_it.contains("but demo-1 is fenced"), "{waiting:?}");
+        let who = waiting.who_can_end_it;
+        assert!(who.contains("but demo-1 is fenced"), "{who}");
+        assert!(!who.contains("accept-loss"), "it is not lost: {who}");
     }
 
     #[test]

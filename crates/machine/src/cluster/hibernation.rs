@@ -79,7 +79,7 @@ fn hibernate(facts: &Facts<'_>) -> Option<Proposal> {
         return None;
     }
     let set = facts.observed.stateful_set.as_ref();
-    if !set.is_some_and(|set| set.replicas == 0) {
+    if set.is_none_or(|set| set.replicas > 0) {
         return stop(facts).or_else(|| scale_to_zero(facts, set?));
     }
     let Known::Known(pods) = &facts.observed.pods else {
