@@ -10,7 +10,8 @@ use clap::Args;
 use e2e::availability::pod::wall_clock;
 use e2e::availability::subject::Subject;
 use e2e::install::NAMESPACE as OPERATOR_NAMESPACE;
-use e2e::soak::run::{Done, Plan, run as make, spec};
+use e2e::soak::check::describe;
+use e2e::soak::run::{Done, Plan, judge, run as make, spec, transactions};
 use e2e::{Images, Namespace};
 use testbed::{Options, POSTGRES_IMAGE, Testbed};
 
@@ -23,6 +24,10 @@ const BOUND: Duration = Duration::from_secs(240);
 const LOOP_CLASS: &str = "loop";
 /// Selects our operator's pods.
 const OPERATOR_SELECTOR: &str = "app.kubernetes.io/name=clustereddatabase-operator";
+/// The clients' notes.
+const HISTORY: &str = "history.jsonl";
+/// The final lists.
+const LISTS: &str = "lists.json";
 /// The database's name.
 const NAME: &str = "db";
 
@@ -50,6 +55,9 @@ pub struct Arguments {
     /// Where the summary, the clients' notes and the final lists go.
     #[arg(long, value_name = "DIR", default_value = "target/soak")]
     out: PathBuf,
+    /// Only check what an earlier soak wrote to this folder.
+    #[arg(long, value_name = "DIR", conflicts_with_all = ["minutes", "seed", "context", "image", "namespace", "out"])]
+    check: Option<PathBuf>,
 }
 
 /// Makes the soak, and prints and writes what it showed.
@@ -57,6 +65,9 @@ pub struct Arguments {
 /// # Errors
 /// When it cannot be made, the database does not come back by itself, or the history is none that may be.
 pub async fn run(arguments: Arguments) -> Result<()> {
+    if let Some(folder) = &arguments.check {
+        return check(folder);
+    }
     let seed = arguments.seed.unwrap_or_else(|| wall_clock() / 1_000_000);
     println!("==> a soak of {} minutes with --seed {seed}", arguments.minutes);
     let (subject, image) = prepare(&arguments).await?;
@@ -72,6 +83,23 @@ pub async fn run(arguments: Arguments) -> Result<()> {
     ensure!(done.is_good(), "--seed {seed} shows what must never happen: see above");
     // One that is not good is left, to be looked at.
     subject.namespace.remove().await
+}
+
+fn check(folder: &Path) -> Result<()> {
+    let read = |name: &str| {
+        let path = folder.join(name);
+        std::fs::read_to_string(&path).with_context(|| format!("read {}", path.display()))
+    };
+    let transactions = transactions(&read(HISTORY)?)?;
+    let lists = serde_json::from_str(&read(LISTS)?).context("read the lists")?;
+    let findings = judge(&transactions, &lists);
+    println!("{} transactions, {} findings", transactions.len(), findings.len());
+    print!("{}", describe(&findings, &transactions, usize::MAX));
+    ensure!(
+        findings.is_empty(),
+        "the history shows what must never happen: see above"
+    );
+    Ok(())
 }
 
 async fn prepare(arguments: &Arguments) -> Result<(Subject, String)> {
@@ -124,6 +152,6 @@ fn write(folder: &Path, done: &Done) -> Result<()> {
     };
     let lists = serde_json::to_string(&done.lists).context("write the lists")?;
     put("summary.txt", &done.summary())?;
-    put("history.jsonl", &done.notes)?;
-    put("lists.json", &lists)
+    put(HISTORY, &done.notes)?;
+    put(LISTS, &lists)
 }
