@@ -1,0 +1,356 @@
+//! `plan`: what the operator would do about a new spec.
+
+mod fields;
+mod simulate;
+
+use std::path::Path;
+
+use anyhow::{Context, Result, bail};
+use api::{ClusteredDatabase, Phase, validate, validate_update};
+use serde::Serialize;
+use serde_json::Value;
+
+use crate::look::Look;
+use crate::parameters::{self, Effect};
+use crate::text::{Page, Style, Tone, list};
+
+pub use fields::Change;
+use simulate::{Case, Course};
+
+/// What `plan` ends with when nothing is to be done.
+pub const NOTHING: u8 = 0;
+/// What it ends with when there are changes.
+pub const CHANGES: u8 = 2;
+/// What it ends with when the new spec is refused.
+pub const REFUSED: u8 = 3;
+
+/// The page.
+#[derive(Clone, Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct PlanPage {
+    /// The database's name.
+    pub name: String,
+    /// Its namespace.
+    pub namespace: String,
+    /// Why the new spec is refused. Nothing else is said then but the changes.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub refused: Vec<String>,
+    /// The fields that change.
+    pub changes: Vec<Change>,
+    /// What the operator does, in order.
+    pub actions: Vec<Step>,
+    /// Instances whose pods are deleted and made again, in order.
+    pub replaced: Vec<String>,
+    /// Instances whose PostgreSQL is restarted in place, in order.
+    pub restarted: Vec<String>,
+    /// New instances.
+    pub added: Vec<String>,
+    /// Instances that go.
+    pub removed: Vec<String>,
+    /// Who is primary, from first to last: each but the first by a switchover.
+    pub primaries: Vec<String>,
+    /// What applications notice, in words.
+    pub interruption: Vec<String>,
+    /// What else is to be known.
+    pub notes: Vec<String>,
+}
+
+/// One action of the operator.
+#[derive(Clone, Debug, Serialize)]
+pub struct Step {
+    /// What is done.
+    pub action: String,
+    /// The rule that decides it.
+    pub rule: String,
+    /// Why.
+    pub because: String,
+}
+
+impl PlanPage {
+    /// The program's exit code.
+    pub fn exit(&self) -> u8 {
+        if !self.refused.is_empty() {
+            REFUSED
+        } else if self.changes.is_empty() && self.actions.is_empty() {
+            NOTHING
+        } else {
+            CHANGES
+        }
+    }
+}
+
+/// The new resource in `path`, for the database of the look: its identity and its status are the live one's.
+///
+/// # Errors
+/// When the file holds no such resource, or one with fields that this version does not know.
+pub fn read(path: &Path, look: &Look) -> Result<ClusteredDatabase> {
+    let name = look.db.metadata.name.clone().unwrap_or_default();
+    let snapshot = crate::file::read(path)?;
+    let namespaces = |object: &&Value| {
+        let namespace = object["metadata"]["namespace"].as_str();
+        namespace.is_none_or(|namespace| namespace == look.namespace())
+    };
+    let mut found = snapshot
+        .of("ClusteredDatabase")
+        .filter(|object| crate::snapshot::name(object) == name)
+        .filter(namespaces);
+    let Some(given) = found.next() else {
+        let there: Vec<_> = snapshot.of("ClusteredDatabase").map(crate::snapshot::name).collect();
+        bail!(
+            "{} holds no ClusteredDatabase {name:?} (it has: {}): name the file with its new spec",
+            path.display(),
+            if there.is_empty() {
+                "none".to_owned()
+            } else {
+                there.join(", ")
+            }
+        );
+    };
+    if found.next().is_some() {
+        bail!(
+            "{} holds several ClusteredDatabases {name:?}: leave one",
+            path.display()
+        );
+    }
+    let mut new: ClusteredDatabase = serde_json::from_value(given.clone())
+        .with_context(|| format!("the API server would refuse {} (correct its spec)", path.display()))?;
+    let understood = serde_json::to_value(&new.spec).context("cannot write the new spec")?;
+    let unknown = fields::unknown(&given["spec"], &understood);
+    if !unknown.is_empty() {
+        bail!(
+            "{} has unknown fields: {}: correct or remove them",
+            path.display(),
+            unknown.join(", ")
+        );
+    }
+    // kubectl would send labels and annotations too; they decide nothing.
+    new.metadata = look.db.metadata.clone();
+    new.status = look.db.status.clone();
+    if new.spec != look.db.spec {
+        new.metadata.generation = new.metadata.generation.map(|generation| generation + 1);
+    }
+    Ok(new)
+}
+
+/// The page for changing the database of the look into `new`.
+///
+/// # Errors
+/// When the model cannot take the present spec.
+pub fn page(look: &Look, new: &ClusteredDatabase) -> Result<PlanPage> {
+    let old = &look.db;
+    let json = |db: &ClusteredDatabase| serde_json::to_value(&db.spec).context("cannot write a spec");
+    let mut page = PlanPage {
+        name: old.metadata.name.clone().unwrap_or_default(),
+        namespace: look.namespace().to_owned(),
+        refused: Vec::new(),
+        changes: fields::changes(&json(old)?, &json(new)?),
+        actions: Vec::new(),
+        replaced: Vec::new(),
+        restarted: Vec::new(),
+        added: Vec::new(),
+        removed: Vec::new(),
+        primaries: Vec::new(),
+        interruption: Vec::new(),
+        notes: Vec::new(),
+    };
+    let violations = validate_update(old, new).into_iter().chain(validate(new));
+    page.refused = violations.map(|violation| violation.to_string()).collect();
+    if !page.refused.is_empty() {
+        return Ok(page);
+    }
+    let status = look.status();
+    let case = Case {
+        old,
+        new,
+        config: &look.config,
+        primary: status.current_primary.as_deref(),
+        storage_class: &look.observed.storage_class,
+    };
+    let course = simulate::run(&case)?;
+    page.interruption = interruption(new, &course);
+    page.notes = notes(look, new, &course);
+    page.actions = steps(old, new, &course);
+    (page.replaced, page.restarted) = (course.replaced, course.restarted);
+    (page.added, page.removed, page.primaries) = (course.added, course.removed, course.primaries);
+    Ok(page)
+}
+
+/// The operator's actions, and the claims that the model does not have: those for WAL grow as those for data do.
+fn steps(old: &ClusteredDatabase, new: &ClusteredDatabase, course: &Course) -> Vec<Step> {
+    let wal = |db: &ClusteredDatabase| db.spec.storage.wal.as_ref().map(|wal| wal.size.clone());
+    let grows = wal(old) != wal(new);
+    let names = api::names::Names::new(old.metadata.name.clone().unwrap_or_default());
+    let instances = u32::try_from(old.spec.replicas).unwrap_or(0);
+    let claims = (0..instances)
+        .filter(|_| grows && !new.spec.paused)
+        .map(|ordinal| Step {
+            action: format!(
+                "grow claim {} to {}",
+                names.wal_claim(ordinal),
+                wal(new).unwrap_or_default()
+            ),
+            rule: "grow-volumes".to_owned(),
+            because: format!(
+                "claim {} asks for {}",
+                names.wal_claim(ordinal),
+                wal(old).unwrap_or_default()
+            ),
+        });
+    let actions = course.actions.iter().map(|done| Step {
+        action: done.what.clone(),
+        rule: done.rule.to_owned(),
+        because: done.because.clone(),
+    });
+    claims.chain(actions).collect()
+}
+
+/// What applications notice.
+fn interruption(new: &ClusteredDatabase, course: &Course) -> Vec<String> {
+    if new.spec.paused {
+        return vec!["None while spec.paused is true: the operator changes nothing.".to_owned()];
+    }
+    let (first, last) = (course.primaries.first(), course.primaries.last());
+    let mut told = Vec::new();
+    let moves: Vec<_> = course
+        .primaries
+        .windows(2)
+        .map(|pair| format!("{} to {}", pair[0], pair[1]))
+        .collect();
+    if !moves.is_empty() {
+        let which = if moves.len() == 1 {
+            "one switchover"
+        } else {
+            "each switchover"
+        };
+        told.push(format!(
+            "Writes stop during {which}: from {}. Connections to the primary are cut then.",
+            list(&moves)
+        ));
+    }
+    // A restart in place that comes with a switchover is a standby's: the primary is restarted last, or first.
+    let in_place = course
+        .restarted
+        .iter()
+        .find(|pod| moves.is_empty() && Some(*pod) == last);
+    if in_place.is_some() {
+        told.push(
+            "Writes stop while PostgreSQL restarts in the primary's pod. Connections to it are cut then.".to_owned(),
+        );
+    }
+    let alone = course
+        .replaced
+        .iter()
+        .find(|pod| moves.is_empty() && Some(*pod) == first);
+    if let Some(pod) = alone {
+        told.push(format!(
+            "Reads and writes stop while pod {pod} is replaced: no other instance could take over."
+        ));
+    }
+    let mut standbys: Vec<_> = course.replaced.iter().chain(&course.restarted).cloned().collect();
+    standbys.retain(|pod| Some(pod) != in_place && Some(pod) != alone);
+    if !standbys.is_empty() {
+        told.push(format!(
+            "Connections to standbys are cut when their turn comes: {}.",
+            list(&standbys)
+        ));
+    }
+    if !course.removed.is_empty() {
+        told.push(format!("Connections to {} end with it.", list(&course.removed)));
+    }
+    if told.is_empty() {
+        told.push("None: no instance is restarted, and the primary stays where it is.".to_owned());
+    }
+    told
+}
+
+fn notes(look: &Look, new: &ClusteredDatabase, course: &Course) -> Vec<String> {
+    let mut notes = Vec::new();
+    let status = look.status();
+    if status.phase != Some(Phase::Ready) {
+        let phase = status.phase.map_or("not begun yet", Phase::as_str);
+        notes.push(format!(
+            "The database is {phase} now. The plan begins where the present spec is carried out."
+        ));
+    }
+    let (old, major) = (&look.db.spec.postgres.parameters, new.spec.postgres.major_version);
+    let changed = parameters::changed(old, &new.spec.postgres.parameters);
+    let of = |effect: Effect| -> Vec<String> {
+        let names = changed.iter().filter(|name| parameters::effect(name, major) == effect);
+        names.map(|name| (*name).to_owned()).collect()
+    };
+    let (reloaded, unknown) = (of(Effect::Reload), of(Effect::Unknown));
+    if !reloaded.is_empty() {
+        notes.push(format!(
+            "Every instance takes up {} by itself, without a restart.",
+            list(&reloaded)
+        ));
+    }
+    if !unknown.is_empty() {
+        notes.push(format!(
+            "Settings of extensions: {}. If PostgreSQL asks for a restart, instances are restarted in place, one at a time.",
+            list(&unknown)
+        ));
+    }
+    if let Some((what, who)) = &course.stuck {
+        notes.push(format!("It ends in a wait for {what}. Who can end it: {who}."));
+    }
+    let retained = new.spec.volume_policy.on_scale_down == api::spec::VolumeFate::Retain;
+    if !course.removed.is_empty() && retained {
+        notes.push("The volumes of removed instances are kept (volumePolicy.onScaleDown).".to_owned());
+    }
+    notes
+}
+
+/// The page as text.
+pub fn text(page: &PlanPage, style: Style) -> String {
+    let mut out = Page::default();
+    out.line(style.paint(Tone::Strong, &format!("Plan for {} in {}", page.name, page.namespace)));
+    out.line("");
+    if !page.refused.is_empty() {
+        out.line(style.paint(Tone::Bad, "Refused: the API server does not take this spec."));
+        page.refused.iter().for_each(|why| out.line(format!("  {why}")));
+        return out.finish();
+    }
+    if page.exit() == NOTHING {
+        out.line(style.paint(Tone::Good, "Nothing changes."));
+        return out.finish();
+    }
+    out.line("Changes");
+    page.changes.iter().for_each(|change| out.line(format!("  {change}")));
+    out.line("");
+    out.line("The operator");
+    for (index, step) in page.actions.iter().enumerate() {
+        out.line(format!("  {:>2}. {}", index + 1, step.action));
+        out.line(format!("      {}: {}", step.rule, step.because));
+    }
+    if page.actions.is_empty() {
+        out.line("  does nothing itself.");
+    }
+    out.line("");
+    let instances = [
+        ("Pods replaced", &page.replaced),
+        ("Restarted in place", &page.restarted),
+        ("Added", &page.added),
+        ("Removed", &page.removed),
+    ];
+    let rows: Vec<_> = instances
+        .iter()
+        .map(|(what, pods)| {
+            let pods = if pods.is_empty() {
+                "none".to_owned()
+            } else {
+                pods.join(", then ")
+            };
+            vec![(*what).to_owned(), pods]
+        })
+        .chain([vec!["Primary".to_owned(), page.primaries.join(", then ")]])
+        .collect();
+    out.table(&[], &rows);
+    out.line("");
+    out.line("Interruption");
+    page.interruption.iter().for_each(|line| out.line(format!("  {line}")));
+    for note in &page.notes {
+        out.line(format!("Note: {note}"));
+    }
+    out.finish()
+}

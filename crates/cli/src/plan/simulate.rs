@@ -1,0 +1,321 @@
+//! The cluster machine, step after step, over the world model that its own tests use: what it would do about a new spec.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use anyhow::{Context, Result, bail};
+use api::ClusteredDatabase;
+use api::names::{ANNOTATION_REVISION, Names};
+use api::quantity::Quantity;
+use api::spec::ClusteredDatabaseSpec;
+use chrono::TimeDelta;
+use machine::cluster::testing::World;
+use machine::cluster::{Action, ChildKind, ChildState, Decision, Due, Known, StatusChange, Step, StorageClass};
+use operator::builders::Subject;
+use operator::config::Config;
+use operator::desired::{self, Desired};
+use operator::observe::verdict;
+use serde_json::{Value, json};
+
+use crate::parameters::{self, Effect};
+use crate::words;
+
+/// How long the model may take to come to rest. A switchover is given up after 50 s; nothing in the model takes longer.
+const PATIENCE: TimeDelta = TimeDelta::minutes(15);
+/// How often the model's agents move.
+const TICK: TimeDelta = TimeDelta::milliseconds(100);
+
+/// What the machine does.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Course {
+    /// Its actions, in order, each with the rule that decides and the reason. Labels and mere records are left out.
+    pub actions: Vec<Done>,
+    /// Pods that are deleted and made again, in order.
+    pub replaced: Vec<String>,
+    /// Pods that are new.
+    pub added: Vec<String>,
+    /// Pods that are gone in the end.
+    pub removed: Vec<String>,
+    /// Pods in which PostgreSQL is restarted in place, in order.
+    pub restarted: Vec<String>,
+    /// Who is primary, from first to last.
+    pub primaries: Vec<String>,
+    /// What is waited for in the end, and who can end it, if the database does not come to rest.
+    pub stuck: Option<(String, String)>,
+}
+
+/// One action.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Done {
+    /// What.
+    pub what: String,
+    /// The rule that decides.
+    pub rule: &'static str,
+    /// Why.
+    pub because: String,
+}
+
+/// What is simulated.
+pub struct Case<'a> {
+    /// The resource as it is.
+    pub old: &'a ClusteredDatabase,
+    /// The resource as it is to be.
+    pub new: &'a ClusteredDatabase,
+    /// The operator's configuration.
+    pub config: &'a Config,
+    /// Who is primary.
+    pub primary: Option<&'a str>,
+    /// Whether volumes can grow.
+    pub storage_class: &'a Known<StorageClass>,
+}
+
+/// What the machine does when a database that is as `old` wants it becomes `new`.
+///
+/// # Errors
+/// When the model cannot take the state of `old`.
+pub fn run(case: &Case<'_>) -> Result<Course> {
+    let (old, new) = (objects(case.old, case.config)?, objects(case.new, case.config)?);
+    let mut world = start(case, revision(&old))?;
+    apply(&mut world, case, &old, &new);
+    let before: BTreeMap<String, String> = uids(&world);
+    let lowers = parameters::lowers_limits(&case.old.spec.postgres.parameters, &case.new.spec.postgres.parameters);
+    world.primaries.drain(..world.primaries.len().saturating_sub(1));
+    let mut course = follow(&mut world, case, lowers);
+    course.primaries = world.primaries.clone();
+    let after = uids(&world);
+    course.added = after.keys().filter(|pod| !before.contains_key(*pod)).cloned().collect();
+    course.removed = before.keys().filter(|pod| !after.contains_key(*pod)).cloned().collect();
+    let gone: BTreeSet<_> = course.removed.iter().cloned().collect();
+    course.replaced.retain(|pod| !gone.contains(pod));
+    Ok(named(course, world.name(), case.old))
+}
+
+/// The objects that a resource asks for.
+fn objects(db: &ClusteredDatabase, config: &Config) -> Result<BTreeMap<ChildKind, Desired>> {
+    let subject = Subject::new(db, config).context("cannot compute the objects of the database")?;
+    Ok(desired::all(&subject))
+}
+
+fn revision(objects: &BTreeMap<ChildKind, Desired>) -> String {
+    let set = objects.get(&ChildKind::StatefulSet).map(|set| &set.content);
+    let revision = set.and_then(|set| set["spec"]["template"]["metadata"]["annotations"][ANNOTATION_REVISION].as_str());
+    revision.unwrap_or_default().to_owned()
+}
+
+/// A database that is as its old spec wants it, with the same primary.
+fn start(case: &Case<'_>, revision: String) -> Result<World> {
+    let spec = modelled(case, &case.old.spec)?;
+    let mut world = World::new(u32::try_from(spec.replicas).unwrap_or(1));
+    world.scene.data_bytes = bytes(&spec.storage.size);
+    world.scene.revision = revision;
+    if matches!(case.storage_class, Known::Known(_)) {
+        world.scene.observed.storage_class = case.storage_class.clone();
+    }
+    let mut first = spec.clone();
+    first.paused = false;
+    first.primary.prefer = case.primary.and_then(|pod| renamed(pod, case.old, world.name()));
+    world.scene.spec = first;
+    if !world.settle() {
+        let decision = world.scene.decide();
+        bail!(
+            "the present spec does not come to rest in the model ({}): correct it first",
+            decision.because
+        );
+    }
+    world.scene.edit(|now| *now = spec);
+    world.settle();
+    Ok(world)
+}
+
+/// The user changes the resource.
+fn apply(world: &mut World, case: &Case<'_>, old: &BTreeMap<ChildKind, Desired>, new: &BTreeMap<ChildKind, Desired>) {
+    // It was taken when the present spec was: only names in it can be wrong, and the rules have looked at these.
+    if let Ok(spec) = modelled(case, &case.new.spec) {
+        world.scene.edit(|now| *now = spec);
+    }
+    world.scene.data_bytes = bytes(&case.new.spec.storage.size);
+    world.scene.revision = revision(new);
+    for (kind, desired) in new {
+        let Some(before) = old.get(kind) else { continue };
+        let Known::Known(ChildState::Current { uid }) = world.scene.observed.children[*kind].clone() else {
+            continue;
+        };
+        let mut live = desired::applied(before, *kind, None);
+        (live["metadata"]["uid"], live["metadata"]["resourceVersion"]) = (json!(uid), json!("1"));
+        let mut state = verdict(&live, *kind, case.new, desired, &[]);
+        if let ChildState::Drifted { what, .. } = &mut state {
+            // The old value is told by the changed field.
+            what.truncate(what.find(" is ").unwrap_or(what.len()));
+        }
+        world.scene.set_child(*kind, state);
+    }
+}
+
+/// Lets the machine and the model go on until the database rests, and writes down what happens.
+fn follow(world: &mut World, case: &Case<'_>, lowers: bool) -> Course {
+    let mut course = Course::default();
+    let end = world.scene.now + PATIENCE;
+    let mut last = None;
+    while world.scene.now < end {
+        let mut rests = false;
+        world.run_until(TICK, |world, decision| {
+            note(&mut course, decision, world.name());
+            rests = match &decision.action {
+                Action::Wait(waiting) if waiting.resting => world.scene.due(decision) == Due::Never,
+                Action::Wait(waiting) => {
+                    last = Some((waiting.what.to_string(), waiting.who_can_end_it.to_string()));
+                    // Nobody but the user ends these.
+                    decision.step == Some(Step::Paused)
+                }
+                _ => false,
+            };
+            rests
+        });
+        if rests {
+            break;
+        }
+        for report in world
+            .scene
+            .lease_mut()
+            .into_iter()
+            .flat_map(|lease| lease.members.values_mut())
+        {
+            report.lowers_limits = lowers && report.pending_restart;
+        }
+    }
+    let decision = world.scene.decide();
+    let done = matches!(&decision.action, Action::Wait(waiting) if waiting.resting);
+    course.stuck = last.filter(|_| !done);
+    if case.new.spec.paused {
+        course.stuck = None;
+    }
+    course
+}
+
+fn note(course: &mut Course, decision: &Decision, name: &str) {
+    let done = |what: String| Done {
+        what,
+        rule: decision.rule,
+        because: decision.because.to_string(),
+    };
+    match &decision.action {
+        Action::Wait(_) | Action::LabelPod { .. } => {}
+        Action::WriteStatus(changes) => {
+            for change in changes {
+                if let StatusChange::PermitRestart(permit) = change {
+                    course.restarted.push(permit.pod.clone());
+                }
+                if let Some(what) = words::change(change) {
+                    course.actions.push(done(what));
+                }
+            }
+        }
+        action => {
+            if let Action::ReplacePod(pod) = action {
+                course.replaced.push(pod.name().to_owned());
+            }
+            course.actions.push(done(words::action(action, name)));
+        }
+    }
+}
+
+fn uids(world: &World) -> BTreeMap<String, String> {
+    let pods = world.scene.pods().iter();
+    pods.map(|pod| (pod.name.clone(), pod.uid.clone())).collect()
+}
+
+fn bytes(size: &str) -> u64 {
+    Quantity::parse(size).map_or(0, Quantity::bytes)
+}
+
+/// The spec as the model takes it: the model's names, and only the parameters that need a restart. In the model every
+/// changed parameter does; the agents take up the others without the operator.
+fn modelled(case: &Case<'_>, spec: &ClusteredDatabaseSpec) -> Result<ClusteredDatabaseSpec> {
+    let mut spec = spec.clone();
+    let major = spec.postgres.major_version;
+    spec.postgres
+        .parameters
+        .retain(|name, _| parameters::effect(name, major) == Effect::Restart);
+    let mut value = serde_json::to_value(&spec).context("cannot write the spec")?;
+    let model = World::new(1);
+    for part in ["primary", "fenced"] {
+        if let Some(part) = value.get_mut(part) {
+            rename(part, case.old, model.name());
+        }
+    }
+    serde_json::from_value(value).context("cannot read the spec")
+}
+
+/// Gives the names of instances in a value the model's.
+fn rename(value: &mut Value, db: &ClusteredDatabase, model: &str) {
+    match value {
+        Value::String(text) => {
+            if let Some(new) = renamed(text, db, model) {
+                *text = new;
+            }
+        }
+        Value::Array(items) => items.iter_mut().for_each(|item| rename(item, db, model)),
+        Value::Object(fields) => fields.values_mut().for_each(|field| rename(field, db, model)),
+        Value::Null | Value::Bool(_) | Value::Number(_) => {}
+    }
+}
+
+fn renamed(pod: &str, db: &ClusteredDatabase, model: &str) -> Option<String> {
+    let names = Names::new(db.metadata.name.clone().unwrap_or_default());
+    Some(Names::new(model).pod(names.ordinal(pod)?))
+}
+
+/// What happened in the model, with the database's own name.
+fn named(mut course: Course, model: &str, db: &ClusteredDatabase) -> Course {
+    let own = db.metadata.name.clone().unwrap_or_default();
+    let put = |text: &mut String| *text = with_name(text, model, &own);
+    for done in &mut course.actions {
+        put(&mut done.what);
+        put(&mut done.because);
+    }
+    let lists = [
+        &mut course.replaced,
+        &mut course.added,
+        &mut course.removed,
+        &mut course.restarted,
+        &mut course.primaries,
+    ];
+    lists.into_iter().flatten().for_each(put);
+    if let Some((what, who)) = &mut course.stuck {
+        put(what);
+        put(who);
+    }
+    course
+}
+
+/// `text` with the name `model`, where it begins a name of its own or stands behind a dash, turned into `own`.
+fn with_name(text: &str, model: &str, own: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    let mut rest = text;
+    while let Some(at) = rest.find(model) {
+        let (before, found) = rest.split_at(at);
+        let after = &found[model.len()..];
+        let word = |c: char| c.is_ascii_alphanumeric();
+        let whole = !before.ends_with(word) && !after.starts_with(word);
+        out.push_str(before);
+        out.push_str(if whole { own } else { model });
+        rest = after;
+    }
+    out + rest
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_whole_names_are_turned() {
+        assert_eq!(
+            with_name(
+                "Pod demo-0 of demo, claim data-demo-0, not demons or undemo",
+                "demo",
+                "shop"
+            ),
+            "Pod shop-0 of shop, claim data-shop-0, not demons or undemo"
+        );
+    }
+}

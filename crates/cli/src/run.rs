@@ -1,0 +1,187 @@
+//! Carries a command out.
+
+use std::io::{IsTerminal, Write};
+use std::path::Path;
+
+use anyhow::{Context, Result, bail};
+use api::ClusteredDatabase;
+use clap::CommandFactory;
+use futures::StreamExt;
+use k8s_openapi::api::coordination::v1::Lease;
+use kube::runtime::{WatchStreamExt, watcher};
+use kube::{Api, ResourceExt};
+use serde::Serialize;
+
+use crate::arguments::{Arguments, Command, Format, View};
+use crate::change::{self, Wish};
+use crate::cluster::{Cluster, Place};
+use crate::look::Look;
+use crate::snapshot::Snapshot;
+use crate::text::Style;
+use crate::{file, history, kubectl, plan, report, status, why};
+
+/// The program's exit code after success.
+const DONE: u8 = 0;
+
+/// Carries the command out; returns the program's exit code.
+///
+/// # Errors
+/// When it cannot be done.
+pub async fn run(arguments: Arguments) -> Result<u8> {
+    let place = &arguments.place;
+    match &arguments.command {
+        Command::Status { view, watch: true } => watch(place, view).await,
+        Command::Status { view, watch: false } => {
+            let (look, _) = look(place, view).await?;
+            show(view.output, &status::page(&look), |page| status::text(page, style()))
+        }
+        Command::Why { view } => {
+            let (mut look, _) = look(place, view).await?;
+            show(view.output, &why::page(&mut look), |page| why::text(page, style()))
+        }
+        Command::History { view } => {
+            let (look, snapshot) = look(place, view).await?;
+            show(view.output, &history::page(&look, &snapshot), |page| {
+                history::text(page, style())
+            })
+        }
+        Command::Plan { view, new } => {
+            let (look, _) = look(place, view).await?;
+            let page = plan::page(&look, &plan::read(new, &look)?)?;
+            show(view.output, &page, |page| plan::text(page, style()))?;
+            Ok(page.exit())
+        }
+        Command::Promote(of) => wish(place, &of.name, Wish::Promote(&of.instance)).await,
+        Command::Fence(of) => wish(place, &of.name, Wish::Fence(&of.instance)).await,
+        Command::Unfence(of) => wish(place, &of.name, Wish::Unfence(&of.instance)).await,
+        Command::Hibernate(of) => wish(place, &of.name, Wish::Hibernate(true)).await,
+        Command::Wake(of) => wish(place, &of.name, Wish::Hibernate(false)).await,
+        Command::Pause(of) => wish(place, &of.name, Wish::Pause(true)).await,
+        Command::Resume(of) => wish(place, &of.name, Wish::Pause(false)).await,
+        Command::Psql { name, arguments } => psql(place, name, arguments).await,
+        Command::Logs { name, flags } => {
+            let cluster = Cluster::connect(place).await?;
+            cluster.database(name).await?;
+            kubectl::become_kubectl(&kubectl::logs(place, &cluster.namespace, name, flags)).map(|()| DONE)
+        }
+        Command::Report { name, output } => write_report(place, name, output).await,
+        Command::Completion { shell } => {
+            let mut script = Vec::new();
+            clap_complete::generate(*shell, &mut Arguments::command(), "kubectl-cdb", &mut script);
+            say(&String::from_utf8(script).context("cannot write the script")?)
+        }
+    }
+}
+
+/// The look that a page is made from: at files if they are named, else at the cluster.
+async fn look(place: &Place, view: &View) -> Result<(Look, Snapshot)> {
+    let (snapshot, namespace) = match &view.file {
+        Some(path) => (file::read(path)?, place.namespace.clone()),
+        None => {
+            let cluster = Cluster::connect(place).await?;
+            (cluster.snapshot(&view.name).await?, Some(cluster.namespace))
+        }
+    };
+    Ok((Look::new(&snapshot, namespace.as_deref(), &view.name)?, snapshot))
+}
+
+fn style() -> Style {
+    Style::of(std::io::stdout().is_terminal(), |name| std::env::var(name).ok())
+}
+
+fn show<P: Serialize>(format: Format, page: &P, text: impl Fn(&P) -> String) -> Result<u8> {
+    say(&rendered(format, page, text)?)
+}
+
+fn rendered<P: Serialize>(format: Format, page: &P, text: impl Fn(&P) -> String) -> Result<String> {
+    Ok(match format {
+        Format::Text => text(page),
+        Format::Json => serde_json::to_string_pretty(page).context("cannot write JSON")? + "\n",
+        Format::Yaml => serde_saphyr::to_string(page).context("cannot write YAML")?,
+    })
+}
+
+fn say(text: &str) -> Result<u8> {
+    heard(text).map(|_| DONE)
+}
+
+/// Writes to the standard output; false if nobody reads it any more (`| head`), which is no fault.
+fn heard(text: &str) -> Result<bool> {
+    let mut out = std::io::stdout();
+    match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
+        Ok(()) => Ok(true),
+        Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => Ok(false),
+        Err(error) => Err(error).context("cannot write the page"),
+    }
+}
+
+async fn wish(place: &Place, name: &str, wish: Wish<'_>) -> Result<u8> {
+    let cluster = Cluster::connect(place).await?;
+    let told = change::carry_out(&cluster, name, wish).await?;
+    say(&format!("{told}\n"))
+}
+
+async fn psql(place: &Place, name: &str, arguments: &[String]) -> Result<u8> {
+    let cluster = Cluster::connect(place).await?;
+    let db = cluster.database(name).await?;
+    let Some(primary) = db.status.as_ref().and_then(|status| status.current_primary.as_deref()) else {
+        bail!("{name} has no primary now: see `kubectl cdb why {name}`");
+    };
+    let terminal = std::io::stdin().is_terminal() && std::io::stdout().is_terminal();
+    let database = &db.spec.bootstrap.initdb.database;
+    let command = kubectl::psql(place, &cluster.namespace, primary, database, terminal, arguments);
+    kubectl::become_kubectl(&command).map(|()| DONE)
+}
+
+async fn write_report(place: &Place, name: &str, output: &Path) -> Result<u8> {
+    let cluster = Cluster::connect(place).await?;
+    let snapshot = cluster.snapshot(name).await?;
+    let at = snapshot.at;
+    let files = report::files(snapshot, name, &report::logs(&cluster).await)?;
+    report::write(output, name, &files, at)?;
+    say(&format!(
+        "{} is written: look into it before you send it to anybody\n",
+        output.display()
+    ))
+}
+
+/// Shows the page whenever the resource or its Lease changes and the page with it.
+async fn watch(place: &Place, view: &View) -> Result<u8> {
+    let cluster = Cluster::connect(place).await?;
+    cluster.database(&view.name).await?;
+    let only = watcher::Config::default().fields(&format!("metadata.name={}", view.name));
+    let leases: Api<Lease> = Api::namespaced(cluster.client.clone(), &cluster.namespace);
+    let databases: Api<ClusteredDatabase> = cluster.databases();
+    let resource = watcher(databases, only.clone())
+        .default_backoff()
+        .touched_objects()
+        .map(named);
+    let lease = watcher(leases, only).default_backoff().touched_objects().map(named);
+    let mut changes = futures::stream::select(resource.boxed(), lease.boxed());
+    let mut before = String::new();
+    while let Some(change) = changes.next().await {
+        if let Err(error) = change {
+            eprintln!("kubectl cdb: the watch failed ({error}); it goes on by itself");
+            continue;
+        }
+        let snapshot = cluster.snapshot(&view.name).await?;
+        let look = Look::new(&snapshot, Some(&cluster.namespace), &view.name)?;
+        let page = rendered(view.output, &status::page(&look), |page| status::text(page, style()))?;
+        if page != before {
+            let text = if style().colour && view.output == Format::Text {
+                format!("\u{1b}[2J\u{1b}[H{page}")
+            } else {
+                format!("{page}---\n")
+            };
+            if !heard(&text)? {
+                break;
+            }
+            before = page;
+        }
+    }
+    Ok(DONE)
+}
+
+fn named<K: ResourceExt>(change: watcher::Result<K>) -> watcher::Result<String> {
+    change.map(|object| object.name_any())
+}

@@ -1,0 +1,342 @@
+//! `status`: where the database stands, and each of its instances.
+
+use api::Phase;
+use api::status::{DurabilityStatus, FailureStatus, SwitchoverRequest, Transition, WaitingStatus};
+use machine::cluster::{Facts, Pod};
+use machine::protocol::{LeaseRecord, MemberState, Position};
+use serde::Serialize;
+
+use crate::look::Look;
+use crate::text::{Page, Style, Tone, bytes, instant, span};
+
+/// How many of the last changes of phase are shown.
+const TRANSITIONS: usize = 5;
+
+/// The page.
+#[derive(Clone, Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct StatusPage {
+    /// The database's name.
+    pub name: String,
+    /// Its namespace.
+    pub namespace: String,
+    /// `status.phase`.
+    pub phase: Option<Phase>,
+    /// For how many seconds it has been in this phase.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub phase_seconds: Option<i64>,
+    /// `status.step`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub step: Option<String>,
+    /// `spec.paused`.
+    pub paused: bool,
+    /// `spec.hibernated`.
+    pub hibernated: bool,
+    /// The switchover that the user asked for last.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub request: Option<SwitchoverRequest>,
+    /// `status.waiting`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub waiting: Option<WaitingStatus>,
+    /// `status.failure`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub failure: Option<FailureStatus>,
+    /// `status.durability`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub durability: Option<DurabilityStatus>,
+    /// The spec's generation that the status speaks of is the present one.
+    pub up_to_date: bool,
+    /// Ready and wanted instances.
+    pub ready: String,
+    /// PostgreSQL's version.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub version: Option<String>,
+    /// The primary's timeline.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub timeline: Option<u32>,
+    /// How many times the lease has changed hands.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub epoch: Option<u64>,
+    /// The instances, in order of ordinal.
+    pub instances: Vec<Instance>,
+    /// The last changes of phase, newest last.
+    pub transitions: Vec<Transition>,
+    /// What could not be read.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub unknown: Vec<String>,
+}
+
+/// One instance.
+#[derive(Clone, Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Instance {
+    /// Its pod's name.
+    pub name: String,
+    /// `primary` or `standby`; absent while nobody knows.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub role: Option<&'static str>,
+    /// It serves in its role; absent if that cannot be told.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub ready: Option<bool>,
+    /// What its agent says that it is doing.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub state: Option<MemberState>,
+    /// Timeline of its last WAL, by the Lease.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub timeline: Option<u32>,
+    /// End of its WAL, by the Lease.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub wal: Option<String>,
+    /// How many bytes of WAL it is behind the primary, by the Lease; absent on another timeline.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub lag_bytes: Option<u64>,
+    /// Its node.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub node: Option<String>,
+    /// What is wrong with it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub fault: Option<String>,
+}
+
+/// The page of one look.
+pub fn page(look: &Look) -> StatusPage {
+    let status = look.status();
+    let skip = status.history.len().saturating_sub(TRANSITIONS);
+    StatusPage {
+        name: look.db.metadata.name.clone().unwrap_or_default(),
+        namespace: look.namespace().to_owned(),
+        phase: status.phase,
+        phase_seconds: status
+            .memo
+            .phase_since
+            .map(|since| (look.now - since).num_seconds().max(0)),
+        step: status.step.clone(),
+        paused: look.db.spec.paused,
+        hibernated: look.db.spec.hibernated,
+        request: status.memo.request.clone(),
+        waiting: status.waiting.clone(),
+        failure: status.failure.clone(),
+        durability: status.durability.clone(),
+        up_to_date: status.observed_generation == look.db.metadata.generation,
+        ready: status.ready.clone(),
+        version: status.version.clone(),
+        timeline: status.timeline,
+        epoch: status.epoch,
+        instances: look.with_facts(instances),
+        transitions: status.history.iter().skip(skip).cloned().collect(),
+        unknown: look
+            .unknown()
+            .into_iter()
+            .filter(|what| !what.starts_with("Secret "))
+            .collect(),
+    }
+}
+
+fn instances(facts: &Facts<'_>) -> Vec<Instance> {
+    let holder = facts.holder().map(|holder| holder.incarnation.pod.clone());
+    let primary = holder.as_ref().and_then(|holder| facts.lease?.positions.get(holder));
+    let mut instances: Vec<_> = facts.pods().iter().map(|pod| instance(facts, pod, primary)).collect();
+    // Members whose pods are gone, or of which the pods could not be read.
+    for name in facts.status.members.keys() {
+        if facts.pods().iter().all(|pod| pod.name != *name) {
+            let gone = facts.observed.pods.get().is_some();
+            instances.push(Instance {
+                role: None,
+                ready: gone.then_some(false),
+                state: None,
+                node: None,
+                fault: gone.then(|| "has no pod".to_owned()),
+                ..placed(name, facts.lease, primary)
+            });
+        }
+    }
+    instances.sort_by_key(|instance| facts.ordinal(&instance.name));
+    instances
+}
+
+fn instance(facts: &Facts<'_>, pod: &Pod, primary: Option<&Position>) -> Instance {
+    let report = facts.report(pod);
+    let role = facts.holder().map(|holder| {
+        let holds = holder.incarnation.pod_uid == pod.uid;
+        if holds { "primary" } else { "standby" }
+    });
+    let image = pod
+        .image_error
+        .as_ref()
+        .map(|error| format!("{} {}: {}", error.reason, error.image, error.message));
+    let pending = report.is_some_and(|report| report.pending_restart);
+    let fault = pod
+        .terminating
+        .then(|| "its pod is going away".to_owned())
+        .or_else(|| {
+            facts
+                .wanted
+                .spec
+                .fenced
+                .contains(&pod.name)
+                .then(|| "fenced".to_owned())
+        })
+        .or(image)
+        .or_else(|| pod.unschedulable.clone())
+        .or_else(|| pod.bootstrap_error.clone())
+        .or_else(|| report.and_then(|report| report.fault.clone().or_else(|| report.settings_error.clone())))
+        .or_else(|| pending.then(|| "settings need a restart".to_owned()));
+    Instance {
+        role,
+        ready: facts.lease.map(|_| facts.serves(pod)),
+        state: report.map(|report| report.state),
+        node: pod.node.clone(),
+        fault,
+        ..placed(&pod.name, facts.lease, primary)
+    }
+}
+
+/// What the Lease says of where a member's WAL ends.
+fn placed(name: &str, lease: Option<&LeaseRecord>, primary: Option<&Position>) -> Instance {
+    let position = lease.and_then(|lease| lease.positions.get(name));
+    let lag = match (position, primary) {
+        (Some(own), Some(primary)) if own.timeline == primary.timeline => Some(primary.lsn.0.saturating_sub(own.lsn.0)),
+        _ => None,
+    };
+    Instance {
+        name: name.to_owned(),
+        role: None,
+        ready: None,
+        state: None,
+        timeline: position.map(|position| position.timeline.0),
+        wal: position.map(|position| position.lsn.to_string()),
+        lag_bytes: lag,
+        node: None,
+        fault: None,
+    }
+}
+
+/// The page as text.
+pub fn text(page: &StatusPage, style: Style) -> String {
+    let mut out = Page::default();
+    let name = format!("{} in {}", page.name, page.namespace);
+    out.field("Database", style.paint(Tone::Strong, &name));
+    let since = page
+        .phase_seconds
+        .map(|seconds| format!(" for {}", span(chrono::TimeDelta::seconds(seconds))));
+    let step = page.step.as_ref().map(|step| format!(" (step {step})"));
+    let phase = style.phase(page.phase);
+    out.field(
+        "Phase",
+        format!("{phase}{}{}", since.unwrap_or_default(), step.unwrap_or_default()),
+    );
+    if page.paused {
+        out.field("Paused", "yes: the operator changes nothing until `kubectl cdb resume`");
+    }
+    if page.hibernated {
+        out.field("Hibernated", "yes: the database is stopped until `kubectl cdb wake`");
+    }
+    if let Some(request) = &page.request {
+        let outcome = request
+            .outcome
+            .map_or("open".to_owned(), |outcome| format!("{outcome:?}"));
+        let message = request.message.as_ref().map(|message| format!(": {message}"));
+        out.field(
+            "Switchover",
+            format!(
+                "{} asked for at {}: {outcome}{}",
+                request.value,
+                instant(request.since),
+                message.unwrap_or_default()
+            ),
+        );
+    }
+    if !page.up_to_date {
+        out.field(
+            "Note",
+            "the operator has not looked at the latest change of the spec yet",
+        );
+    }
+    if let Some(failure) = &page.failure {
+        let text = format!("{:?}: {}", failure.reason, failure.message);
+        out.field("Failure", style.paint(Tone::Bad, &text));
+    }
+    if let Some(waiting) = &page.waiting {
+        out.field("Waits for", &waiting.what);
+        let until = waiting
+            .deadline
+            .map(|deadline| format!(", to {} at most", instant(deadline)));
+        out.field(
+            "  since",
+            format!("{}{}", instant(waiting.since), until.unwrap_or_default()),
+        );
+        out.field("  ended by", &waiting.who_can_end_it);
+    }
+    if let Some(durability) = &page.durability {
+        out.field("Durability", format!("{:?}", durability.mode));
+        out.field("  loss", &durability.loss_bound);
+        out.field("  recovery", &durability.recovery_bound);
+    }
+    let version = page.version.as_ref().map(|version| format!("PostgreSQL {version}"));
+    let timeline = page.timeline.map(|timeline| format!("timeline {timeline}"));
+    let epoch = page.epoch.map(|epoch| format!("epoch {epoch}"));
+    let server: Vec<_> = [version, timeline, epoch].into_iter().flatten().collect();
+    if !server.is_empty() {
+        out.field("Server", server.join(", "));
+    }
+    if !page.ready.is_empty() {
+        out.field("Ready", format!("{} instances", page.ready));
+    }
+    out.line("");
+    let heads = [
+        "INSTANCE", "ROLE", "READY", "STATE", "TIMELINE", "WAL", "LAG", "NODE", "FAULT",
+    ];
+    let rows: Vec<_> = page.instances.iter().map(|instance| row(instance, style)).collect();
+    if !rows.is_empty() {
+        out.table(&heads, &rows);
+        out.line("");
+    }
+    if !page.transitions.is_empty() {
+        out.line(style.paint(Tone::Strong, "Last changes of phase"));
+        let rows: Vec<_> = page
+            .transitions
+            .iter()
+            .map(|change| transition(change, style))
+            .collect();
+        out.table(&[], &rows);
+    }
+    if !page.unknown.is_empty() {
+        out.line("");
+        out.line(format!("Not read: {}", page.unknown.join(", ")));
+    }
+    out.finish()
+}
+
+fn row(instance: &Instance, style: Style) -> Vec<String> {
+    let or = |text: Option<String>| text.unwrap_or_else(|| "-".to_owned());
+    let ready = match instance.ready {
+        Some(true) => style.paint(Tone::Good, "yes"),
+        Some(false) => style.paint(Tone::Bad, "no"),
+        None => "?".to_owned(),
+    };
+    vec![
+        instance.name.clone(),
+        or(instance.role.map(str::to_owned)),
+        ready,
+        or(instance.state.map(|state| format!("{state:?}"))),
+        or(instance.timeline.map(|timeline| timeline.to_string())),
+        or(instance.wal.clone()),
+        or(instance
+            .lag_bytes
+            .filter(|_| instance.role != Some("primary"))
+            .map(bytes)),
+        or(instance.node.clone()),
+        instance.fault.clone().unwrap_or_default(),
+    ]
+}
+
+fn transition(change: &Transition, style: Style) -> Vec<String> {
+    let from = change
+        .from
+        .map_or_else(|| "(new)".to_owned(), |phase| phase.to_string());
+    vec![
+        instant(change.at),
+        format!("{from} -> {}", style.phase(Some(change.to))),
+        change.because.clone(),
+    ]
+}

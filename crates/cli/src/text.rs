@@ -1,0 +1,222 @@
+//! How pages look: times, sizes, tables, and colour where that is wanted.
+
+use std::fmt::Write;
+
+use api::Phase;
+use chrono::{DateTime, TimeDelta, Utc};
+
+/// Whether pages are coloured.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Style {
+    /// Escape sequences may be used.
+    pub colour: bool,
+}
+
+/// A colour, by what it tells.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Tone {
+    /// As it should be.
+    Good,
+    /// Under way, or waiting.
+    Busy,
+    /// Needs somebody.
+    Bad,
+    /// A heading.
+    Strong,
+}
+
+impl Style {
+    /// Colour on a terminal, unless the environment variable `NO_COLOR` is set and not empty, or `TERM` is `dumb`.
+    pub fn of(terminal: bool, variable: impl Fn(&str) -> Option<String>) -> Self {
+        let refused = variable("NO_COLOR").is_some_and(|value| !value.is_empty());
+        let dumb = variable("TERM").is_some_and(|term| term == "dumb");
+        Self {
+            colour: terminal && !refused && !dumb,
+        }
+    }
+
+    /// `text` in this tone.
+    pub fn paint(self, tone: Tone, text: &str) -> String {
+        let code = match tone {
+            Tone::Good => 32,
+            Tone::Busy => 33,
+            Tone::Bad => 31,
+            Tone::Strong => 1,
+        };
+        if self.colour {
+            format!("\u{1b}[{code}m{text}\u{1b}[0m")
+        } else {
+            text.to_owned()
+        }
+    }
+
+    /// A phase, in its tone.
+    pub fn phase(self, phase: Option<Phase>) -> String {
+        match phase {
+            None => "(none yet)".to_owned(),
+            Some(phase @ (Phase::Ready | Phase::Hibernated)) => self.paint(Tone::Good, phase.as_str()),
+            Some(phase @ (Phase::Failed | Phase::FailingOver)) => self.paint(Tone::Bad, phase.as_str()),
+            Some(phase) => self.paint(Tone::Busy, phase.as_str()),
+        }
+    }
+}
+
+/// Where the value of a field begins.
+const FIELD: usize = 12;
+
+/// A page that is being written.
+#[derive(Debug, Default)]
+pub struct Page {
+    text: String,
+}
+
+impl Page {
+    /// `name`, and `value` in a column of its own; the lines of a longer value stand below each other.
+    pub fn field(&mut self, name: &str, value: impl AsRef<str>) {
+        let mut name = name;
+        for line in value.as_ref().lines() {
+            // Writing to a String cannot fail.
+            let _ = writeln!(self.text, "{name:<FIELD$}{line}");
+            name = "";
+        }
+    }
+
+    /// A line as it is.
+    pub fn line(&mut self, line: impl AsRef<str>) {
+        self.text.push_str(line.as_ref().trim_end());
+        self.text.push('\n');
+    }
+
+    /// Rows under their heads, in columns that are as wide as they need to be. No head: only the rows.
+    pub fn table(&mut self, heads: &[&str], rows: &[Vec<String>]) {
+        let heads: Vec<String> = heads.iter().map(|head| (*head).to_owned()).collect();
+        let lines: Vec<&Vec<String>> = (!heads.is_empty()).then_some(&heads).into_iter().chain(rows).collect();
+        let columns = lines.iter().map(|line| line.len()).max().unwrap_or(0);
+        let width = |column: usize| {
+            let cells = lines.iter().filter_map(|line| line.get(column));
+            cells.map(|cell| visible(cell)).max().unwrap_or(0)
+        };
+        let widths: Vec<_> = (0..columns).map(width).collect();
+        for line in &lines {
+            let mut text = String::new();
+            for (cell, width) in line.iter().zip(&widths) {
+                text.push_str(cell);
+                text.push_str(&" ".repeat(width.saturating_sub(visible(cell)) + 2));
+            }
+            self.line(text);
+        }
+    }
+
+    /// The page.
+    pub fn finish(self) -> String {
+        self.text
+    }
+}
+
+/// How many columns a text takes, its colours left out.
+fn visible(text: &str) -> usize {
+    let mut coloured = false;
+    let shown = text.chars().filter(|&c| {
+        let shown = !coloured && c != '\u{1b}';
+        coloured = (coloured || c == '\u{1b}') && c != 'm';
+        shown
+    });
+    shown.count()
+}
+
+/// A time, to the second, as people read it: `2027-01-01 12:00:00`.
+pub fn instant(at: DateTime<Utc>) -> String {
+    at.format("%Y-%m-%d %H:%M:%S").to_string()
+}
+
+/// A time span in its two largest units: `12 s`, `3 min 20 s`, `2 h 5 min`, `3 d 4 h`.
+pub fn span(span: TimeDelta) -> String {
+    let seconds = span.num_seconds().max(0);
+    let units = [(86_400, "d"), (3_600, "h"), (60, "min"), (1, "s")];
+    let Some(first) = units.iter().position(|(size, _)| seconds >= *size) else {
+        return "0 s".to_owned();
+    };
+    let mut rest = seconds;
+    let mut parts = Vec::new();
+    for (size, unit) in units.iter().skip(first).take(2) {
+        if rest / size > 0 {
+            parts.push(format!("{} {unit}", rest / size));
+        }
+        rest %= size;
+    }
+    parts.join(" ")
+}
+
+/// A number of bytes: `0 B`, `512 B`, `3.2 KiB`, `16 MiB`.
+#[allow(clippy::cast_precision_loss, reason = "one decimal is shown")]
+pub fn bytes(bytes: u64) -> String {
+    let units = ["KiB", "MiB", "GiB", "TiB"];
+    let (mut value, mut unit) = (bytes as f64, "B");
+    for next in units {
+        if value < 1_024.0 {
+            break;
+        }
+        (value, unit) = (value / 1_024.0, next);
+    }
+    let text = format!("{value:.1}");
+    format!("{} {unit}", text.strip_suffix(".0").unwrap_or(&text))
+}
+
+/// `one, two and three`.
+pub fn list(names: &[String]) -> String {
+    match names {
+        [] => String::new(),
+        [one] => one.clone(),
+        [first @ .., last] => format!("{} and {last}", first.join(", ")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn spans_have_two_units() {
+        let of = |seconds| span(TimeDelta::seconds(seconds));
+        assert_eq!(of(-4), "0 s");
+        assert_eq!(of(59), "59 s");
+        assert_eq!(of(60), "1 min");
+        assert_eq!(of(200), "3 min 20 s");
+        assert_eq!(of(7_500), "2 h 5 min");
+        assert_eq!(of(86_400 * 3 + 5), "3 d");
+    }
+
+    #[test]
+    fn sizes_have_one_decimal_at_most() {
+        assert_eq!(bytes(0), "0 B");
+        assert_eq!(bytes(1_536), "1.5 KiB");
+        assert_eq!(bytes(16 << 20), "16 MiB");
+        assert_eq!(bytes(u64::MAX), "16777216 TiB");
+    }
+
+    #[test]
+    fn colour_is_for_terminals_that_want_it() {
+        let with = |terminal, name: &'static str, value: &'static str| {
+            Style::of(terminal, |asked| (asked == name).then(|| value.to_owned())).colour
+        };
+        assert!(with(true, "NO_COLOR", ""));
+        assert!(!with(true, "NO_COLOR", "1"));
+        assert!(!with(true, "TERM", "dumb"));
+        assert!(!with(false, "TERM", "xterm"));
+        assert_eq!(Style { colour: true }.paint(Tone::Bad, "x"), "\u{1b}[31mx\u{1b}[0m");
+    }
+
+    #[test]
+    fn colours_take_no_room_in_a_table() {
+        let mut page = Page::default();
+        let red = Style { colour: true }.paint(Tone::Bad, "ab");
+        page.table(
+            &["A", "B"],
+            &[
+                vec![red.clone(), "x".to_owned()],
+                vec!["abc".to_owned(), "y".to_owned()],
+            ],
+        );
+        assert_eq!(page.finish(), format!("A    B\n{red}   x\nabc  y\n"));
+    }
+}

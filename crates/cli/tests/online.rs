@@ -1,0 +1,260 @@
+//! The program with an API server and a kubectl of the test's own.
+
+#![allow(clippy::unwrap_used, reason = "a panic is how a test fails")]
+
+mod support;
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use cli::snapshot::{Snapshot, name};
+use serde_json::{Value, json};
+use support::{of_file, place, ready, recorded, serve, spec};
+
+/// A program that shows nothing for this long shows nothing any more.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// An API server that has the objects of a snapshot.
+struct Server {
+    snapshot: Mutex<Snapshot>,
+    /// Bodies of patches.
+    patches: Mutex<Vec<String>>,
+    /// Events for the watch of the Lease.
+    events: Mutex<Receiver<Value>>,
+}
+
+impl Server {
+    /// Starts it, with a kubeconfig for it and a kubectl that prints its arguments in a directory of its own.
+    fn start(test: &str, snapshot: Snapshot) -> (Arc<Self>, Sender<Value>, PathBuf) {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap();
+        let (tell, events) = channel();
+        let server = Arc::new(Self {
+            snapshot: Mutex::new(snapshot),
+            patches: Mutex::default(),
+            events: Mutex::new(events),
+        });
+        let shared = Arc::clone(&server);
+        std::thread::spawn(move || {
+            for stream in listener.incoming() {
+                let server = Arc::clone(&shared);
+                std::thread::spawn(move || server.answer(stream.unwrap()));
+            }
+        });
+        let directory = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("online-{test}"));
+        std::fs::create_dir_all(&directory).unwrap();
+        let kubeconfig = json!({
+            "apiVersion": "v1", "kind": "Config", "current-context": "test",
+            "clusters": [{"name": "c", "cluster": {"server": format!("http://{address}")}}],
+            "users": [{"name": "u", "user": {}}],
+            "contexts": [{"name": "test", "context": {"cluster": "c", "user": "u", "namespace": "shop"}}],
+        });
+        std::fs::write(directory.join("kubeconfig"), kubeconfig.to_string()).unwrap();
+        let kubectl = directory.join("kubectl");
+        std::fs::write(&kubectl, "#!/bin/sh\necho kubectl \"$@\"\nexit 7\n").unwrap();
+        std::fs::set_permissions(&kubectl, std::fs::Permissions::from_mode(0o755)).unwrap();
+        (server, tell, directory)
+    }
+
+    /// Answers one request; every connection has one.
+    fn answer(&self, mut stream: TcpStream) {
+        let mut reader = BufReader::new(stream.try_clone().unwrap());
+        let (mut request, mut length) = (String::new(), 0);
+        reader.read_line(&mut request).unwrap();
+        loop {
+            let mut line = String::new();
+            reader.read_line(&mut line).unwrap();
+            if let Some(value) = line.to_ascii_lowercase().strip_prefix("content-length:") {
+                length = value.trim().parse().unwrap();
+            }
+            if line.trim().is_empty() {
+                break;
+            }
+        }
+        let mut body = vec![0; length];
+        reader.read_exact(&mut body).unwrap();
+        let mut words = request.split_whitespace();
+        let (Some(method), Some(uri)) = (words.next(), words.next()) else {
+            return;
+        };
+        let (path, query) = uri.split_once('?').unwrap_or((uri, ""));
+        if query.contains("watch=true") {
+            return self.watch(path, &mut stream);
+        }
+        if method == "PATCH" {
+            self.patches.lock().unwrap().push(String::from_utf8(body).unwrap());
+        }
+        let (code, value) = serve(&self.snapshot.lock().unwrap(), path);
+        let text = value.to_string();
+        let head = format!(
+            "HTTP/1.1 {code} X\r\ncontent-type: application/json\r\nconnection: close\r\ncontent-length: {}\r\n\r\n",
+            text.len()
+        );
+        stream.write_all((head + &text).as_bytes()).unwrap();
+    }
+
+    /// Goes on until the client is gone.
+    fn watch(&self, path: &str, stream: &mut TcpStream) {
+        let head = "HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ntransfer-encoding: chunked\r\n\r\n";
+        stream.write_all(head.as_bytes()).unwrap();
+        if !path.contains("leases") {
+            // Nothing happens; the read ends when the client does.
+            let _ = stream.read(&mut [0]);
+            return;
+        }
+        while let Ok(event) = self.events.lock().unwrap().recv() {
+            let text = event.to_string() + "\n";
+            if write!(stream, "{:x}\r\n{text}\r\n", text.len()).is_err() {
+                return;
+            }
+        }
+    }
+}
+
+fn program(directory: &Path, command: &str) -> Command {
+    let mut program = Command::new(env!("CARGO_BIN_EXE_kubectl-cdb"));
+    let path = format!("{}:{}", directory.display(), std::env::var("PATH").unwrap());
+    program.args(command.split(' ')).current_dir(directory);
+    program
+        .env("PATH", path)
+        .env("KUBECONFIG", directory.join("kubeconfig"));
+    program
+}
+
+fn run(directory: &Path, command: &str) -> (String, i32) {
+    let output = program(directory, command).stdin(Stdio::null()).output().unwrap();
+    let text = String::from_utf8(output.stdout).unwrap() + &String::from_utf8(output.stderr).unwrap();
+    (text, output.status.code().unwrap())
+}
+
+fn database() -> Snapshot {
+    let mut world = ready(&spec(3));
+    place(&mut world, &[0x0300_0148, 0x0300_0148, 0x0300_0060]);
+    of_file(&recorded(&world))
+}
+
+#[test]
+fn kubectl_is_run_in_our_place_for_terminals_and_logs() {
+    let (_server, _tell, directory) = Server::start("kubectl", database());
+    assert_eq!(
+        run(&directory, "psql demo -- -c x"),
+        (
+            "kubectl --namespace=shop exec --stdin demo-0 --container postgres -- env PGDATABASE=app psql -c x\n"
+                .to_owned(),
+            7
+        )
+    );
+    let (text, code) = run(&directory, "logs demo --context test -f");
+    assert!(
+        text.starts_with("kubectl --namespace=shop --context=test logs --selector=") && text.ends_with("--follow\n"),
+        "{text}"
+    );
+    assert_eq!(code, 7, "kubectl's own exit code");
+    let (text, code) = run(&directory, "logs other");
+    assert!(
+        text.starts_with("error: there is no ClusteredDatabase \"other\"") && code == 1,
+        "{text}"
+    );
+}
+
+#[test]
+fn wishes_are_patches() {
+    let (server, _tell, directory) = Server::start("wishes", database());
+    for command in [
+        "promote demo demo-2",
+        "fence demo demo-1",
+        "pause demo",
+        "hibernate demo",
+    ] {
+        let (text, code) = run(&directory, command);
+        assert_eq!(code, 0, "{command}: {text}");
+    }
+    let patches: Vec<Value> = server
+        .patches
+        .lock()
+        .unwrap()
+        .iter()
+        .map(|body| serde_json::from_str(body).unwrap())
+        .collect();
+    let asked = patches[0]["metadata"]["annotations"]["clustereddatabase.io/switchover"]
+        .as_str()
+        .unwrap();
+    assert!(asked.starts_with("demo-2/"), "{asked}");
+    let specs: Vec<_> = patches.iter().skip(1).map(|patch| patch["spec"].clone()).collect();
+    assert_eq!(
+        specs,
+        [
+            json!({"fenced": ["demo-1"]}),
+            json!({"paused": true}),
+            json!({"hibernated": true})
+        ]
+    );
+    let (text, code) = run(&directory, "promote demo demo-7");
+    assert!(
+        text.starts_with("error: demo has no instance \"demo-7\"") && code == 1,
+        "{text}"
+    );
+}
+
+#[test]
+fn a_report_of_a_cluster_can_be_looked_at_offline() {
+    let (_server, _tell, directory) = Server::start("report", database());
+    let _ = std::fs::remove_file(directory.join("demo.tar.gz"));
+    let (text, code) = run(&directory, "report demo -o demo.tar.gz");
+    assert_eq!(code, 0, "{text}");
+    let (online, _) = run(&directory, "status demo -o json");
+    let (offline, _) = run(&directory, "status demo -o json -F demo.tar.gz");
+    let instances = |text: &str| serde_json::from_str::<Value>(text).unwrap()["instances"].clone();
+    assert_eq!(instances(&online), instances(&offline));
+    let (text, code) = run(&directory, "report demo -o demo.tar.gz");
+    assert!(text.contains("File exists") && code == 1, "{text}");
+}
+
+#[test]
+fn a_watch_shows_the_page_again_when_the_lease_changes() {
+    let (server, tell, directory) = Server::start("watch", database());
+    let mut child = program(&directory, "status demo --watch")
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
+    let child = Arc::new(Mutex::new(child));
+    let late = Arc::clone(&child);
+    std::thread::spawn(move || {
+        std::thread::sleep(PATIENCE);
+        late.lock().unwrap().kill()
+    });
+    let mut page = || {
+        let lines: Vec<String> = lines
+            .by_ref()
+            .map(Result::unwrap)
+            .take_while(|line| line != "---")
+            .collect();
+        lines.join("\n")
+    };
+    assert!(page().contains("232 B"));
+    let lease = {
+        let mut snapshot = server.snapshot.lock().unwrap();
+        let lease = snapshot
+            .objects
+            .iter_mut()
+            .find(|object| object["kind"] == "Lease" && name(object) == "demo")
+            .unwrap();
+        let positions = &mut lease["metadata"]["annotations"]["clustereddatabase.io/positions"];
+        *positions = json!(positions.as_str().unwrap().replace("0/3000060", "0/3000140"));
+        lease["metadata"]["resourceVersion"] = json!("2");
+        lease.clone()
+    };
+    tell.send(json!({"type": "MODIFIED", "object": lease})).unwrap();
+    // Pages also differ when a second has passed.
+    assert!((0..9).any(|_| page().contains("8 B")), "the page was shown again");
+    let mut child = child.lock().unwrap();
+    child.kill().unwrap();
+    child.wait().unwrap();
+}
