@@ -271,7 +271,10 @@ impl Soak<'_> {
             }
             match scene.inject(&fault.scenario.fault).await {
                 Ok(remedy) => {
-                    self.tell(&format!("   {} while {} is the primary", fault.scenario.name, primary.pod));
+                    self.tell(&format!(
+                        "   {} while {} is the primary",
+                        fault.scenario.name, primary.pod
+                    ));
                     remedies.push((Instant::now() + fault.lasts, remedy));
                 }
                 // After the first fault there may be nothing left to do the second to.
