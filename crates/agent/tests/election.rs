@@ -339,6 +339,41 @@ fn with_too_few_members_left_the_user_can_accept_the_loss() {
 }
 
 #[test]
+fn a_standby_whose_wal_was_removed_is_copied_anew_by_itself() {
+    let mut small = spec();
+    small["postgres"]["parameters"]["max_slot_wal_keep_size"] = "16MB".into();
+    small["postgres"]["parameters"]["max_wal_size"] = "32MB".into();
+    small["postgres"]["parameters"]["min_wal_size"] = "32MB".into();
+    in_a_cluster(
+        "a_standby_whose_wal_was_removed_is_copied_anew_by_itself",
+        small,
+        |mut cluster| async move {
+            let first = with_a_row(&cluster).await;
+            let away = (first + 1) % 3;
+            cluster.kill_agent(away);
+            for number in 2..10 {
+                for statement in [
+                    &format!("INSERT INTO entry VALUES ({number})"),
+                    "SELECT pg_switch_wal()",
+                    "CHECKPOINT",
+                ] {
+                    cluster.sql(first, statement).await.expect(statement);
+                }
+            }
+            cluster.start_agent(away);
+            assert_eq!(healthy(&cluster, "it was copied anew, and follows", 120).await, first);
+            assert_eq!(rows(&cluster, away).await, "1,2,3,4,5,6,7,8,9");
+            assert!(
+                cluster
+                    .log(away)
+                    .contains("the primary has removed WAL that this member needs"),
+                "it was left behind, and noticed"
+            );
+        },
+    );
+}
+
+#[test]
 fn a_changed_password_is_taken_up_while_serving() {
     in_a_cluster(
         "a_changed_password_is_taken_up_while_serving",

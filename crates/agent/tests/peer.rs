@@ -73,6 +73,7 @@ fn answer(mut requests: mpsc::Receiver<Request>) {
                         epoch: Epoch(request.epoch.0 + 1),
                         admitted: true,
                         gives_way: false,
+                        oldest: None,
                     }));
                 }
                 Request::Promise { request, reply } if request.pod == "orders-8" => {
@@ -120,6 +121,7 @@ async fn agents_talk_to_each_other() {
             epoch: Epoch(4),
             admitted: true,
             gives_way: false,
+            oldest: None,
         }
     );
     let error = client.report(address, &report("orders-8")).await.expect_err("refused");

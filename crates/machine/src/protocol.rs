@@ -315,6 +315,10 @@ pub struct ReportReply {
     /// The primary cannot write any more (its disk hangs, PostgreSQL does not come up): the others are to elect another.
     #[serde(default)]
     pub gives_way: bool,
+    /// Where the oldest WAL begins that the primary has; told while some member does not stream. Who needs older WAL has to be
+    /// copied anew.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub oldest: Option<Lsn>,
 }
 
 /// The epoch in which a loss is accepted by [`api::names::ANNOTATION_ACCEPT_LOSS`]: `<uid>/<epoch>`, of the resource with that

@@ -69,6 +69,7 @@ impl Executor {
                 epoch: reply.epoch,
                 admitted: reply.admitted,
                 gives_way: reply.gives_way,
+                oldest: reply.oldest,
                 report: request.report,
                 sent,
             };

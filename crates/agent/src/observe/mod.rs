@@ -97,6 +97,7 @@ impl World {
                     standbys: BTreeMap::new(),
                     wrote: None,
                     history: Vec::new(),
+                    oldest: None,
                 },
                 peers: BTreeMap::new(),
                 admitted: std::collections::BTreeSet::new(),

@@ -116,6 +116,13 @@ impl World {
         if writes {
             postgres.standbys = status.standbys();
             postgres.history.clone_from(&status.history);
+            postgres.oldest = status.oldest;
+            // Whose slot has lost its WAL is admitted anew, with a new one.
+            for slot in &status.slots {
+                if let Some(member) = slot.lost_by() {
+                    self.observed.admitted.remove(&member);
+                }
+            }
             if postgres.in_doubt.is_none() {
                 // It has just left recovery: what came before is flushed.
                 let end = status.inserted.unwrap_or(status.position.lsn);
@@ -125,6 +132,7 @@ impl World {
             }
         } else {
             postgres.standbys.clear();
+            postgres.oldest = None;
         }
         self.status = Some(status);
     }

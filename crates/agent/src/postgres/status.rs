@@ -31,6 +31,8 @@ pub struct Status {
     pub replayed_all: bool,
     /// Primary: ancestors of its timeline, oldest first.
     pub history: Vec<Fork>,
+    /// Primary: where the oldest WAL begins that it has; asked only while some slot is not in use.
+    pub oldest: Option<Lsn>,
     /// Standby: who sends it WAL; `None` if nobody.
     pub receiver: Option<Receiver>,
     /// Who gets WAL from it.
@@ -117,6 +119,14 @@ pub struct Slot {
     pub wal_status: Option<String>,
 }
 
+impl Slot {
+    /// Whose slot it is, if it is no use any more: WAL that it should keep was removed.
+    pub fn lost_by(&self) -> Option<MemberId> {
+        let lost = self.wal_status.as_deref() == Some("lost") && !self.active;
+        lost.then(|| MemberId::parse(&self.name)).flatten()
+    }
+}
+
 /// One row with one JSON text. `pg_file_settings` reads the files anew, so it is asked only when a restart is pending.
 ///
 /// The WAL receiver is looked at before the startup process. Once it is gone, what was received does not grow. It is started
@@ -153,6 +163,10 @@ SELECT json_build_object(
   'inserted', CASE WHEN NOT r.recovering THEN pg_current_wal_insert_lsn()::text END,
   'history', CASE WHEN l.written_timeline > '00000001'
                   THEN pg_read_file('pg_wal/' || l.written_timeline || '.history', 0, 1048576, true) END,
+  'oldest', CASE WHEN NOT r.recovering AND EXISTS (
+      SELECT FROM pg_replication_slots s WHERE s.slot_type = 'physical' AND NOT s.active)
+    THEN (SELECT min(right(n.name, 16)) FROM pg_ls_dir('pg_wal') AS n(name) WHERE n.name ~ '^[0-9A-F]{24}$') END,
+  'segment', (SELECT setting::bigint FROM pg_settings WHERE name = 'wal_segment_size'),
   'received', l.received::text,
   'replayed', l.replayed::text,
   'recoveredTimeline', (SELECT greatest(c.timeline_id, m.min_recovery_end_timeline)
@@ -205,6 +219,8 @@ struct Raw {
     written_timeline: Option<String>,
     inserted: Option<Lsn>,
     history: Option<String>,
+    oldest: Option<String>,
+    segment: u64,
     received: Option<Lsn>,
     replayed: Option<Lsn>,
     recovered_timeline: u32,
@@ -245,6 +261,7 @@ pub(super) fn parse(text: &str) -> Result<Status, String> {
         replayed: raw.replayed,
         received_all: raw.in_recovery && raw.receiver.is_none() && (raw.received.is_some() || replayed_all),
         replayed_all,
+        oldest: raw.oldest.map(|name| begin_of(&name, raw.segment)).transpose()?,
         history: history::forks(raw.history.as_deref().unwrap_or_default())?,
         receiver: raw.receiver,
         senders: raw.senders,
@@ -255,12 +272,20 @@ pub(super) fn parse(text: &str) -> Result<Status, String> {
     })
 }
 
+/// Where a segment begins, by the last 16 digits of its file's name.
+fn begin_of(name: &str, bytes: u64) -> Result<Lsn, String> {
+    let number = |digits: Option<&str>| u64::from_str_radix(digits?, 16).ok();
+    let (high, low) = (number(name.get(..8)), number(name.get(8..)));
+    let begin = high.zip(low).and_then(|(high, low)| Some(Lsn((high << 32) | low.checked_mul(bytes)?)));
+    begin.ok_or_else(|| format!("its status names a WAL file {name:?}"))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
     const STANDBY: &str = r#"{"inRecovery": true, "systemId": "7444", "version": "17.6 (Debian 17.6-1)",
-        "written": null, "writtenTimeline": null, "inserted": null, "history": null, "fileTimeline": null,
+        "written": null, "writtenTimeline": null, "inserted": null, "history": null, "oldest": null, "segment": 16777216, "fileTimeline": null,
         "replayedAll": false, "received": "0/5000000", "replayed": "0/50000A0",
         "recoveredTimeline": 2, "receiver": {"status": "streaming", "senderHost": "10.0.0.2",
         "slot": "cdb_1_a_b", "flushed": "0/5000000", "timeline": 3,
@@ -301,6 +326,15 @@ mod tests {
         let never = alone.replace(r#""received": "0/5000000""#, r#""received": null"#);
         assert!(!ended(never.clone()), "there may be local WAL that nobody has read yet");
         assert!(ended(never.replace(r#""replayedAll": false"#, r#""replayedAll": true"#)));
+    }
+
+    #[test]
+    fn the_oldest_wal_begins_with_its_segment() {
+        let of = |name: &str| {
+            parse(&STANDBY.replace(r#""oldest": null"#, &format!(r#""oldest": "{name}""#))).map(|status| status.oldest)
+        };
+        assert_eq!(of("0000000200000003"), Ok(Some(Lsn(0x2_0300_0000))));
+        assert!(of("0000000x00000003").is_err() && of("02").is_err());
     }
 
     #[test]

@@ -129,6 +129,7 @@ pub(super) fn stopped() -> PostgresView {
         standbys: BTreeMap::new(),
         wrote: None,
         history: Vec::new(),
+        oldest: None,
     }
 }
 
@@ -329,6 +330,7 @@ fn answered(mut observed: Observed) -> Observed {
         epoch: Epoch(1),
         admitted: true,
         gives_way: false,
+        oldest: None,
         report,
         sent: BootTime(1_000),
     });

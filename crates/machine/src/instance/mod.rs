@@ -76,6 +76,8 @@ pub struct Memo {
     pub handing_in: Option<Epoch>,
     /// When a handover was last begun.
     pub handed_over: Option<BootTime>,
+    /// In which epoch, and since when, the primary has not had the WAL any more that this member needs next.
+    pub misses_wal: Option<(Epoch, BootTime)>,
     /// Since when members of the rule have been away.
     pub away: BTreeMap<MemberId, BootTime>,
 }
@@ -335,5 +337,6 @@ fn remember(context: &Context, mut memo: Memo) -> Memo {
     election::remember(context, &mut memo);
     give_way::remember(context, &mut memo);
     handover::remember(context, &mut memo);
+    rejoin::remember(context, &mut memo);
     memo
 }

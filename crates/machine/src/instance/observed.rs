@@ -313,6 +313,8 @@ pub struct PostgresView {
     pub wrote: Option<BootTime>,
     /// Ancestors of its timeline, by its history file, oldest first.
     pub history: Vec<Fork>,
+    /// Where a primary's oldest WAL begins; known while some slot is not in use.
+    pub oldest: Option<Lsn>,
 }
 
 /// A primary's `synchronous_standby_names` (protocol.md rule 11).
@@ -438,6 +440,8 @@ pub struct Reply {
     pub admitted: bool,
     /// It cannot serve and gives way ([`crate::protocol::ReportReply::gives_way`]).
     pub gives_way: bool,
+    /// Where its oldest WAL begins ([`crate::protocol::ReportReply::oldest`]).
+    pub oldest: Option<Lsn>,
     /// The report that it answers.
     pub report: MemberReport,
     /// When that was sent.

@@ -1,12 +1,19 @@
-//! Data that went another way than the primary's: rewound, or set aside and copied anew (protocol.md rule 17).
+//! Data that cannot follow the primary. It went another way: it is rewound, or set aside and copied anew (protocol.md rule 17).
+//! It was left behind, by WAL that the primary has removed: it is copied anew.
 
 use super::context::Context;
 use super::identity::volume_is_free;
-use super::{Action, Draft, Mode, Verdict, shutdown, standby};
+use super::{Action, Draft, Memo, Mode, Verdict, shutdown, standby};
 use crate::protocol::{Fork, Timeline};
 
 /// So many failures in a row, and the data is copied anew: a primary that restarts refuses rewinds for some seconds.
 const REWINDS: u32 = 6;
+
+/// For so long a member must miss WAL before it is copied anew, in milliseconds: longer than a view of the primary that is
+/// just changing.
+const MISSES: u64 = 10_000;
+/// For so long an answer of the primary says which WAL it has, in milliseconds.
+const FRESH: u64 = 5_000;
 
 /// What is known of this member's data beside the primary's history.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -52,19 +59,58 @@ pub(super) fn lineage(context: &Context) -> Lineage {
     }
 }
 
-/// Stops a standby that cannot follow the primary: it is to be rewound.
-pub(super) fn stop_diverged(context: &Context, draft: &mut Draft) -> Option<Verdict> {
-    let Lineage::Diverged { timeline } = lineage(context) else {
-        return None;
+/// The primary has said that it has no WAL any more that this running standby, whose data is part of its history, needs next.
+fn misses_wal(context: &Context) -> bool {
+    let (Some(reply), Some(record)) = (&context.observed.reply, context.record()) else {
+        return false;
     };
+    let said = reply.epoch == record.epoch && context.now.since(reply.sent) < FRESH && standby::is_admitted(context);
+    let behind = matches!((reply.oldest, context.position()), (Some(oldest), Some(own)) if own.lsn < oldest);
+    said && behind && lineage(context) == Lineage::Follows
+}
+
+/// Since when WAL is missed. What a standby has missed holds for its data, until that is gone.
+pub(super) fn remember(context: &Context, memo: &mut Memo) {
+    let epoch = context.record().map(|record| record.epoch);
+    let answers = context.running() == Some(Mode::Standby) && context.position().is_some();
+    memo.misses_wal = match (epoch, memo.misses_wal) {
+        (Some(epoch), Some((of, since))) if of == epoch && !answers => Some((of, since)),
+        (Some(epoch), before) if answers && misses_wal(context) => {
+            let since = before.filter(|(of, _)| *of == epoch).map(|(_, since)| since);
+            Some((epoch, since.unwrap_or(context.now)))
+        }
+        _ => None,
+    };
+    if context.volume().is_some() && context.database().is_none() {
+        memo.misses_wal = None;
+    }
+}
+
+/// This member was left behind, and only a new copy helps.
+fn is_left_behind(context: &Context, draft: &mut Draft) -> bool {
+    let Some((_, since)) = draft.memo.misses_wal else {
+        return false;
+    };
+    draft.wake(since.plus(MISSES));
+    context.now >= since.plus(MISSES)
+}
+
+/// Stops a standby that cannot follow the primary: it is to be rewound, or copied anew.
+pub(super) fn stop_diverged(context: &Context, draft: &mut Draft) -> Option<Verdict> {
     if context.running() != Some(Mode::Standby) || context.starting().is_some() {
         return None;
     }
-    let because = format!(
-        "the data went another way on timeline {}: it is to be rewound",
-        timeline.0
-    );
-    shutdown::stop(context, draft, because).or_else(|| Verdict::wait("PostgreSQL is stopping, to be rewound"))
+    let because = match lineage(context) {
+        Lineage::Diverged { timeline } => format!(
+            "the data went another way on timeline {}: it is to be rewound",
+            timeline.0
+        ),
+        Lineage::Follows if is_left_behind(context, draft) => {
+            "the primary has removed WAL that this member needs: it is to be copied anew".to_owned()
+        }
+        Lineage::Follows | Lineage::Unknown => return None,
+    };
+    shutdown::stop(context, draft, because).or_else(|| Verdict::wait("PostgreSQL is stopping, to follow the primary again"))
 }
 
 /// Rewinds diverged data; after failures, or when a rewind was broken off, moves it aside, to be copied anew.
@@ -74,7 +120,8 @@ pub(super) fn rewind(context: &Context, draft: &mut Draft) -> Option<Verdict> {
     let member = volume.member.as_ref()?;
     let database = context.database()?;
     let diverged = matches!(lineage(context), Lineage::Diverged { .. });
-    if !(diverged || volume.rewinding) || primary.timeline.is_none() || !standby::is_admitted(context) {
+    let left_behind = is_left_behind(context, draft);
+    if !(diverged || volume.rewinding || left_behind) || primary.timeline.is_none() || !standby::is_admitted(context) {
         return None;
     }
     if !context.at_rest()
@@ -86,6 +133,12 @@ pub(super) fn rewind(context: &Context, draft: &mut Draft) -> Option<Verdict> {
         return None;
     }
     let upstream = standby::to_follow(context, primary)?;
+    if !(diverged || volume.rewinding) {
+        return Verdict::new(
+            Action::SetAside { keep: false },
+            "the primary has removed WAL that this member needs, and has all that this member has: it is copied anew",
+        );
+    }
     let task = &context.tasks().volume;
     // A rewind that was broken off has mixed two histories; only a copy helps.
     if volume.rewinding || task.failures >= REWINDS {
@@ -111,7 +164,56 @@ mod tests {
     use super::super::fixtures::*;
     use super::super::*;
     use super::*;
-    use crate::protocol::{Lsn, Position};
+    use crate::protocol::{Epoch, Lsn, Position};
+    use crate::timing::BootTime;
+
+    #[test]
+    fn a_member_whose_wal_the_primary_has_removed_is_copied_anew_after_some_time() {
+        let missing = |oldest: u64, sent: u64| {
+            let mut observed = standby();
+            observed.tasks.report.running = Some(Work::Report);
+            let reply = observed.reply.as_mut().unwrap();
+            (reply.oldest, reply.sent) = (Some(Lsn(oldest)), BootTime(sent));
+            observed
+        };
+        let own = standby().postgres.answer.unwrap().position.unwrap().lsn.0;
+        let begun = decide(&missing(own + 1, 2_000), &settled(), BootTime(2_100));
+        assert_eq!(begun.memo.misses_wal, Some((Epoch(1), BootTime(2_100))));
+        assert_eq!(begun.action, Action::Wait);
+        let enough = decide(&missing(own, 2_000), &settled(), BootTime(2_100));
+        assert_eq!(enough.memo.misses_wal, None, "its next record is there");
+        let late = 2_100 + MISSES;
+        let again = decide(&missing(own, late - 50), &begun.memo, BootTime(late));
+        assert_eq!(again.memo.misses_wal, None, "it was a moment's view");
+        let unsure = decide(&missing(own + 1, 2_000), &begun.memo, BootTime(late));
+        assert_eq!(unsure.memo.misses_wal, None, "the primary has not been heard for long");
+        let early = decide(&missing(own + 1, late - 50), &begun.memo, BootTime(late - 1));
+        assert_eq!(early.action, Action::Wait);
+        let decision = decide(&missing(own + 1, late - 50), &begun.memo, BootTime(late));
+        assert_eq!((decision.rule, &decision.action), ("stop diverged", &Action::Stop(Stop::Fast)));
+        let mut at_rest = missing(own + 1, late - 50);
+        at_rest.postgres = stopped();
+        let decision = decide(&at_rest, &decision.memo, BootTime(late + 100));
+        assert_eq!(decision.action, Action::SetAside { keep: false });
+        volume(&mut at_rest).data = Data::Empty;
+        let decision = decide(&at_rest, &decision.memo, BootTime(late + 200));
+        assert_eq!((decision.rule, decision.memo.misses_wal), ("clone", None));
+    }
+
+    #[test]
+    fn another_primary_may_have_the_wal_that_one_had_not() {
+        let mut observed = standby();
+        observed.postgres = stopped();
+        let memo = Memo {
+            misses_wal: Some((Epoch(1), BootTime(0))),
+            ..settled()
+        };
+        let mut later = observed.clone();
+        record(&mut later).epoch = Epoch(2);
+        later.reply = None;
+        let decision = decide(&later, &memo, BootTime(60_000));
+        assert_eq!((decision.memo.misses_wal, decision.rule), (None, "start standby"));
+    }
 
     /// A stopped member whose data ends at `end` on timeline 1; the primary is on timeline 2, which began at 0x100.
     fn behind(end: u64, primary: bool) -> Observed {

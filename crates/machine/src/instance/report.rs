@@ -66,6 +66,7 @@ pub fn answer(observed: &Observed, memo: &Memo, now: BootTime, request: &ReportR
         epoch,
         admitted: context.accepting() && observed.admitted.contains(&request.report.member),
         gives_way: give_way::is_said(memo, epoch),
+        oldest: observed.postgres.oldest,
     })
 }
 
@@ -233,6 +234,7 @@ mod tests {
                 epoch: Epoch(1),
                 admitted: true,
                 gives_way: false,
+                oldest: None,
             })
         );
         assert_eq!(
@@ -241,6 +243,7 @@ mod tests {
                 epoch: Epoch(1),
                 admitted: true,
                 gives_way: false,
+                oldest: None,
             })
         );
         assert!(answer(&observed, &Memo::default(), now, &request(2)).is_err());
@@ -252,6 +255,7 @@ mod tests {
                 epoch: Epoch(1),
                 admitted: false,
                 gives_way: false,
+                oldest: None,
             })
         );
         assert!(answer(&standby(), &Memo::default(), now, &request(1)).is_err());

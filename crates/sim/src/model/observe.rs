@@ -264,6 +264,7 @@ impl Sight {
                     epoch: Epoch(member.seen.epoch.into()),
                     admitted: true,
                     gives_way: false,
+                    oldest: None,
                     report: own.report.clone(),
                     sent: NOW,
                 });
@@ -334,6 +335,7 @@ impl Sight {
             standbys: BTreeMap::new(),
             wrote: None,
             history: forks(&self.history),
+            oldest: None,
         };
         match member.postgres {
             Postgres::Down { .. } => {}
