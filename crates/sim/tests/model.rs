@@ -3,7 +3,7 @@
 use sim::model::check::formed;
 use sim::model::observe::Decider;
 use sim::model::search::{Report, search, walk};
-use sim::model::step::{Bounds, Event, Mutant};
+use sim::model::bounds::{Bounds, Event, Mutant};
 
 fn explain(report: &Report) -> String {
     match &report.wrong {

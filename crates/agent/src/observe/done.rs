@@ -5,8 +5,7 @@ use std::sync::Arc;
 
 use k8s_openapi::api::coordination::v1::Lease;
 use machine::instance::{
-    Configured, Contact, Failsafe, Mode, Process, Promise, Promised, Purpose, Refused, Reply, Route, SyncSetting, Task,
-    Tasks, Work,
+    Configured, Contact, Failsafe, Mode, Process, Promise, Promised, Purpose, Refused, Reply, Route, SyncSetting, Work,
 };
 use machine::protocol::{FailsafeReply, Lsn, MemberId, PromiseReply};
 use machine::quorum::SyncRule;
@@ -164,7 +163,7 @@ impl Failure {
 impl World {
     /// A task begins.
     pub fn begun(&mut self, work: Work) {
-        class(&mut self.observed.tasks, work).running = Some(work);
+        self.observed.tasks.of_mut(work).running = Some(work);
     }
 
     /// A setting of `synchronous_standby_names` begins: from now on some WAL sender may use it. If an earlier one was not
@@ -199,7 +198,7 @@ impl World {
     /// A task has ended.
     pub fn done(&mut self, done: Done, now: BootTime) {
         let Done { work, result } = done;
-        let task = class(&mut self.observed.tasks, work);
+        let task = self.observed.tasks.of_mut(work);
         task.running = None;
         task.ended = now;
         match result {
@@ -387,28 +386,6 @@ impl World {
     }
 }
 
-fn class(tasks: &mut Tasks, work: Work) -> &mut Task {
-    match work {
-        Work::CreateMember
-        | Work::StoreCertificate
-        | Work::DiscardStaging
-        | Work::Initdb
-        | Work::Clone
-        | Work::Rewind
-        | Work::SetAside => &mut tasks.volume,
-        Work::StartPrimary | Work::StartStandby | Work::Promote => &mut tasks.start,
-        Work::Configure | Work::Open => &mut tasks.configure,
-        Work::WriteLease => &mut tasks.lease,
-        Work::Route => &mut tasks.route,
-        Work::Admit | Work::DropSlots => &mut tasks.admit,
-        Work::Report => &mut tasks.report,
-        Work::Promise => &mut tasks.promise,
-        Work::Ask => &mut tasks.ask,
-        Work::Failsafe => &mut tasks.failsafe,
-        Work::SetSync => &mut tasks.sync,
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::super::tests::world;
@@ -500,7 +477,13 @@ mod tests {
             upstream: Some(upstream(1)),
         });
         world.effect(Effect::Promised(promise(2)), BootTime(50));
-        assert!(world.observed.postgres.answer.is_some_and(|answer| !answer.received_all));
+        assert!(
+            world
+                .observed
+                .postgres
+                .answer
+                .is_some_and(|answer| !answer.received_all)
+        );
         assert_eq!(
             world.configured_at,
             BootTime(50),

@@ -535,6 +535,31 @@ pub enum Work {
     SetAside,
 }
 
+impl Tasks {
+    /// The class of a kind of task.
+    pub fn of_mut(&mut self, work: Work) -> &mut Task {
+        match work {
+            Work::CreateMember
+            | Work::StoreCertificate
+            | Work::DiscardStaging
+            | Work::Initdb
+            | Work::Clone
+            | Work::Rewind
+            | Work::SetAside => &mut self.volume,
+            Work::StartPrimary | Work::StartStandby | Work::Promote => &mut self.start,
+            Work::Configure | Work::Open => &mut self.configure,
+            Work::WriteLease => &mut self.lease,
+            Work::Route => &mut self.route,
+            Work::Admit | Work::DropSlots => &mut self.admit,
+            Work::Report => &mut self.report,
+            Work::Promise => &mut self.promise,
+            Work::Ask => &mut self.ask,
+            Work::Failsafe => &mut self.failsafe,
+            Work::SetSync => &mut self.sync,
+        }
+    }
+}
+
 impl Task {
     /// When the next one may begin: at once after a success, with growing distance after failures that follow each
     /// other (0.2 s doubling to `longest` milliseconds). `None` while one is in flight.

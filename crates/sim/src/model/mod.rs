@@ -3,8 +3,10 @@
 //!
 //! What is checked in every state is in [`check`]; what can happen next, in [`step`].
 
+pub mod bounds;
 pub mod check;
 pub mod observe;
 pub mod search;
 pub mod state;
 pub mod step;
+mod world;

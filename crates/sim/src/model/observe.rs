@@ -5,10 +5,9 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use api::status::DurabilityMode;
 use machine::instance::{
-    Action, Answer, ClusterView, Configured, Confirmed, Contact, Data, Database, LeaseView,
-    Member as Identity, Memo, Mode, Observed, Own, Peer, PostgresView, Process, Promise, Promised, Purpose, Reading,
-    Reply as ReportAnswer, Route, Stop, SyncSetting, Task as Work_, Tasks, Upstream, VolumeView, Work, decide,
-    election, report,
+    Action, Answer, ClusterView, Configured, Confirmed, Contact, Data, Database, LeaseView, Member as Identity, Memo,
+    Mode, Observed, Own, Peer, PostgresView, Process, Promise, Promised, Purpose, Reading, Reply as ReportAnswer,
+    Route, Stop, SyncSetting, Task as Work_, Tasks, Upstream, VolumeView, Work, decide, election, report,
 };
 use machine::protocol::{
     Epoch, Fork, HolderRecord, Incarnation, LeaseRecord, Lsn, MemberId, MemberReport, MemberState, Position,

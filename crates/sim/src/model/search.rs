@@ -4,10 +4,11 @@ use std::collections::hash_map::{DefaultHasher, Entry};
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::hash::{Hash, Hasher};
 
+use super::bounds::{Bounds, Event};
 use super::check::{is_ready, violation};
 use super::observe::Decider;
 use super::state::World;
-use super::step::{Bounds, Event, Next, Stepper};
+use super::step::{Next, Stepper};
 
 /// What a search has found.
 #[derive(Debug)]
