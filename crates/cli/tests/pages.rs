@@ -215,6 +215,14 @@ fn another_image_replaces_standbys_and_moves_the_primary() {
 }
 
 #[test]
+fn a_supervised_change_ends_in_a_wait_for_the_user() {
+    let changes = json!({"postgres": {"image": "example.org/postgres:17.7"}, "primary": {"updates": "Supervised"}});
+    let text = plan("plan-supervised", spec(3), &changes, 2);
+    assert!(text.contains("Pods replaced       demo-2, then demo-1\n"), "{text}");
+    assert!(text.contains("Note: It ends in a wait for "), "{text}");
+}
+
+#[test]
 fn more_and_fewer_instances() {
     let text = plan("plan-grow", spec(3), &json!({"replicas": 5}), 2);
     assert!(text.contains("Added               demo-3, then demo-4"), "{text}");
