@@ -139,3 +139,26 @@ fn a_look_from_outside_sees_what_the_operator_sees() {
     look.presume();
     assert_eq!(look.decide().rule, world.scene.decide().rule);
 }
+
+#[test]
+fn the_operators_images_are_those_of_the_stateful_set() {
+    let mut snapshot = read(&recorded(&ready(&spec(3))));
+    let images = |snapshot: &Snapshot| {
+        let config = Look::new(snapshot, None, "demo").unwrap().config;
+        (config.agent_image.clone(), config.postgres_image(17))
+    };
+    let set = snapshot
+        .objects
+        .iter_mut()
+        .find(|object| object["kind"] == "StatefulSet");
+    let pod = &mut set.unwrap()["spec"]["template"]["spec"];
+    pod["initContainers"][0]["image"] = json!("mirror/operator:1");
+    pod["containers"][0]["image"] = json!("mirror/postgres:17");
+    assert_eq!(
+        images(&snapshot),
+        ("mirror/operator:1".to_owned(), "mirror/postgres:17".to_owned())
+    );
+    // An image that the spec names says nothing of the default one.
+    snapshot.objects[0]["spec"]["postgres"]["image"] = json!("mirror/postgres:17");
+    assert_eq!(images(&snapshot).1, "clustereddatabase/postgres:17");
+}
