@@ -255,12 +255,19 @@ fn statement(run: &str, step: &Step) -> String {
 
 /// COMMIT was never sent: whatever the failure, nothing of the transaction can come to be.
 async fn rolled_back(session: &Session, failure: Answer) -> Answer {
-    let usable = failure.usable && session.ask("ROLLBACK", STATEMENT).await.is_ok();
+    let usable = is_ordinary(&failure) && session.ask("ROLLBACK", STATEMENT).await.is_ok();
     Answer {
         outcome: Outcome::Error,
         usable,
         ..failure
     }
+}
+
+/// A failure that says nothing about the server: transactions got into each other's way. After any other the connection is left, as
+/// an application does: it may have been led to a server that is no primary any more, and refuses all that it is asked.
+fn is_ordinary(failure: &Answer) -> bool {
+    let rolled_back = |error: &String| error.starts_with("40");
+    failure.usable && failure.error.as_ref().is_some_and(rolled_back)
 }
 
 /// Writes down what comes, until all clients are gone.
@@ -311,5 +318,23 @@ mod tests {
         assert!(statement("r", &Step::Read(4, vec![])).starts_with("SELECT"));
         let append = statement("r", &Step::Append(4, 7));
         assert!(append.contains("ARRAY[7]") && append.contains("'r', 4"), "{append}");
+    }
+
+    #[test]
+    fn a_connection_is_kept_only_if_transactions_got_into_each_others_way() {
+        let failed = |error: &str, usable| Answer {
+            usable,
+            ..Answer::refused(&anyhow::anyhow!(error.to_owned()))
+        };
+        assert!(is_ordinary(&failed("40001: could not serialize access", true)));
+        assert!(!is_ordinary(&failed("40001: could not serialize access", false)));
+        assert!(!is_ordinary(&failed(
+            "0A000: cannot use serializable mode in a hot standby",
+            true
+        )));
+        assert!(!is_ordinary(&failed(
+            "25006: cannot execute INSERT in a read-only transaction",
+            true
+        )));
     }
 }
