@@ -1,10 +1,11 @@
 //! A soak: clients on, faults until the time is over, and then the clients' notes against the lists.
 
 use std::fmt::Write;
-use std::sync::OnceLock;
+use std::sync::{Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
+use futures::future::join_all;
 use serde_json::{Value, json};
 use tokio::time::{Instant, sleep, sleep_until, timeout};
 
@@ -32,6 +33,8 @@ const FLOW: Duration = Duration::from_secs(30);
 const ALIKE: Duration = Duration::from_secs(60);
 /// A fault that cannot be undone after this is left, and the soak fails.
 const HEAL: Duration = Duration::from_secs(60);
+/// Bound of one try to undo it.
+const TRY: Duration = Duration::from_secs(5);
 /// How long is asked for the primary, before the one that was it a moment ago is hurt.
 const ASK: Duration = Duration::from_secs(2);
 /// So many transactions of every pod are acknowledged before the first fault.
@@ -148,7 +151,7 @@ pub async fn run(subject: &Subject, plan: &Plan) -> Result<Done> {
         subject,
         pods: &pods,
         start: Instant::now(),
-        log: Vec::new(),
+        log: Mutex::default(),
     }
     .soak(plan)
     .await;
@@ -198,11 +201,11 @@ struct Soak<'a> {
     subject: &'a Subject,
     pods: &'a [WriterPod],
     start: Instant,
-    log: Vec<String>,
+    log: Mutex<Vec<String>>,
 }
 
 impl Soak<'_> {
-    async fn soak(mut self, plan: &Plan) -> Result<Done> {
+    async fn soak(self, plan: &Plan) -> Result<Done> {
         let possible = |needs| match needs {
             Needs::Nothing => true,
             Needs::Testbed => self.subject.testbed.is_some(),
@@ -224,14 +227,14 @@ impl Soak<'_> {
         self.conclude(plan, stuck).await
     }
 
-    fn tell(&mut self, what: &str) {
+    fn tell(&self, what: &str) {
         let line = format!("{:7.1} s  {what}", self.start.elapsed().as_secs_f64());
         println!("{line}");
-        self.log.push(line);
+        self.log.lock().unwrap_or_else(PoisonError::into_inner).push(line);
     }
 
     /// One round. Returns what is not as before when the bound is over.
-    async fn round(&mut self, round: &Round) -> Result<Option<String>> {
+    async fn round(&self, round: &Round) -> Result<Option<String>> {
         self.tell(&round.to_string());
         let mut remedies: Vec<(Instant, Remedy)> = Vec::new();
         let hurt = self.hurt(round, &mut remedies).await;
@@ -248,7 +251,7 @@ impl Soak<'_> {
     }
 
     /// Does what the round says. What is to be undone is in `remedies` also when this fails.
-    async fn hurt(&mut self, round: &Round, remedies: &mut Vec<(Instant, Remedy)>) -> Result<()> {
+    async fn hurt(&self, round: &Round, remedies: &mut Vec<(Instant, Remedy)>) -> Result<()> {
         let start = Instant::now();
         let whole = until("a primary to hurt", FLOW, || async {
             Ok(Seen::Yes((
@@ -298,7 +301,7 @@ impl Soak<'_> {
     }
 
     /// Undoes what is due before `moment`, and waits for that.
-    async fn heal_until(&mut self, moment: Instant, remedies: &mut Vec<(Instant, Remedy)>) -> Result<()> {
+    async fn heal_until(&self, moment: Instant, remedies: &mut Vec<(Instant, Remedy)>) -> Result<()> {
         let (due, later) = std::mem::take(remedies).into_iter().partition(|(at, _)| *at <= moment);
         *remedies = later;
         self.heal(due).await?;
@@ -306,31 +309,36 @@ impl Soak<'_> {
         Ok(())
     }
 
-    /// Undoes these, each at its time; all of them, even if one cannot be undone.
-    async fn heal(&mut self, mut remedies: Vec<(Instant, Remedy)>) -> Result<()> {
-        remedies.sort_by_key(|(at, _)| *at);
-        let mut failed = Vec::new();
-        for (at, remedy) in remedies {
-            sleep_until(at).await;
-            let scene = Scene {
-                subject: self.subject,
-                primary: &nobody(),
-                standby: None,
-                members: &[],
-                begun: OnceLock::new(),
-            };
-            // A pod may be on its way to another process or node.
-            let healed = until("a fault to be undone", HEAL, || async {
-                scene.heal(&remedy).await.map(Seen::Yes)
-            })
-            .await;
-            match healed {
-                Ok(_) if matches!(remedy, Remedy::Nothing) => {}
-                Ok(_) => self.tell(&format!("   undone: {remedy:?}")),
-                Err(error) => failed.push(format!("{remedy:?}: {error:#}")),
-            }
-        }
+    /// Undoes these, each at its time; all of them, even if one cannot be undone, and none after another: what is undone through the API
+    /// server has to wait for that to be back.
+    async fn heal(&self, remedies: Vec<(Instant, Remedy)>) -> Result<()> {
+        let healed = join_all(remedies.iter().map(|(at, remedy)| self.heal_one(*at, remedy))).await;
+        let failed: Vec<String> = healed
+            .into_iter()
+            .filter_map(|healed| healed.err().map(|error| format!("{error:#}")))
+            .collect();
         ensure!(failed.is_empty(), "{}", failed.join("; "));
+        Ok(())
+    }
+
+    async fn heal_one(&self, at: Instant, remedy: &Remedy) -> Result<()> {
+        sleep_until(at).await;
+        let scene = Scene {
+            subject: self.subject,
+            primary: &nobody(),
+            standby: None,
+            members: &[],
+            begun: OnceLock::new(),
+        };
+        // A pod may be on its way to another process or node.
+        until(&format!("{remedy:?} to be undone"), HEAL, || async {
+            let healed = timeout(TRY, scene.heal(remedy)).await;
+            healed.context("no answer in time")?.map(Seen::Yes)
+        })
+        .await?;
+        if !matches!(remedy, Remedy::Nothing) {
+            self.tell(&format!("   undone: {remedy:?}"));
+        }
         Ok(())
     }
 
@@ -362,7 +370,7 @@ impl Soak<'_> {
         None
     }
 
-    async fn conclude(mut self, plan: &Plan, stuck: Option<String>) -> Result<Done> {
+    async fn conclude(self, plan: &Plan, stuck: Option<String>) -> Result<Done> {
         let mut notes = String::new();
         for pod in self.pods {
             notes.push_str(&pod.finish().await.context("get the clients' notes")?);
@@ -386,12 +394,12 @@ impl Soak<'_> {
                 done.stuck.get_or_insert_with(|| format!("{error:#}"));
             }
         }
-        done.log = self.log;
+        done.log = self.log.into_inner().unwrap_or_else(PoisonError::into_inner);
         Ok(done)
     }
 
     /// What the lists hold: the primary's, which every standby must come to hold too.
-    async fn lists(&mut self) -> Result<Lists> {
+    async fn lists(&self) -> Result<Lists> {
         let [pod, ..] = self.pods else {
             bail!("there are no clients");
         };
