@@ -111,12 +111,22 @@ async fn a_database_with_a_frozen_instance_hibernates() -> Result<()> {
         .and_then(|status| status.current_primary);
     let primary = primary.context("a primary")?;
     testbed.freeze(&namespace.name, &primary).await?;
-    let asleep = hibernated(&namespace).await;
-    if asleep.is_err() {
-        // The pod may be gone by now.
-        let _ = testbed.thaw(&namespace.name, &primary).await;
-    }
-    asleep?;
+    namespace.change("db", json!({"hibernated": true})).await?;
+    // What is frozen cannot be killed either: its pod is waited for, and that is said; the others are gone.
+    until("only the frozen pod to be left", BOUND, || async {
+        let database = namespace.get("db").await?;
+        let waiting = database.status.clone().unwrap_or_default().waiting;
+        let said = waiting.is_some_and(|waiting| waiting.what == format!("{primary} to be gone"));
+        let pods = namespace.pod_uids("db").await?;
+        Ok(if said && pods.keys().eq([&primary]) {
+            Seen::Yes(())
+        } else {
+            Seen::NotYet(summary(&database))
+        })
+    })
+    .await?;
+    testbed.thaw(&namespace.name, &primary).await?;
+    hibernated(&namespace).await?;
     woken(&namespace).await?;
     writes(&sql).await?;
     ensure!(rows(&sql).await? == "100", "rows were lost");
@@ -160,8 +170,15 @@ async fn a_fenced_primary_is_replaced_and_its_pod_and_volume_stay() -> Result<()
     println!("replaced after {:.1} s", time.as_secs_f64());
     writes(&sql).await?;
     ensure!(rows(&sql).await? == "100", "rows were lost");
-    let found = namespace.api::<Pod>().list(&e2e::namespace::members("db")).await?;
-    ensure!(!ready(&found).contains(&primary), "the fenced instance is ready");
+    // The kubelet asks each second.
+    until("the fenced instance to be unready", BOUND, || async {
+        let found = namespace.api::<Pod>().list(&e2e::namespace::members("db")).await?;
+        Ok(match ready(&found) {
+            names if names.contains(&primary) => Seen::NotYet(format!("ready: {}", names.join(", "))),
+            _ => Seen::Yes(()),
+        })
+    })
+    .await?;
     let conditions = namespace.get("db").await?.status.unwrap_or_default().conditions;
     let said = conditions
         .iter()
