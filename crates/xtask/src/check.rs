@@ -22,7 +22,7 @@ pub struct Arguments {
 }
 
 /// Crates whose tests are pure: any operating system, no server.
-const OFFLINE: [&str; 6] = ["-p", "api", "-p", "machine", "-p", "sim"];
+const OFFLINE: [&str; 10] = ["-p", "api", "-p", "machine", "-p", "sim", "-p", "operator", "-p", "cli"];
 
 /// Runs the checks.
 ///
