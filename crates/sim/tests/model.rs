@@ -1,9 +1,9 @@
 //! Every interleaving of a small world.
 
+use sim::model::bounds::{Bounds, Event, Mutant};
 use sim::model::check::formed;
 use sim::model::observe::Decider;
 use sim::model::search::{Report, search, walk};
-use sim::model::bounds::{Bounds, Event, Mutant};
 
 fn explain(report: &Report) -> String {
     match &report.wrong {

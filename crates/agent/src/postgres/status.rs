@@ -276,7 +276,9 @@ pub(super) fn parse(text: &str) -> Result<Status, String> {
 fn begin_of(name: &str, bytes: u64) -> Result<Lsn, String> {
     let number = |digits: Option<&str>| u64::from_str_radix(digits?, 16).ok();
     let (high, low) = (number(name.get(..8)), number(name.get(8..)));
-    let begin = high.zip(low).and_then(|(high, low)| Some(Lsn((high << 32) | low.checked_mul(bytes)?)));
+    let begin = high
+        .zip(low)
+        .and_then(|(high, low)| Some(Lsn((high << 32) | low.checked_mul(bytes)?)));
     begin.ok_or_else(|| format!("its status names a WAL file {name:?}"))
 }
 
@@ -325,7 +327,9 @@ mod tests {
         assert!(ended(alone.clone()));
         let never = alone.replace(r#""received": "0/5000000""#, r#""received": null"#);
         assert!(!ended(never.clone()), "there may be local WAL that nobody has read yet");
-        assert!(ended(never.replace(r#""replayedAll": false"#, r#""replayedAll": true"#)));
+        assert!(ended(
+            never.replace(r#""replayedAll": false"#, r#""replayedAll": true"#)
+        ));
     }
 
     #[test]

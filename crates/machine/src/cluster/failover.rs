@@ -288,7 +288,11 @@ mod tests {
             )
         );
         scene.accept_loss = Some(format!("{uid}/0"));
-        assert!(waiting(&scene).1.contains("/0, which is not of this resource and epoch. If they"));
+        assert!(
+            waiting(&scene)
+                .1
+                .contains("/0, which is not of this resource and epoch. If they")
+        );
         scene.accept_loss = Some(format!("{uid}/1"));
         assert!(waiting(&scene).1.contains("is accepted: the others go on without them"));
         scene.elect(1);

@@ -49,7 +49,9 @@ pub fn state_machine_page() -> String {
     );
     for step in Step::ALL {
         let _ = match step {
-            Step::Supervised | Step::Fenced | Step::Paused => writeln!(page, "| {} | as long as the user likes |", step.as_str()),
+            Step::Supervised | Step::Fenced | Step::Paused => {
+                writeln!(page, "| {} | as long as the user likes |", step.as_str())
+            }
             _ => writeln!(
                 page,
                 "| {} | {} min |",

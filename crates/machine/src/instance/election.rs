@@ -45,7 +45,9 @@ impl Basis {
         match self {
             Basis::Covers => "the holder has released the lease, and this member has all that it wrote",
             Basis::Quorum => "enough members have promised, and none of them has more",
-            Basis::Accepted => "the user accepts the loss of what missing members have, and no member that answers has more",
+            Basis::Accepted => {
+                "the user accepts the loss of what missing members have, and no member that answers has more"
+            }
             Basis::Clock => "the lease is free, commits wait for nobody, and no member that answers has more",
         }
     }
@@ -348,13 +350,16 @@ fn is_loss_accepted(context: &Context, record: &LeaseRecord) -> bool {
 /// acknowledging.
 fn goes_on_with_loss(context: &Context, draft: &mut Draft, record: &LeaseRecord) -> bool {
     let suspected = draft.memo.suspected.map(|(_, since)| since);
-    let (true, Some(suspected), Some(expiry)) =
-        (is_loss_accepted(context, record), suspected, context.expires_at())
+    let (true, Some(suspected), Some(expiry)) = (is_loss_accepted(context, record), suspected, context.expires_at())
     else {
         return false;
     };
     let mustered = suspected.plus(MUSTER_LOSS);
-    let at = if record.holder.is_some() { mustered.max(expiry) } else { mustered };
+    let at = if record.holder.is_some() {
+        mustered.max(expiry)
+    } else {
+        mustered
+    };
     if context.now < at {
         draft.wake(at);
     }
@@ -648,7 +653,11 @@ mod tests {
         assert_eq!(rule(&observed, mustered - 1), "wait", "others may still answer");
         assert_eq!(rule(&observed, mustered), "win election");
         observed.lease.changed = BootTime(mustered);
-        assert_eq!(rule(&observed, mustered + expiry - 1), "wait", "the old primary may still write");
+        assert_eq!(
+            rule(&observed, mustered + expiry - 1),
+            "wait",
+            "the old primary may still write"
+        );
         assert_eq!(rule(&observed, mustered + expiry), "win election");
         observed.lease.changed = BootTime(0);
         let better = answer_of_third(2, Some(0x180));

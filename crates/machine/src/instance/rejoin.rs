@@ -110,7 +110,8 @@ pub(super) fn stop_diverged(context: &Context, draft: &mut Draft) -> Option<Verd
         }
         Lineage::Follows | Lineage::Unknown => return None,
     };
-    shutdown::stop(context, draft, because).or_else(|| Verdict::wait("PostgreSQL is stopping, to follow the primary again"))
+    shutdown::stop(context, draft, because)
+        .or_else(|| Verdict::wait("PostgreSQL is stopping, to follow the primary again"))
 }
 
 /// Rewinds diverged data; after failures, or when a rewind was broken off, moves it aside, to be copied anew.
@@ -190,7 +191,10 @@ mod tests {
         let early = decide(&missing(own + 1, late - 50), &begun.memo, BootTime(late - 1));
         assert_eq!(early.action, Action::Wait);
         let decision = decide(&missing(own + 1, late - 50), &begun.memo, BootTime(late));
-        assert_eq!((decision.rule, &decision.action), ("stop diverged", &Action::Stop(Stop::Fast)));
+        assert_eq!(
+            (decision.rule, &decision.action),
+            ("stop diverged", &Action::Stop(Stop::Fast))
+        );
         let mut at_rest = missing(own + 1, late - 50);
         at_rest.postgres = stopped();
         let decision = decide(&at_rest, &decision.memo, BootTime(late + 100));
