@@ -111,7 +111,7 @@ impl Names {
     }
     /// The budget that keeps the primary from being evicted; the replicas' has the database's own name.
     pub fn primary_budget(&self) -> String {
-        format!("{}-primary", self.cluster)
+        format!("{}.primary", self.cluster)
     }
     /// The Lease that decides who is primary.
     pub fn lease(&self) -> String {

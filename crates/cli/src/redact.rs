@@ -7,7 +7,7 @@ use crate::snapshot::Snapshot;
 /// What stands in the place of a secret.
 pub const REDACTED: &str = "(redacted)";
 /// Parts of names whose values are secrets.
-const SECRET_NAMES: [&str; 8] = [
+const SECRET_NAMES: [&str; 11] = [
     "password",
     "passwd",
     "passphrase",
@@ -16,7 +16,12 @@ const SECRET_NAMES: [&str; 8] = [
     "credential",
     "private",
     "access_key",
+    "api_key",
+    "apikey",
+    "encryption_key",
 ];
+/// How the names of the operator's annotations begin. Others' may hold whole copies of an object.
+const OWN: &str = "clustereddatabase.io/";
 /// Statements that the user runs once: they may make roles with passwords.
 const STATEMENTS: &str = "postInitSql";
 /// kubectl's copy of what was applied: everything in it stands elsewhere, or is secret.
@@ -28,6 +33,9 @@ pub fn snapshot(snapshot: &mut Snapshot) {
     for object in &mut snapshot.objects {
         if let Some(metadata) = object["metadata"].as_object_mut() {
             metadata.remove("managedFields");
+            if let Some(annotations) = metadata.get_mut("annotations").and_then(Value::as_object_mut) {
+                annotations.retain(|name, _| name.starts_with(OWN));
+            }
         }
         value(object);
     }
@@ -58,27 +66,65 @@ pub fn value(object: &mut Value) {
     }
 }
 
-/// Takes passwords out of URIs (`scheme://user:password@host`), wherever they stand.
+/// Takes secrets out of a text: passwords of URIs (`scheme://user:password@host`), and what follows a secret's name and `=`
+/// or `:`, or stands in quotes behind it (`password=x`, `PASSWORD 'x'`).
 pub fn text(text: &str) -> String {
+    named(&uris(text))
+}
+
+fn uris(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     let mut rest = text;
     while let Some(at) = rest.find("://") {
         let (before, after) = rest.split_at(at + 3);
         out.push_str(before);
-        let end = after
-            .find(|c: char| c.is_whitespace() || matches!(c, '/' | '"' | '\'' | '?'))
-            .unwrap_or(after.len());
-        let (authority, tail) = after.split_at(end);
-        match authority
-            .rsplit_once('@')
-            .map(|(user, host)| (user.split_once(':'), host))
-        {
+        // A password may hold anything but blanks: its end is the last @ before one.
+        let end = after.find(char::is_whitespace).unwrap_or(after.len());
+        let (word, tail) = after.split_at(end);
+        match word.rsplit_once('@').map(|(user, host)| (user.split_once(':'), host)) {
             Some((Some((user, _)), host)) => out.push_str(&format!("{user}:{REDACTED}@{host}")),
-            _ => out.push_str(authority),
+            _ => out.push_str(word),
         }
         rest = tail;
     }
     out + rest
+}
+
+fn named(text: &str) -> String {
+    let lower = text.to_ascii_lowercase().replace('-', "_");
+    let mut out = String::with_capacity(text.len());
+    let mut at = 0;
+    while let Some(name) = SECRET_NAMES.iter().filter_map(|part| lower[at..].find(part)).min() {
+        let begin = at + name;
+        let is_name = |c: char| c.is_ascii_alphanumeric() || c == '_' || c == '-';
+        let after = text[begin..].trim_start_matches(is_name);
+        let value = value_of(after);
+        let end = value.map_or(text.len() - after.len(), |value| text.len() - value.len());
+        out.push_str(&text[at..end]);
+        at = end;
+        if let Some(value) = value {
+            out.push_str(REDACTED);
+            at += value
+                .find(|c: char| c.is_whitespace() || "'\",;&)}".contains(c))
+                .unwrap_or(value.len());
+        }
+    }
+    out + &text[at..]
+}
+
+/// Where the value begins behind a secret's name; `None` if there is none.
+fn value_of(after: &str) -> Option<&str> {
+    let quotes = ['\'', '"', '\\'];
+    let bare = after.trim_start_matches(quotes).trim_start();
+    let value = match bare.strip_prefix(['=', ':']) {
+        Some(value) => value.trim_start().trim_start_matches(quotes),
+        None => after
+            .trim_start()
+            .strip_prefix('\'')
+            .filter(|_| after.starts_with(' '))?,
+    };
+    let taken = value.is_empty() || value.starts_with(REDACTED) || value.starts_with('/');
+    (!taken).then_some(value)
 }
 
 fn statements(field: &mut Value) {
@@ -88,7 +134,7 @@ fn statements(field: &mut Value) {
 }
 
 fn is_secret(name: &str) -> bool {
-    let name = name.to_ascii_lowercase();
+    let name = name.to_ascii_lowercase().replace('-', "_");
     SECRET_NAMES.iter().any(|part| name.contains(part))
 }
 
@@ -130,6 +176,32 @@ mod tests {
         assert_eq!(object["spec"]["volumes"][0]["secret"]["secretName"], "demo-tls");
         assert_eq!(object["spec"]["containers"][0]["env"][2]["value"], "h");
         assert_eq!(object["spec"]["parameters"]["work_mem"], "8MB");
+    }
+
+    #[test]
+    fn secrets_in_texts_go_by_what_stands_before_them() {
+        for (before, after) in [
+            (
+                "jdbc:postgresql://h/db?user=u&password=x&ssl=true",
+                "jdbc:postgresql://h/db?user=u&password=(redacted)&ssl=true",
+            ),
+            ("PGPASSWORD=x cp %p", "PGPASSWORD=(redacted) cp %p"),
+            ("host=h password = 'x y'", "host=h password = '(redacted) y'"),
+            ("ALTER ROLE a PASSWORD 'x'", "ALTER ROLE a PASSWORD '(redacted)'"),
+            (r#"{"apiKey":"x","n":1}"#, r#"{"apiKey":"(redacted)","n":1}"#),
+            ("--encryption-key: x", "--encryption-key: (redacted)"),
+            ("postgres://u:p/w?@h/db", "postgres://u:(redacted)@h/db"),
+        ] {
+            assert_eq!(text(before), after);
+        }
+        for plain in [
+            "Secret demo-app is missing",
+            "no password",
+            "https://a/token",
+            "the token of ServiceAccount demo",
+        ] {
+            assert_eq!(text(plain), plain);
+        }
     }
 
     #[test]

@@ -34,11 +34,26 @@ pub fn files(mut snapshot: Snapshot, name: &str, logs: &Result<Files, String>) -
         ("README.txt".to_owned(), readme(&snapshot, name, logs)),
         ("objects.yaml".to_owned(), objects(&snapshot)?),
     ];
+    let database = snapshot.of("ClusteredDatabase").next();
+    let namespace = database.and_then(|database| database["metadata"]["namespace"].as_str());
+    let key = format!("{}/{name}", namespace.unwrap_or_default());
     for (pod, log) in logs.iter().flatten() {
-        let lines = log.lines().map(redact::text).collect::<Vec<_>>().join("\n");
+        let ours = log.lines().filter(|line| is_about(line, &key));
+        let lines = ours.map(redact::text).collect::<Vec<_>>().join("\n");
         files.push((format!("operator/{pod}.log"), lines + "\n"));
     }
     Ok(files)
+}
+
+/// A line of the operator's that is about this database or about none: it looks after others as well.
+fn is_about(line: &str, key: &str) -> bool {
+    let about_one = line.contains("\"database\"") || line.contains("database=");
+    let names = |quote: &str| line.contains(&format!("{quote}{key}{quote}"));
+    !about_one
+        || names("\"")
+        || line
+            .split_whitespace()
+            .any(|word| word.strip_prefix("database=") == Some(key))
 }
 
 /// The objects as documents of one YAML text. A kind of which all were read is a typed list, also if there are none.
@@ -69,8 +84,10 @@ fn readme(snapshot: &Snapshot, name: &str, logs: &Result<Files, String>) -> Stri
     let mut text = format!(
         "A report on the ClusteredDatabase {name}, made by kubectl-cdb {} at {}.\n\n\
          objects.yaml       its Kubernetes objects; Secrets were not read\n\
-         operator/*.log     the last {LINES} lines of each of the operator's pods\n\n\
+         operator/*.log     of the last {LINES} lines of each of the operator's pods those about this database, or about none\n\n\
          Values whose names speak of passwords, tokens or keys are redacted, and so are the statements of postInitSql.\n\
+         Of annotations only the operator's own are kept. Read it before you give it away: a secret in a place of its\n\
+         own, such as a label, is not recognized.\n\
          The logs of the instances are left out: they can hold statements with data.\n\n\
          To look at it offline: kubectl cdb status {name} --file <this archive> (also: why, history, plan).\n",
         env!("CARGO_PKG_VERSION"),

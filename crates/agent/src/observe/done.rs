@@ -467,6 +467,7 @@ mod tests {
             lowers_limits: false,
             heard: None,
             received_all: true,
+            knows_end: true,
         });
         let upstream = |epoch| machine::instance::Upstream {
             address: "10.0.0.2".to_owned(),

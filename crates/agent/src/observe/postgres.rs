@@ -159,6 +159,7 @@ impl World {
                 .is_some_and(|receiver| receiver.status == "streaming"),
             heard: heard.max(self.heard),
             received_all: status.received_all,
+            knows_end: status.knows_end,
             pending_restart: !status.pending_restart.is_empty(),
             lowers_limits: self.lowers_limits(&status.pending_restart),
         }

@@ -61,7 +61,6 @@ pub async fn promote(
         )));
     }
     if !before.replayed_all {
-        end_sessions(sql).await?;
         await_replay(sql).await?;
     }
     volume.blocking(move |volume| volume.record_promoting(timeline)).await?;
@@ -134,13 +133,15 @@ async fn end_sessions(sql: &mut Sql) -> Result<(), PostgresError> {
     }
 }
 
-/// Waits until all WAL is replayed; a replay that somebody has paused goes on.
+/// Waits until all WAL is replayed, and ends the sessions that may hold it up; a replay that somebody has paused goes on.
 async fn await_replay(sql: &mut Sql) -> Result<(), PostgresError> {
     const RESUME: &str = "SELECT CASE WHEN pg_is_wal_replay_paused() THEN pg_wal_replay_resume() END";
     let resumed = sql.run(async |client| client.query_typed_one(RESUME, &[]).await).await;
     resumed.map_err(sql_failed("resume the replay"))?;
     let begun = Instant::now();
     loop {
+        // Again and again: who reads, and connects anew, holds it up anew.
+        end_sessions(sql).await?;
         let now = status(sql).await?;
         if now.replayed_all {
             return Ok(());

@@ -27,7 +27,9 @@ pub struct Status {
     /// Standby: it has no WAL receiver, and `position` is the end of all WAL that it has (protocol.md rule 5): it does not
     /// grow any more.
     pub received_all: bool,
-    /// Standby: besides, all that WAL is replayed.
+    /// Standby: all WAL has been read that it had when it was started: `position` is not before its end.
+    pub knows_end: bool,
+    /// Standby: it has no WAL receiver, and all WAL that it has is replayed.
     pub replayed_all: bool,
     /// Primary: ancestors of its timeline, oldest first.
     pub history: Vec<Fork>,
@@ -260,6 +262,7 @@ pub(super) fn parse(text: &str) -> Result<Status, String> {
         inserted: raw.inserted,
         replayed: raw.replayed,
         received_all: raw.in_recovery && raw.receiver.is_none() && (raw.received.is_some() || replayed_all),
+        knows_end: raw.in_recovery && (raw.received.is_some() || replayed_all),
         replayed_all,
         oldest: raw.oldest.map(|name| begin_of(&name, raw.segment)).transpose()?,
         history: history::forks(raw.history.as_deref().unwrap_or_default())?,

@@ -83,7 +83,7 @@ pub enum ChildKind {
     Lease,
     /// The budget against voluntary eviction of the replicas.
     PodDisruptionBudget,
-    /// That of the primary, PodDisruptionBudget `<name>-primary` (see [`super::budgets`]).
+    /// That of the primary, PodDisruptionBudget `<name>.primary` (see [`super::budgets`]).
     PrimaryBudget,
     /// The pods and claims. Its `replicas` is not part of its drift: see [`SetFacts`].
     StatefulSet,
@@ -140,7 +140,7 @@ impl ChildKind {
             ChildKind::RwService | ChildKind::EndpointSlice => "-rw",
             ChildKind::RoService => "-ro",
             ChildKind::RService => "-r",
-            ChildKind::PrimaryBudget => "-primary",
+            ChildKind::PrimaryBudget => ".primary",
         }
     }
 }

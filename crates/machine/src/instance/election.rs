@@ -25,6 +25,8 @@ const FRESH: u64 = 2_000;
 const MUSTER: u64 = 1_000;
 /// The same once a loss is accepted: what a member that answers late has is worth more than these seconds.
 const MUSTER_LOSS: u64 = 10_000;
+/// The same while a member answers that does not know yet where its WAL ends: it replays.
+const MUSTER_SLOW: u64 = 60_000;
 /// For so long everybody but the chosen successor leaves a released lease alone, in milliseconds.
 const SUCCESSION: u64 = 2_000;
 
@@ -148,7 +150,7 @@ pub fn answer(observed: &Observed, now: BootTime, request: &PromiseRequest) -> R
         .promise()
         .ok_or("what this member has promised cannot be read")?;
     let suspects = suspicion(&context, &mut Draft::default()).is_some();
-    let kept = promise.epoch >= request.epoch && context.tasks().promise.running.is_none();
+    let kept = promise.epoch >= request.epoch && is_kept(&context);
     Ok(PromiseReply {
         member: member.id.clone(),
         promised: promise.epoch,
@@ -163,7 +165,8 @@ pub(super) fn promise(context: &Context, draft: &mut Draft) -> Option<Verdict> {
     let record = context.record()?;
     let promise = context.promise()?;
     let epoch = Epoch(record.epoch.0 + 1);
-    if promise.epoch >= epoch || context.member().is_none() || is_behind_status(context, record) {
+    let kept = promise.epoch > epoch || promise.epoch == epoch && is_kept(context);
+    if kept || context.member().is_none() || is_behind_status(context, record) {
         return None;
     }
     let suspicion = suspicion(context, draft)?;
@@ -175,6 +178,13 @@ pub(super) fn promise(context: &Context, draft: &mut Draft) -> Option<Verdict> {
         return None;
     }
     Verdict::new(Action::Promise { epoch }, suspicion)
+}
+
+/// What stands on the volume is kept: the WAL receiver was proved to be gone. A promise is written down before that, and the
+/// rest may have failed.
+fn is_kept(context: &Context) -> bool {
+    let task = &context.tasks().promise;
+    task.running.is_none() && task.failures == 0
 }
 
 /// This member stands for election now: what is needed may come together. A member that suspects alone promises nothing,
@@ -249,7 +259,8 @@ pub(super) fn ask(context: &Context, draft: &mut Draft) -> Option<Verdict> {
 pub(super) fn take(context: &Context, draft: &mut Draft) -> Option<Verdict> {
     let record = context.record()?;
     let epoch = Epoch(record.epoch.0 + 1);
-    if context.promise()?.epoch != epoch || context.stop_intended() || context.observed.terminating {
+    if context.promise()?.epoch != epoch || !is_kept(context) || context.stop_intended() || context.observed.terminating
+    {
         return None;
     }
     suspicion(context, draft)?;
@@ -325,7 +336,7 @@ fn basis(context: &Context, draft: &mut Draft, record: &LeaseRecord, epoch: Epoc
         if record.rule.can_elect(promised) {
             return best.then_some(Basis::Quorum);
         }
-        return (best && goes_on_with_loss(context, draft, record)).then_some(Basis::Accepted);
+        return (best && goes_on_with_loss(context, draft, record, epoch)).then_some(Basis::Accepted);
     }
     let holder = record.holder.as_ref().map(|holder| &holder.incarnation.member);
     let others = record.members.values().map(|report| &report.member);
@@ -342,19 +353,37 @@ fn basis(context: &Context, draft: &mut Draft, record: &LeaseRecord, epoch: Epoc
 }
 
 /// The user accepts, in this very epoch, the loss of what the missing members have.
-fn is_loss_accepted(context: &Context, record: &LeaseRecord) -> bool {
+pub(super) fn is_loss_accepted(context: &Context, record: &LeaseRecord) -> bool {
     context.cluster().and_then(|cluster| cluster.accepted_loss) == Some(record.epoch)
 }
 
-/// So it is, whoever may answer has had time to, and the last holder has no lease any more: no promise keeps it from
-/// acknowledging.
-fn goes_on_with_loss(context: &Context, draft: &mut Draft, record: &LeaseRecord) -> bool {
-    let suspected = draft.memo.suspected.map(|(_, since)| since);
-    let (true, Some(suspected), Some(expiry)) = (is_loss_accepted(context, record), suspected, context.expires_at())
+/// So it is, whoever may answer has had time to, nobody who answers still hears the primary, and the last holder has no
+/// lease any more: nobody keeps it acknowledging but members that cannot be heard from here.
+fn goes_on_with_loss(context: &Context, draft: &mut Draft, record: &LeaseRecord, epoch: Epoch) -> bool {
+    let (Some((_, suspected)), Some((accepted, since)), Some(expiry)) =
+        (draft.memo.suspected, draft.memo.accepted_loss, context.expires_at())
     else {
         return false;
     };
-    let mustered = suspected.plus(MUSTER_LOSS);
+    if accepted != record.epoch {
+        return false;
+    }
+    let fresh = context
+        .observed
+        .promises
+        .values()
+        .filter(|answer| context.now.since(answer.at) < FRESH);
+    let mut wait = MUSTER_LOSS;
+    for Promised { reply, .. } in fresh {
+        if reply.promised < epoch && !reply.suspects {
+            return false;
+        }
+        if reply.promised < epoch || reply.position.is_none() {
+            // It is there, and its WAL will be known.
+            wait = MUSTER_SLOW;
+        }
+    }
+    let mustered = suspected.max(since).plus(wait);
     let at = if record.holder.is_some() {
         mustered.max(expiry)
     } else {
@@ -389,6 +418,11 @@ pub(super) fn remember(context: &Context, memo: &mut Memo) {
         (Some(_), Some(epoch), Some((of, since))) if of == epoch => Some((epoch, since)),
         (Some(_), Some(epoch), _) => Some((epoch, context.now)),
     };
+    let accepted = context.record().filter(|record| is_loss_accepted(context, record));
+    memo.accepted_loss = accepted.map(|record| match memo.accepted_loss {
+        Some((of, since)) if of == record.epoch => (of, since),
+        _ => (record.epoch, context.now),
+    });
 }
 
 /// What an election waits for, in words: each missing answer, and who could give it.
@@ -550,6 +584,15 @@ mod tests {
     }
 
     #[test]
+    fn a_promise_that_was_written_down_and_not_completed_is_made_again() {
+        let mut observed = promised(2);
+        observed.asked_for = Some(Epoch(2));
+        observed.tasks.promise.failures = 1;
+        assert_eq!(answer(&observed, BootTime(SILENT), &request(2)).unwrap().position, None);
+        assert_eq!(decided(&observed, SILENT).action, Action::Promise { epoch: Epoch(2) });
+    }
+
+    #[test]
     fn a_position_is_told_only_with_the_promise_and_when_it_is_final() {
         let told = |observed: &Observed| answer(observed, BootTime(SILENT), &request(2)).unwrap().position;
         assert_eq!(told(&silenced()), None);
@@ -631,11 +674,13 @@ mod tests {
     #[test]
     fn an_accepted_loss_elects_the_best_of_those_that_answer_once_the_lease_has_run_out() {
         let expiry = Timing::DEFAULT.lease;
+        let accepted = SILENT + 1_000;
         let memo = Memo {
             suspected: Some((Epoch(1), BootTime(SILENT))),
+            accepted_loss: Some((Epoch(1), BootTime(accepted))),
             ..settled()
         };
-        let mustered = SILENT + MUSTER_LOSS;
+        let mustered = accepted + MUSTER_LOSS;
         assert!(mustered > expiry);
         let mut observed = silenced();
         observed.tasks.ask.running = Some(Work::Ask);
@@ -660,10 +705,26 @@ mod tests {
         );
         assert_eq!(rule(&observed, mustered + expiry), "win election");
         observed.lease.changed = BootTime(0);
+        let mut told = |promised: u64, suspects: bool, position: Option<u64>, now: u64| {
+            let mut answer = answer_of_third(promised, position);
+            (answer.reply.suspects, answer.at) = (suspects, BootTime(now));
+            record(&mut observed).rule.required = 2;
+            for ordinal in [3, 4] {
+                let name = MemberId::new(ordinal, "cccc", ordinal);
+                record(&mut observed).rule.names.insert(name);
+            }
+            observed.promises.insert("orders-3".to_owned(), answer);
+            rule(&observed, now)
+        };
+        assert_eq!(told(1, false, None, mustered + 600_000), "wait", "it hears the primary");
+        assert_eq!(told(2, true, None, mustered), "wait", "it replays");
+        assert_eq!(
+            told(2, true, None, accepted + MUSTER_SLOW),
+            "win election",
+            "for too long"
+        );
+        observed.promises.clear();
         let better = answer_of_third(2, Some(0x180));
-        record(&mut observed).rule.required = 2;
-        record(&mut observed).rule.names.insert(MemberId::new(3, "cccc", 3));
-        record(&mut observed).rule.names.insert(MemberId::new(4, "cccc", 4));
         observed.promises.insert("orders-2".to_owned(), better);
         assert_eq!(rule(&observed, mustered), "wait", "another that answers has more");
     }

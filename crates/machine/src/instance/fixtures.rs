@@ -185,6 +185,7 @@ pub(super) fn primary() -> Observed {
             lowers_limits: false,
             heard: None,
             received_all: false,
+            knows_end: true,
         }),
         open: true,
         ..stopped()
@@ -305,6 +306,7 @@ pub(super) fn standby() -> Observed {
             lowers_limits: false,
             heard: None,
             received_all: false,
+            knows_end: true,
         }),
         streamed: true,
         ..stopped()

@@ -8,6 +8,8 @@ use crate::protocol::{Epoch, MemberState};
 /// For so long a holder may be unable to write, in milliseconds: a restart in place after a crash takes one or two seconds,
 /// and replaying the WAL between two checkpoints of a busy database some more.
 const UNABLE: u64 = 10_000;
+/// The same while an elected standby replays what it had received: another one would have as much to replay.
+const REPLAYING: u64 = 60_000;
 /// For so long the canary, a small write that is flushed each second, may be overdue, in milliseconds: a disk that is slow
 /// answers within this time, one that hangs does not.
 const CANARY: u64 = 4_000;
@@ -33,7 +35,12 @@ pub(super) fn remember(context: &Context, memo: &mut Memo) {
     } else {
         memo.unable_since = memo.unable_since.or(Some(context.now));
     }
-    let patience = if context.accepting() { 0 } else { UNABLE };
+    let replays = context.running() == Some(Mode::Standby) && context.observed.postgres.answer.is_some();
+    let patience = match () {
+        () if context.accepting() => 0,
+        () if replays => REPLAYING,
+        () => UNABLE,
+    };
     let overdue = memo
         .unable_since
         .is_some_and(|since| context.now >= since.plus(patience));
@@ -94,6 +101,27 @@ mod tests {
     use super::*;
     use crate::protocol::Release;
     use crate::quorum::SyncRule;
+
+    #[test]
+    fn an_elected_standby_has_more_time_to_replay() {
+        let gives_way = |answers: bool, now: u64| {
+            let mut observed = stuck(now);
+            observed.postgres.process = Process::Running { mode: Mode::Standby };
+            observed.postgres.answer.as_mut().unwrap().in_recovery = true;
+            observed.tasks.start.running = Some(Work::Promote);
+            if !answers {
+                observed.postgres.answer = None;
+            }
+            let memo = Memo {
+                unable_since: Some(BootTime(1_000)),
+                ..settled()
+            };
+            decide(&observed, &memo, BootTime(now)).memo.gives_way.is_some()
+        };
+        assert!(!gives_way(true, 1_000 + UNABLE));
+        assert!(gives_way(false, 1_000 + UNABLE));
+        assert!(gives_way(true, 1_000 + REPLAYING));
+    }
 
     /// The primary's canary is overdue; `orders-1` streams and reports.
     fn stuck(now: u64) -> Observed {

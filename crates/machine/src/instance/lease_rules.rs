@@ -88,12 +88,21 @@ pub(super) fn renew(context: &Context, draft: &mut Draft) -> Option<Verdict> {
     let timing = context.timing();
     let sent = context.observed.lease.confirmed.map(|confirmed| confirmed.sent);
     let due = sent.map_or(context.now, |sent| sent.plus(timing.renew));
-    let epoch = record.epoch.max(promised_above(context));
+    let accepted = election::is_loss_accepted(context, record);
+    let used_up = if accepted {
+        Epoch(record.epoch.0 + 1)
+    } else {
+        record.epoch
+    };
+    let epoch = used_up.max(promised_above(context));
     let holder = holder(context, record)?;
     let because: Cow<'static, str> = if !held {
         "the Lease names this run, but it was not renewed in time".into()
     } else if context.now >= due {
         "the lease is due for renewal".into()
+    } else if accepted {
+        "a loss is accepted in this epoch, and there is none: the epoch is raised, so that it is not accepted later"
+            .into()
     } else if epoch > record.epoch {
         "a member has promised a higher epoch: it is taken up, so that it may follow again".into()
     } else if record.holder.as_ref() != Some(&holder) {
@@ -464,6 +473,23 @@ mod tests {
         let (content, _) = content(&decision);
         assert!(content.members["orders-1"].pending_restart);
         assert_eq!(content.positions["orders-1"].lsn, Lsn(999));
+    }
+
+    #[test]
+    fn a_loss_that_is_accepted_while_there_is_none_is_used_up() {
+        let mut observed = primary();
+        cluster(&mut observed).accepted_loss = Some(Epoch(1));
+        let decision = decide(&observed, &settled(), BootTime(1_200));
+        let Action::WriteLease { content, purpose, .. } = &decision.action else {
+            panic!("{decision:?}")
+        };
+        assert_eq!((*purpose, content.epoch), (Purpose::Renew, Epoch(2)));
+        record(&mut observed).epoch = Epoch(2);
+        let decision = decide(&observed, &settled(), BootTime(1_200));
+        assert!(
+            !matches!(decision.action, Action::WriteLease { .. }),
+            "once: {decision:?}"
+        );
     }
 
     #[test]

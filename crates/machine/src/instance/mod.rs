@@ -64,6 +64,8 @@ pub struct Memo {
     pub terminating_since: Option<BootTime>,
     /// Since when the holder of which epoch has been suspected.
     pub suspected: Option<(Epoch, BootTime)>,
+    /// Since when a loss has been accepted, in which epoch.
+    pub accepted_loss: Option<(Epoch, BootTime)>,
     /// Since when this holder has not been able to write.
     pub unable_since: Option<BootTime>,
     /// It gives way, in this epoch.

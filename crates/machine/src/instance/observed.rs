@@ -403,6 +403,8 @@ pub struct Answer {
     pub heard: Option<BootTime>,
     /// It has no WAL receiver, and knows where all the WAL ends that it has, replayed or not (protocol.md rule 5): `position` is final.
     pub received_all: bool,
+    /// `position` is not before the end of the WAL that it had when it was started: all of that has been read.
+    pub knows_end: bool,
     /// Some settings wait for a restart.
     pub pending_restart: bool,
     /// One of these lowers a limit that standbys must not be below ([`crate::protocol::MemberReport::lowers_limits`]).

@@ -132,7 +132,8 @@ pub(super) fn route(context: &Context, draft: &mut Draft) -> Option<Verdict> {
     )
 }
 
-/// Makes the replication role and slot of a member that reports, unless it is forgotten: its slot would keep WAL for ever.
+/// Makes the replication role and slot of a member that reports now (the slot of one that is away would keep WAL until it is lost,
+/// again and again), unless it is forgotten: its slot would keep WAL for ever.
 pub(super) fn admit(context: &Context, draft: &mut Draft) -> Option<Verdict> {
     context.held()?;
     if !context.accepting() {
@@ -142,6 +143,7 @@ pub(super) fn admit(context: &Context, draft: &mut Draft) -> Option<Verdict> {
     let peers = &context.observed.peers;
     let new = peers
         .iter()
+        .filter(|(_, peer)| context.now.since(peer.heard) < members::SILENT)
         .find(|(pod, peer)| listed.contains_key(*pod) && !context.observed.admitted.contains(&peer.report.member));
     let (pod, peer) = new?;
     if !context.is_free(&context.tasks().admit, RETRY, draft) {
@@ -278,17 +280,25 @@ mod tests {
     }
 
     #[test]
-    fn a_member_that_is_forgotten_is_not_admitted_again() {
-        let mut observed = primary();
-        observed.admitted.clear();
-        cluster(&mut observed).replicas = 1;
-        observed.lease.confirmed.as_mut().unwrap().sent = BootTime(11_000);
-        observed.tasks.lease.running = Some(Work::WriteLease);
-        let before = decide(&observed, &settled(), BootTime(10_999));
-        assert_eq!(before.rule, "admit");
-        let after = decide(&observed, &settled(), BootTime(11_000));
+    fn a_member_that_is_silent_or_forgotten_is_not_admitted_again() {
+        let decided = |memo: &Memo, now: u64| {
+            let mut observed = primary();
+            observed.admitted.clear();
+            cluster(&mut observed).replicas = 1;
+            observed.lease.confirmed.as_mut().unwrap().sent = BootTime(now);
+            observed.tasks.lease.running = Some(Work::WriteLease);
+            decide(&observed, memo, BootTime(now))
+        };
+        assert_eq!(decided(&settled(), 1_200).rule, "admit");
+        let silent = 1_000 + super::super::members::SILENT;
+        assert_ne!(
+            decided(&settled(), silent).rule,
+            "admit",
+            "its slot would be lost again"
+        );
+        let after = decided(&settled(), 11_000);
         assert_eq!(after.rule, "drop slots");
-        assert_ne!(decide(&observed, &after.memo, BootTime(11_000)).rule, "admit");
+        assert_ne!(decided(&after.memo, 11_000).rule, "admit");
     }
 
     #[test]

@@ -3,8 +3,9 @@
 
 use super::context::Context;
 use super::identity::volume_is_free;
-use super::{Action, Draft, Memo, Mode, Verdict, shutdown, standby};
-use crate::protocol::{Fork, Timeline};
+use super::{Action, Draft, Memo, Mode, Process, Verdict, report, shutdown, standby};
+use crate::protocol::{Fork, Lsn, Timeline};
+use crate::timing::BootTime;
 
 /// So many failures in a row, and the data is copied anew: a primary that restarts refuses rewinds for some seconds.
 const REWINDS: u32 = 6;
@@ -59,30 +60,55 @@ pub(super) fn lineage(context: &Context) -> Lineage {
     }
 }
 
-/// The primary has said that it has no WAL any more that this running standby, whose data is part of its history, needs next.
-fn misses_wal(context: &Context) -> bool {
-    let (Some(reply), Some(record)) = (&context.observed.reply, context.record()) else {
-        return false;
-    };
-    let said = reply.epoch == record.epoch && context.now.since(reply.sent) < FRESH && standby::is_admitted(context);
-    let behind = matches!((reply.oldest, context.position()), (Some(oldest), Some(own)) if own.lsn < oldest);
-    said && behind && lineage(context) == Lineage::Follows
+/// Whether the primary has removed WAL after `end`, by an answer of its that was asked for after `since`; `None` if it does not
+/// say.
+fn is_removed(context: &Context, end: Lsn, since: BootTime) -> Option<bool> {
+    let (reply, record) = (context.observed.reply.as_ref()?, context.record()?);
+    let fresh = context.now.since(reply.sent) < FRESH && reply.sent > since;
+    let said = reply
+        .oldest
+        .filter(|_| fresh && reply.epoch == record.epoch && standby::is_admitted(context));
+    said.map(|oldest| end < oldest)
 }
 
-/// Since when WAL is missed. What a standby has missed holds for its data, until that is gone.
+/// Since when WAL is missed. What a standby has missed holds for its data, until that is gone or the primary does not confirm it.
 pub(super) fn remember(context: &Context, memo: &mut Memo) {
     let epoch = context.record().map(|record| record.epoch);
-    let answers = context.running() == Some(Mode::Standby) && context.position().is_some();
-    memo.misses_wal = match (epoch, memo.misses_wal) {
-        (Some(epoch), Some((of, since))) if of == epoch && !answers => Some((of, since)),
-        (Some(epoch), before) if answers && misses_wal(context) => {
-            let since = before.filter(|(of, _)| *of == epoch).map(|(_, since)| since);
-            Some((epoch, since.unwrap_or(context.now)))
+    let before = memo.misses_wal.filter(|(of, _)| Some(*of) == epoch);
+    let follows = lineage(context) == Lineage::Follows && !context.fenced();
+    let answer = context
+        .observed
+        .postgres
+        .answer
+        .filter(|_| context.running() == Some(Mode::Standby));
+    memo.misses_wal = match (epoch, answer) {
+        _ if !follows => None,
+        (Some(epoch), Some(answer)) => {
+            // A position that grows by what was received before says nothing.
+            let own = answer.position.filter(|_| answer.knows_end);
+            match own.and_then(|own| is_removed(context, own.lsn, BootTime(0))) {
+                Some(true) => Some(before.unwrap_or((epoch, context.now))),
+                Some(false) => None,
+                // Its slot is in use for the moment, by a stream that will end.
+                None => before.filter(|_| is_heard(context)),
+            }
         }
-        _ => None,
+        _ if context.running().is_some() || context.alive() => before,
+        _ => before.filter(|_| context.database().is_some() && context.now < stopped_at(context).plus(FRESH)),
     };
-    if context.volume().is_some() && context.database().is_none() {
-        memo.misses_wal = None;
+}
+
+/// The primary has answered lately.
+fn is_heard(context: &Context) -> bool {
+    let reply = context.observed.reply.as_ref();
+    reply.is_some_and(|reply| context.now.since(reply.sent) < FRESH)
+}
+
+/// When PostgreSQL ended.
+fn stopped_at(context: &Context) -> BootTime {
+    match context.observed.postgres.process {
+        Process::Stopped { exit: Some(exit) } => exit.at,
+        Process::Stopped { exit: None } | Process::Running { .. } => BootTime(0),
     }
 }
 
@@ -91,8 +117,32 @@ fn is_left_behind(context: &Context, draft: &mut Draft) -> bool {
     let Some((_, since)) = draft.memo.misses_wal else {
         return false;
     };
-    draft.wake(since.plus(MISSES));
-    context.now >= since.plus(MISSES)
+    let at = since.plus(MISSES);
+    if context.now < at {
+        draft.wake(at);
+    }
+    context.now >= at
+}
+
+/// Its data goes, once the primary has said again, after PostgreSQL has stopped here, that it lives and has removed the WAL; until
+/// then it is asked. Data that commits may still wait for is kept.
+fn copy_anew(context: &Context, draft: &mut Draft) -> Option<Verdict> {
+    let stopped = stopped_at(context);
+    let end = context.database()?.checkpoint;
+    let held = context.expires_at().is_some_and(|expiry| context.now < expiry);
+    if !held || is_removed(context, end, stopped) != Some(true) {
+        draft.wake(stopped.plus(FRESH));
+        return report::send(context, draft).or_else(|| Verdict::wait("the primary is asked again which WAL it has"));
+    }
+    let keep = context.member().is_some_and(|member| {
+        context
+            .record()
+            .is_some_and(|record| record.rule.names.contains(&member.id))
+    });
+    Verdict::new(
+        Action::SetAside { keep },
+        "the primary has removed WAL that this member needs, and has all that this member has: it is copied anew",
+    )
 }
 
 /// Stops a standby that cannot follow the primary: it is to be rewound, or copied anew.
@@ -135,10 +185,7 @@ pub(super) fn rewind(context: &Context, draft: &mut Draft) -> Option<Verdict> {
     }
     let upstream = standby::to_follow(context, primary)?;
     if !(diverged || volume.rewinding) {
-        return Verdict::new(
-            Action::SetAside { keep: false },
-            "the primary has removed WAL that this member needs, and has all that this member has: it is copied anew",
-        );
+        return copy_anew(context, draft);
     }
     let task = &context.tasks().volume;
     // A rewind that was broken off has mixed two histories; only a copy helps.
@@ -188,6 +235,17 @@ mod tests {
         assert_eq!(again.memo.misses_wal, None, "it was a moment's view");
         let unsure = decide(&missing(own + 1, 2_000), &begun.memo, BootTime(late));
         assert_eq!(unsure.memo.misses_wal, None, "the primary has not been heard for long");
+        let mut replays = missing(own + 1, late - 50);
+        replays.postgres.answer.as_mut().unwrap().knows_end = false;
+        assert_eq!(
+            decide(&replays, &settled(), BootTime(late)).memo.misses_wal,
+            None,
+            "it has more than it knows"
+        );
+        let mut in_use = missing(own + 1, late - 50);
+        in_use.reply.as_mut().unwrap().oldest = None;
+        let kept = decide(&in_use, &begun.memo, BootTime(late)).memo.misses_wal;
+        assert_eq!(kept, begun.memo.misses_wal, "no news");
         let early = decide(&missing(own + 1, late - 50), &begun.memo, BootTime(late - 1));
         assert_eq!(early.action, Action::Wait);
         let decision = decide(&missing(own + 1, late - 50), &begun.memo, BootTime(late));
@@ -195,12 +253,67 @@ mod tests {
             (decision.rule, &decision.action),
             ("stop diverged", &Action::Stop(Stop::Fast))
         );
-        let mut at_rest = missing(own + 1, late - 50);
-        at_rest.postgres = stopped();
-        let decision = decide(&at_rest, &decision.memo, BootTime(late + 100));
+    }
+
+    #[test]
+    fn its_data_goes_only_if_the_primary_says_so_again() {
+        let stopped_at = 50_000;
+        let memo = Memo {
+            misses_wal: Some((Epoch(1), BootTime(stopped_at - 2 * MISSES))),
+            ..settled()
+        };
+        let at_rest = |oldest: u64, sent: u64| {
+            let mut observed = standby();
+            observed.postgres = stopped();
+            observed.postgres.process = Process::Stopped {
+                exit: Some(Exit {
+                    at: BootTime(stopped_at),
+                    ran: 60_000,
+                    asked: true,
+                }),
+            };
+            volume(&mut observed).read = BootTime(stopped_at + 1);
+            observed.lease.changed = BootTime(stopped_at);
+            let reply = observed.reply.as_mut().unwrap();
+            (reply.oldest, reply.sent) = (Some(Lsn(oldest)), BootTime(sent));
+            observed
+        };
+        let now = stopped_at + 1_000;
+        let rule = |observed: &Observed, now: u64| decide(observed, &memo, BootTime(now)).rule;
+        let asks = decide(&at_rest(u64::MAX, stopped_at - 1), &memo, BootTime(now));
+        assert!(
+            matches!(asks.action, Action::Report { .. }),
+            "said before the stop: {asks:?}"
+        );
+        let decision = decide(&at_rest(u64::MAX, now - 10), &memo, BootTime(now));
         assert_eq!(decision.action, Action::SetAside { keep: false });
-        volume(&mut at_rest).data = Data::Empty;
-        let decision = decide(&at_rest, &decision.memo, BootTime(late + 200));
+        let mut awaited = at_rest(u64::MAX, now - 10);
+        let own = awaited.volume.is().unwrap().member.clone().unwrap().id;
+        record(&mut awaited).rule = crate::quorum::SyncRule::any(1, [own]);
+        assert_eq!(
+            decide(&awaited, &memo, BootTime(now)).action,
+            Action::SetAside { keep: true }
+        );
+        let mut expired = at_rest(u64::MAX, now - 10);
+        expired.lease.changed = BootTime(0);
+        assert!(!matches!(
+            decide(&expired, &memo, BootTime(now)).action,
+            Action::SetAside { .. }
+        ));
+        let mut gone = at_rest(u64::MAX, stopped_at - 1);
+        gone.tasks.report.running = Some(Work::Report);
+        assert_eq!(rule(&gone, now), "rewind", "it waits for the answer");
+        assert_eq!(
+            rule(&gone, stopped_at + FRESH),
+            "start standby",
+            "nobody answers: it may be needed"
+        );
+        let mut fenced = at_rest(u64::MAX, now - 10);
+        cluster(&mut fenced).fenced.insert("orders-0".to_owned());
+        assert_eq!(decide(&fenced, &memo, BootTime(now)).memo.misses_wal, None);
+        let mut empty = at_rest(u64::MAX, now - 10);
+        volume(&mut empty).data = Data::Empty;
+        let decision = decide(&empty, &memo, BootTime(now));
         assert_eq!((decision.rule, decision.memo.misses_wal), ("clone", None));
     }
 

@@ -86,14 +86,18 @@ impl Executor {
             .requests
             .replace_status(&key.namespace, &key.name, &changed)
             .await?;
-        if written.status.as_ref() != Some(&next) {
-            // A definition on the server that lacks one of our fields drops it; every decision would write it again.
-            tracing::error!(
-                database = %key,
-                "the API server does not keep the whole status: is the installed definition as new as this operator?"
-            );
-        }
+        let kept = written.status.clone().unwrap_or_default();
         self.caches.databases.put(written);
+        if (&kept.intent, &kept.memo) != (&next.intent, &next.memo) {
+            // A definition on the server that lacks one of our fields drops it; every decision would write it again.
+            return Err(Failure {
+                kind: FaultKind::Invalid,
+                message:
+                    "the API server does not keep the whole status: the installed definition of ClusteredDatabase is \
+                          older than this operator; apply the one of its manifests"
+                        .to_owned(),
+            });
+        }
         tracing::debug!(database = %key, phase = %decision.phase, rule = decision.rule, "status written");
         if let Some(transition) = next.history.last().filter(|_| stored.phase != next.phase) {
             tracing::info!(

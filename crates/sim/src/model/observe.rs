@@ -315,6 +315,7 @@ impl Sight {
             lowers_limits: false,
             heard: Some(heard),
             received_all: in_recovery && !receiving,
+            knows_end: true,
         };
         let mut view = PostgresView {
             process: Process::Stopped { exit: None },
