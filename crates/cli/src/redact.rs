@@ -22,6 +22,8 @@ const SECRET_NAMES: [&str; 11] = [
 ];
 /// How the names of the operator's annotations begin. Others' may hold whole copies of an object.
 const OWN: &str = "clustereddatabase.io/";
+/// Those of Kubernetes itself, such as which StorageClass is the default.
+const KUBERNETES: &str = "kubernetes.io/";
 /// Statements that the user runs once: they may make roles with passwords.
 const STATEMENTS: &str = "postInitSql";
 /// kubectl's copy of what was applied: everything in it stands elsewhere, or is secret.
@@ -34,7 +36,7 @@ pub fn snapshot(snapshot: &mut Snapshot) {
         if let Some(metadata) = object["metadata"].as_object_mut() {
             metadata.remove("managedFields");
             if let Some(annotations) = metadata.get_mut("annotations").and_then(Value::as_object_mut) {
-                annotations.retain(|name, _| name.starts_with(OWN));
+                annotations.retain(|name, _| name.starts_with(OWN) || name.contains(KUBERNETES));
             }
         }
         value(object);

@@ -86,7 +86,7 @@ fn readme(snapshot: &Snapshot, name: &str, logs: &Result<Files, String>) -> Stri
          objects.yaml       its Kubernetes objects; Secrets were not read\n\
          operator/*.log     of the last {LINES} lines of each of the operator's pods those about this database, or about none\n\n\
          Values whose names speak of passwords, tokens or keys are redacted, and so are the statements of postInitSql.\n\
-         Of annotations only the operator's own are kept. Read it before you give it away: a secret in a place of its\n\
+         Of annotations only the operator's and Kubernetes' own are kept. Read it before you give it away: a secret in a place of its\n\
          own, such as a label, is not recognized.\n\
          The logs of the instances are left out: they can hold statements with data.\n\n\
          To look at it offline: kubectl cdb status {name} --file <this archive> (also: why, history, plan).\n",
