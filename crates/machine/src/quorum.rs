@@ -196,17 +196,22 @@ mod tests {
         assert_eq!(step(&goal, &flushed), Some(Step::Record(goal.clone())));
     }
 
+    /// `recorded` is in force everywhere, and nobody has flushed anything yet.
+    fn settled(recorded: &SyncRule) -> InForce<'_> {
+        static NOTHING: BTreeMap<MemberId, Lsn> = BTreeMap::new();
+        InForce {
+            recorded,
+            proven: recorded,
+            pending: None,
+            flushed: &NOTHING,
+            proven_at: Lsn(7),
+        }
+    }
+
     #[test]
     fn growing_records_first() {
         let (recorded, goal) = (rule(1, &[1]), rule(1, &[1, 2]));
-        let flushed = BTreeMap::new();
-        let now = InForce {
-            recorded: &recorded,
-            proven: &recorded,
-            pending: None,
-            flushed: &flushed,
-            proven_at: Lsn(7),
-        };
+        let now = settled(&recorded);
         assert_eq!(next_step(&now, &goal), Some(Step::Record(goal.clone())));
         let now = InForce { recorded: &goal, ..now };
         assert_eq!(next_step(&now, &goal), Some(Step::Set(goal.clone())));
@@ -215,28 +220,14 @@ mod tests {
     #[test]
     fn three_to_four_members_raise_the_number_before_the_name_counts() {
         let (recorded, goal) = (rule(1, &[1, 2]), rule(2, &[1, 2, 3]));
-        let flushed = BTreeMap::new();
-        let now = InForce {
-            recorded: &recorded,
-            proven: &recorded,
-            pending: None,
-            flushed: &flushed,
-            proven_at: Lsn(7),
-        };
+        let now = settled(&recorded);
         assert_eq!(next_step(&now, &goal), Some(Step::Set(goal.clone())));
     }
 
     #[test]
     fn going_asynchronous_is_recorded_before_it_is_set() {
         let (recorded, goal) = (rule(1, &[1, 2]), SyncRule::default());
-        let flushed = BTreeMap::new();
-        let now = InForce {
-            recorded: &recorded,
-            proven: &recorded,
-            pending: None,
-            flushed: &flushed,
-            proven_at: Lsn(7),
-        };
+        let now = settled(&recorded);
         assert_eq!(next_step(&now, &goal), Some(Step::Record(goal.clone())));
     }
 

@@ -5,6 +5,8 @@ use std::io::{self, ErrorKind, Write};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
+use serde::de::DeserializeOwned;
+
 use super::VolumeError;
 
 /// Wraps the error of a file operation.
@@ -50,6 +52,30 @@ pub(crate) fn read_if_there(path: &Path) -> io::Result<Option<String>> {
         Ok(content) => Ok(Some(content)),
         Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
         Err(error) => Err(error),
+    }
+}
+
+/// Reads what an agent has stored as JSON; `None` only if there is none. What cannot be read or understood, or is of another
+/// version than `known`, is an error.
+pub(super) fn read_store<T: DeserializeOwned>(
+    path: &Path,
+    known: u32,
+    version: impl FnOnce(&T) -> u32,
+) -> Result<Option<T>, VolumeError> {
+    let Some(content) = read_if_there(path).map_err(failed("read", path))? else {
+        return Ok(None);
+    };
+    let stored = serde_json::from_str(&content).map_err(|error| damaged(path, error.to_string()))?;
+    match version(&stored) {
+        found if found == known => Ok(Some(stored)),
+        found => Err(damaged(path, format!("version {found} is not known to this agent"))),
+    }
+}
+
+pub(super) fn damaged(path: &Path, reason: String) -> VolumeError {
+    VolumeError::Damaged {
+        path: path.to_owned(),
+        reason,
     }
 }
 

@@ -9,7 +9,7 @@ use machine::protocol::MemberId;
 use rcgen::{KeyPair, PublicKeyData};
 use serde::{Deserialize, Serialize};
 
-use super::files::{exists, failed, read_if_there, write_atomically};
+use super::files::{damaged, exists, failed, read_if_there, read_store, write_atomically};
 use super::{Volume, VolumeError};
 
 /// The identity of the data on the volume, as stored.
@@ -38,21 +38,11 @@ impl Volume {
     /// The stored identity; `None` only if it was never made. A file that cannot be read or understood is an error.
     pub fn member(&self) -> Result<Option<Member>, VolumeError> {
         let path = self.member_file();
-        let Some(content) = read_if_there(&path).map_err(failed("read", &path))? else {
+        let Some(stored) = read_store(&path, STORE_VERSION, |stored: &Stored| stored.version)? else {
             return Ok(None);
         };
-        let damaged = |reason: String| VolumeError::Damaged {
-            path: path.clone(),
-            reason,
-        };
-        let stored: Stored = serde_json::from_str(&content).map_err(|error| damaged(error.to_string()))?;
-        if stored.version != STORE_VERSION {
-            return Err(damaged(format!(
-                "version {} is not known to this agent",
-                stored.version
-            )));
-        }
-        let id = MemberId::parse(&stored.member).ok_or_else(|| damaged(format!("{:?} is no member", stored.member)))?;
+        let id = MemberId::parse(&stored.member)
+            .ok_or_else(|| damaged(&path, format!("{:?} is no member", stored.member)))?;
         let public_key = STANDARD.encode(self.key()?.subject_public_key_info());
         Ok(Some(Member {
             id,

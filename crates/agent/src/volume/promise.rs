@@ -12,7 +12,7 @@ use machine::instance::Promise;
 use machine::protocol::{Epoch, Timeline};
 use serde::{Deserialize, Serialize};
 
-use super::files::{failed, read_if_there, sync_parent, write_atomically};
+use super::files::{failed, read_if_there, read_store, sync_parent, write_atomically};
 use super::{Volume, VolumeError};
 
 /// `agent/promise.json`.
@@ -31,25 +31,11 @@ impl Volume {
     /// What was promised; no promise if none was ever made. A store that cannot be read or understood is an error, never
     /// "nothing promised".
     pub fn promise(&self) -> Result<Promise, VolumeError> {
-        let path = self.promise_file();
-        let Some(content) = read_if_there(&path).map_err(failed("read", &path))? else {
-            return Ok(Promise::default());
-        };
-        let damaged = |reason: String| VolumeError::Damaged {
-            path: path.clone(),
-            reason,
-        };
-        let stored: Stored = serde_json::from_str(&content).map_err(|error| damaged(error.to_string()))?;
-        if stored.version != STORE_VERSION {
-            return Err(damaged(format!(
-                "version {} is not known to this agent",
-                stored.version
-            )));
-        }
-        Ok(Promise {
+        let stored = read_store(&self.promise_file(), STORE_VERSION, |stored: &Stored| stored.version)?;
+        Ok(stored.map_or_else(Promise::default, |stored| Promise {
             epoch: stored.epoch,
             promoting: stored.promoting,
-        })
+        }))
     }
 
     /// Promises durably to receive nothing from an epoch below `epoch`, and takes away the credential of the WAL receiver

@@ -60,14 +60,16 @@ impl<'a> Context<'a> {
     pub fn tasks(&self) -> &'a Tasks {
         &self.observed.tasks
     }
+    /// It is `at` or later. If not, another decision is asked for then.
+    pub fn reached(&self, at: BootTime, draft: &mut Draft) -> bool {
+        if self.now < at {
+            draft.wake(at);
+        }
+        self.now >= at
+    }
     /// A task of this class may begin now. If only later, another decision is asked for then.
     pub fn is_free(&self, task: &Task, longest: u64, draft: &mut Draft) -> bool {
-        let free = task.free_at(longest);
-        if let Some(at) = free.filter(|at| self.now < *at) {
-            draft.wake(at);
-            return false;
-        }
-        free.is_some()
+        task.free_at(longest).is_some_and(|at| self.reached(at, draft))
     }
     /// The times in force; the default ones as long as the cluster has not been read.
     pub fn timing(&self) -> Timing {

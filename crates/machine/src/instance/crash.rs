@@ -42,8 +42,7 @@ pub(super) fn kill_strays(context: &Context, draft: &mut Draft) -> Option<Verdic
     }
     if let Some(stopping) = draft.memo.stopping.filter(|stopping| stopping.stop == Stop::Kill) {
         let next = stopping.since.plus(KILL_AGAIN);
-        if context.now < next {
-            draft.wake(next);
+        if !context.reached(next, draft) {
             return None;
         }
     }
@@ -71,11 +70,7 @@ pub(super) fn may_start(context: &Context, draft: &mut Draft) -> bool {
         crashes => (FIRST_BACKOFF << (crashes - 2).min(16)).min(LONGEST_BACKOFF),
     };
     let at = draft.memo.last_exit.map_or(free, |exit| free.max(exit.plus(backoff)));
-    if context.now < at {
-        draft.wake(at);
-        return false;
-    }
-    true
+    context.reached(at, draft)
 }
 
 /// PostgreSQL does not stay up, in words.

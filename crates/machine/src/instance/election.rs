@@ -73,14 +73,12 @@ pub(super) fn suspicion(context: &Context, draft: &mut Draft) -> Option<&'static
     if !record.rule.is_synchronous() || cluster.strict_reads {
         // The clock decides, or the reads of the old primary are to have ended: nothing before the lease has run out.
         let at = given.map_or(expiry, |until| until.max(expiry));
-        if context.now < at {
-            draft.wake(at);
+        if !context.reached(at, draft) {
             return None;
         }
         // Whoever still hears the primary knows better than a watch that has ended unnoticed.
         let silent = last_heard(context)?.plus(context.timing().suspect());
-        if context.now < silent {
-            draft.wake(silent);
+        if !context.reached(silent, draft) {
             return None;
         }
         return Some("the lease has run out, and the primary is silent");
@@ -108,8 +106,7 @@ pub(super) fn suspicion(context: &Context, draft: &mut Draft) -> Option<&'static
     }
     let silent_since = last_heard(context)?;
     let at = silent_since.plus(context.timing().suspect() + alone);
-    if context.now < at {
-        draft.wake(at);
+    if !context.reached(at, draft) {
         return None;
     }
     Some("the primary is silent: neither its WAL stream nor its agent is heard")
@@ -240,8 +237,7 @@ pub(super) fn ask(context: &Context, draft: &mut Draft) -> Option<Verdict> {
         return None;
     }
     let at = task.ended.plus(ROUND);
-    if context.now < at {
-        draft.wake(at);
+    if !context.reached(at, draft) {
         return None;
     }
     let request = PromiseRequest {
@@ -389,10 +385,7 @@ fn goes_on_with_loss(context: &Context, draft: &mut Draft, record: &LeaseRecord,
     } else {
         mustered
     };
-    if context.now < at {
-        draft.wake(at);
-    }
-    context.now >= at
+    context.reached(at, draft)
 }
 
 /// Final positions of the members that have promised `epoch`.

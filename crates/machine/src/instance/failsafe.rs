@@ -38,8 +38,7 @@ pub(super) fn ask(context: &Context, draft: &mut Draft) -> Option<Verdict> {
     let renew = context.timing().renew;
     let overdue = confirmed.sent.plus(renew * OVERDUE_PERCENT / 100);
     let at = overdue.max(task.ended.plus(renew / 2));
-    if context.now < at {
-        draft.wake(at);
+    if !context.reached(at, draft) {
         return None;
     }
     let request = FailsafeRequest {

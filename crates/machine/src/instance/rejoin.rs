@@ -117,11 +117,7 @@ fn is_left_behind(context: &Context, draft: &mut Draft) -> bool {
     let Some((_, since)) = draft.memo.misses_wal else {
         return false;
     };
-    let at = since.plus(MISSES);
-    if context.now < at {
-        draft.wake(at);
-    }
-    context.now >= at
+    context.reached(since.plus(MISSES), draft)
 }
 
 /// Its data goes, once the primary has said again, after PostgreSQL has stopped here, that it lives and has removed the WAL; until

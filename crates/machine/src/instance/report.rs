@@ -26,8 +26,7 @@ pub(super) fn send(context: &Context, draft: &mut Draft) -> Option<Verdict> {
         Some(_) | None => (context.now, "the primary is told something new"),
     };
     let due = due.max(free);
-    if context.now < due {
-        draft.wake(due);
+    if !context.reached(due, draft) {
         return None;
     }
     let position = context.observed.postgres.answer.and_then(|answer| answer.position);
