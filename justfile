@@ -19,3 +19,7 @@ testbed *args:
 # Licenses, advisories, sources.
 deny:
     cargo deny check
+
+# Many more cases of the machine's properties than the tests try, other ones each time.
+properties cases="200000":
+    PROPTEST_CASES={{cases}} cargo test -p machine

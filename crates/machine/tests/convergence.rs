@@ -703,7 +703,7 @@ fn event() -> impl Strategy<Value = Event> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(128))]
+    #![proptest_config(ProptestConfig::with_cases(ProptestConfig::default().cases.max(128)))]
 
     /// Whatever happens in whatever state, once it ends the database becomes as the spec wants it, and rests.
     #[test]

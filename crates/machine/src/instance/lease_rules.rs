@@ -147,7 +147,7 @@ pub(super) fn take(context: &Context, draft: &mut Draft) -> Option<Verdict> {
     let basis = basis(context, record, draft)?;
     let database = context.database()?;
     // A standby may run: it writes nothing.
-    let stands_by = context.running() == Some(Mode::Standby) && context.starting().is_none();
+    let stands_by = context.running() == Some(Mode::Standby) && context.starting().is_none() && !context.writable();
     if !is_free(context, draft) || !context.knows_data() || !(stands_by || context.at_rest()) {
         return None;
     }

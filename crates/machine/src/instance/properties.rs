@@ -300,8 +300,12 @@ fn promised(observed: &Observed, record: &crate::protocol::LeaseRecord) -> Optio
 }
 
 fn may_write(observed: &Observed) -> bool {
-    let running = matches!(observed.postgres.process, Process::Running { mode: Mode::Primary });
-    running || matches!(observed.tasks.start.running, Some(Work::StartPrimary | Work::Promote))
+    let left_recovery = observed.postgres.answer.is_some_and(|answer| !answer.in_recovery);
+    match (observed.postgres.process, observed.tasks.start.running) {
+        (Process::Running { mode: Mode::Primary }, _) | (_, Some(Work::StartPrimary | Work::Promote)) => true,
+        (Process::Running { mode: Mode::Standby }, None) => left_recovery,
+        _ => false,
+    }
 }
 
 fn data(observed: &Observed) -> Option<&Data> {
@@ -475,7 +479,7 @@ fn check_write(
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 4_000, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig::with_cases(ProptestConfig::default().cases.max(4_000)))]
 
     #[test]
     fn every_action_has_its_proof(observed in situations(), memo in memos(), now in times()) {
@@ -526,7 +530,8 @@ proptest! {
             _ => false,
         };
         prop_assert!(!(fenced && disturbs), "{:?}", decision);
-        if fenced && observed.postgres.process == (Process::Running { mode: Mode::Standby }) && memo.stopping.is_none() {
+        let follows = observed.postgres.process == (Process::Running { mode: Mode::Standby }) && !may_write(&observed);
+        if fenced && follows && memo.stopping.is_none() {
             let first = ["fence", "stop promoted", "renew", "shut down"];
             prop_assert!(first.contains(&decision.rule), "{:?}", decision);
         }
