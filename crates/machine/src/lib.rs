@@ -10,3 +10,8 @@ pub mod lease_object;
 pub mod protocol;
 pub mod quorum;
 pub mod timing;
+
+/// The code of the page is run as tests.
+#[cfg(doctest)]
+#[doc = include_str!("../../../docs/write-a-property.md")]
+struct WriteAProperty;
