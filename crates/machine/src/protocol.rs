@@ -168,7 +168,8 @@ pub struct Release {
 }
 
 /// The Lease as one value.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
 pub struct LeaseRecord {
     /// `metadata.resourceVersion`: the version that a compare-and-swap expects.
     pub version: String,

@@ -4,13 +4,15 @@ use std::borrow::Cow;
 
 use api::status::{RestartPermit, SwitchoverMemo, SwitchoverRequest};
 use chrono::{DateTime, Utc};
+use serde::{Deserialize, Serialize};
 
 use super::observed::{ChildKind, Target};
 use crate::protocol::{Epoch, MemberId, Timeline};
 use crate::quorum::SyncRule;
 
 /// One effect, or the reason for none.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all_fields = "camelCase")]
 pub enum Action {
     /// Nothing now.
     Wait(Waiting),
@@ -102,7 +104,8 @@ impl Action {
 
 /// One object at one version: the precondition of every delete and of every change that cannot be taken back.
 /// It cannot be made without all of its parts.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
 pub struct Exact {
     name: String,
     uid: String,
@@ -133,7 +136,8 @@ impl Exact {
 }
 
 /// Bring one object to its wanted content.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
 pub struct Apply {
     /// Which.
     pub kind: ChildKind,
@@ -144,7 +148,7 @@ pub struct Apply {
 }
 
 /// How to bring an object to its wanted content.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub enum ApplyHow {
     /// Create only: if an object of that name exists by now, that is a conflict (observe again).
     Make,
@@ -155,7 +159,8 @@ pub enum ApplyHow {
 }
 
 /// Why nothing is done.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
 pub struct Waiting {
     /// The unmet condition, naming the object that it is about; nothing in it moves while the condition stays the same.
     pub what: Cow<'static, str>,
@@ -170,7 +175,8 @@ pub struct Waiting {
 }
 
 /// One change of what the status promises or remembers.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all_fields = "camelCase")]
 pub enum StatusChange {
     /// `members[pod]`: who it is. A certificate of another member is dropped.
     PublishMember {
@@ -235,7 +241,7 @@ pub enum StatusChange {
 }
 
 /// Steps of a deletion that are recorded when done.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 pub enum DeletionStep {
     /// PostgreSQL has stopped everywhere, or the time for it has passed.
     Stopped,

@@ -1,6 +1,7 @@
 //! Certificates: a member's is signed for the key that its agent made, and each is renewed in time.
 
 use chrono::{DateTime, Utc};
+use serde::{Deserialize, Serialize};
 
 use super::action::{Action, Apply, ApplyHow, Exact, StatusChange};
 use super::decision::Step;
@@ -90,7 +91,8 @@ pub(super) fn sign(facts: &Facts<'_>, changes: &mut Vec<StatusChange>) {
 }
 
 /// The certificate of the agents as it stands in its Secret.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
 pub struct AgentsCertificate {
     /// The Secret, at the version that was read.
     pub secret: Exact,

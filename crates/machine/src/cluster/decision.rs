@@ -6,11 +6,13 @@ use std::fmt;
 use api::Phase;
 use api::status::FailureReason;
 use chrono::{DateTime, Utc};
+use serde::Serialize;
 
 use super::action::Action;
 
 /// What to do now, and why.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
 pub struct Decision {
     /// The phase after this decision; reachable from the one in the status ([`super::transitions`]).
     pub phase: Phase,
@@ -29,7 +31,7 @@ pub struct Decision {
 }
 
 /// A fact, true in the world, that made a rule decide.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Because(pub Cow<'static, str>);
 
 impl fmt::Display for Because {
@@ -45,7 +47,8 @@ impl<T: Into<Cow<'static, str>>> From<T> for Because {
 }
 
 /// Why a database cannot go on.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
 pub struct Failure {
     /// The kind of fault.
     pub reason: FailureReason,
@@ -54,7 +57,7 @@ pub struct Failure {
 }
 
 /// What is being done within a phase (`status.step`).
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 pub enum Step {
     /// Kubernetes objects are being made.
     Objects,

@@ -4,12 +4,13 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ops::{Index, IndexMut};
 
 use chrono::{DateTime, Utc};
+use serde::{Deserialize, Serialize};
 
 use super::certificates::AgentsCertificate;
 use crate::protocol::LeaseRecord;
 
 /// What was read, or that it could not be read. Nothing is ever made or deleted because of `Unknown`.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Known<T> {
     /// Read.
     Known(T),
@@ -29,7 +30,8 @@ impl<T> Known<T> {
 }
 
 /// Everything that a decision looks at besides the resource itself.
-#[derive(Clone, Debug, Default, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
 pub struct Observed {
     /// The objects that belong to the database, each by its kind.
     pub children: Children,
@@ -54,7 +56,7 @@ pub struct Observed {
 }
 
 /// An object that belongs to the database. The order is the order of creation.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum ChildKind {
     /// The agents' identity.
     ServiceAccount,
@@ -146,7 +148,11 @@ impl ChildKind {
 }
 
 /// One value for each [`ChildKind`].
-#[derive(Clone, Debug, Default, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(
+    from = "BTreeMap<ChildKind, Known<ChildState>>",
+    into = "BTreeMap<ChildKind, Known<ChildState>>"
+)]
 pub struct Children([Known<ChildState>; ChildKind::ALL.len()]);
 
 impl Index<ChildKind> for Children {
@@ -162,8 +168,26 @@ impl IndexMut<ChildKind> for Children {
     }
 }
 
+/// Written by kind, so that a kind that is new is unknown in what was written before.
+impl From<BTreeMap<ChildKind, Known<ChildState>>> for Children {
+    fn from(states: BTreeMap<ChildKind, Known<ChildState>>) -> Self {
+        let mut children = Children::default();
+        for (kind, state) in states {
+            children[kind] = state;
+        }
+        children
+    }
+}
+
+impl From<Children> for BTreeMap<ChildKind, Known<ChildState>> {
+    fn from(children: Children) -> Self {
+        ChildKind::ALL.into_iter().zip(children.0).collect()
+    }
+}
+
 /// Where one object stands.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all_fields = "camelCase")]
 pub enum ChildState {
     /// There is none (or it is being deleted and will be none).
     Missing,
@@ -203,7 +227,8 @@ pub enum ChildState {
 }
 
 /// When the certificates are valid. One that is not here is not renewed.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
 pub struct Certificates {
     /// The agents' common one, in the Secret `-tls`.
     pub agents: Option<AgentsCertificate>,
@@ -212,7 +237,8 @@ pub struct Certificates {
 }
 
 /// When a certificate is valid.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
 pub struct Validity {
     /// `notBefore`.
     pub from: DateTime<Utc>,
@@ -221,7 +247,8 @@ pub struct Validity {
 }
 
 /// What the StatefulSet asks for.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
 pub struct SetFacts {
     /// Its UID.
     pub uid: String,
@@ -232,7 +259,8 @@ pub struct SetFacts {
 }
 
 /// One pod.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
 pub struct Pod {
     /// Its name.
     pub name: String,
@@ -264,7 +292,8 @@ pub struct Pod {
 
 /// An image that does not run: `ErrImagePull`, `ImagePullBackOff`, `ErrImageNeverPull`, `InvalidImageName`,
 /// `RunContainerError`, `CreateContainerError`.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
 pub struct ImageError {
     /// The kubelet's reason.
     pub reason: String,
@@ -277,7 +306,7 @@ pub struct ImageError {
 }
 
 /// Which volume of a member.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum Volume {
     /// Data.
     Data,
@@ -286,7 +315,8 @@ pub enum Volume {
 }
 
 /// One PersistentVolumeClaim.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
 pub struct Claim {
     /// Its name.
     pub name: String,
@@ -309,7 +339,8 @@ pub struct Claim {
 }
 
 /// Whether new volumes can be had.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all_fields = "camelCase")]
 pub enum StorageClass {
     /// It exists.
     Present {
@@ -326,7 +357,8 @@ pub enum StorageClass {
 }
 
 /// An action that failed.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
 pub struct Fault {
     /// What it was done to ([`crate::cluster::Action::target`]).
     pub target: Target,
@@ -341,7 +373,7 @@ pub struct Fault {
 }
 
 /// What an action is done to.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum Target {
     /// The ClusteredDatabase's metadata (its finalizer).
     Resource,
@@ -358,7 +390,7 @@ pub enum Target {
 }
 
 /// The kind of a refusal.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum FaultKind {
     /// A resource quota (403 with "exceeded quota").
     Quota,
