@@ -265,6 +265,13 @@ pub struct Memo {
     /// the same request is not acted upon again.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub request: Option<SwitchoverRequest>,
+    /// When the present leave to restart (`intent.restart`) was given.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub restart_since: Option<DateTime<Utc>>,
+    /// All instances were told to stop for `spec.hibernated` while this epoch was the last, and need not any more; until a
+    /// primary of a later epoch serves: it is not lost, it was put down on purpose.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub put_down: Option<u64>,
 }
 
 /// A switchover that the user asked for.

@@ -2,7 +2,7 @@
 
 use api::Phase;
 use api::status::{DurabilityStatus, FailureStatus, SwitchoverRequest, Transition, WaitingStatus};
-use machine::cluster::{Facts, Pod};
+use machine::cluster::{Facts, Pod, fence_of};
 use machine::protocol::{LeaseRecord, MemberState, Position};
 use serde::Serialize;
 
@@ -168,14 +168,7 @@ fn instance(facts: &Facts<'_>, pod: &Pod, primary: Option<&Position>) -> Instanc
     let fault = pod
         .terminating
         .then(|| "its pod is going away".to_owned())
-        .or_else(|| {
-            facts
-                .wanted
-                .spec
-                .fenced
-                .contains(&pod.name)
-                .then(|| "fenced".to_owned())
-        })
+        .or_else(|| fence_of(facts, &pod.name).map(str::to_owned))
         .or(image)
         .or_else(|| pod.unschedulable.clone())
         .or_else(|| pod.bootstrap_error.clone())

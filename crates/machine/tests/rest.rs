@@ -209,6 +209,8 @@ fn a_change_of_mind_is_followed_at_any_time() {
         world.run_until(TimeDelta::minutes(2), |world, _| world.writes.len() >= write);
         wake(&mut world);
         assert_eq!(world.initdbs, 1, "after {write}");
+        let phases = phases(&world);
+        assert!(!phases.contains(&Phase::FailingOver), "after {write}: {phases:?}");
     }
 }
 

@@ -79,7 +79,7 @@ pub enum Step {
     Scaling,
     /// Volumes are being grown.
     Volumes,
-    /// PostgreSQL is being stopped everywhere.
+    /// PostgreSQL is being stopped: everywhere, or in instances that are fenced.
     Stopping,
     /// Pods are going away.
     Removing,

@@ -8,6 +8,7 @@ use api::status::{DurabilityMode, DurabilityStatus};
 
 use super::decision::Step;
 use super::facts::{Facts, list};
+use super::hibernation;
 use super::members::ordinal_of;
 use super::rule::{Proposal, Rule};
 use crate::timing::Timing;
@@ -111,7 +112,15 @@ pub(super) fn describe(facts: &Facts<'_>) -> DurabilityStatus {
     }
 }
 
+/// The user has put the database down: nobody serves, and nobody is to.
+fn is_put_down(facts: &Facts<'_>) -> bool {
+    hibernation::wanted(facts) && facts.primary().is_none()
+}
+
 fn loss_bound(facts: &Facts<'_>, required: usize) -> String {
+    if is_put_down(facts) {
+        return "nothing is served, and nothing is written; what is on the volumes stays".to_owned();
+    }
     let short = match wanted(facts).standbys {
         wanted if required < wanted => format!(" (spec.durability asks for {})", standbys(wanted)),
         _ => String::new(),
@@ -127,6 +136,9 @@ fn loss_bound(facts: &Facts<'_>, required: usize) -> String {
 }
 
 fn recovery_bound(facts: &Facts<'_>, required: usize) -> String {
+    if is_put_down(facts) {
+        return "nothing is served until spec.hibernated is false".to_owned();
+    }
     if alone(facts) {
         return "until the pod runs again on its volume".to_owned();
     }

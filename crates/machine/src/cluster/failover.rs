@@ -127,7 +127,11 @@ fn what(facts: &Facts<'_>, lease: &LeaseRecord) -> String {
         (None, Some(release)) => format!("{} has released the Lease", pod_name(facts, &release.member)),
         (None, None) => "nobody holds the Lease".to_owned(),
     };
-    format!("a primary to serve: {stands}")
+    if hibernation::wakes(facts) {
+        format!("a primary to serve after hibernation: {stands}")
+    } else {
+        format!("a primary to serve: {stands}")
+    }
 }
 
 fn pod_name(facts: &Facts<'_>, member: &MemberId) -> String {
@@ -208,7 +212,7 @@ fn acceptance(facts: &Facts<'_>, lease: &LeaseRecord) -> String {
 }
 
 /// See [`fenced`].
-const FENCED: &str = "is fenced";
+const FENCED: &str = "is named in spec.fenced";
 
 /// What keeps the member with this ordinal from answering, as far as its pod shows it.
 fn obstacle(facts: &Facts<'_>, ordinal: u32) -> Option<&'static str> {

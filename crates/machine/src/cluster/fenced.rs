@@ -5,6 +5,7 @@ use super::decision::Step;
 use super::facts::{Facts, list};
 use super::observed::Pod;
 use super::rule::{Proposal, Rule};
+use crate::protocol::{MemberReport, MemberState};
 
 /// See [`Rule::what`].
 pub const ALL_FENCED: Rule = Rule {
@@ -19,7 +20,7 @@ pub const ALL_FENCED: Rule = Rule {
 pub const AWAIT_FENCED: Rule = Rule {
     name: "await-fenced",
     family: "fenced",
-    what: "While spec.fenced names an instance and all others serve, that is said; it lasts as long as the user likes.",
+    what: "While spec.fenced names an instance and all others serve, that is said: first that it was asked to stop, and from its agent's word that it has, that it is fenced, as long as the user likes.",
     propose: await_fenced,
     passable: false,
 };
@@ -44,9 +45,93 @@ pub(super) fn all(facts: &Facts<'_>) -> bool {
     any(facts) && (0..facts.expected()).all(|ordinal| is_fenced(facts, &format!("{}-{ordinal}", facts.wanted.name)))
 }
 
-/// Who is fenced, in a sentence.
-pub(super) fn names(facts: &Facts<'_>) -> String {
-    list(facts.wanted.spec.fenced.iter().map(String::as_str))
+/// PostgreSQL is known not to run in this pod: its agent says so, or nothing runs in it. What an agent that is silent said
+/// last is no proof.
+fn has_stopped(facts: &Facts<'_>, pod: &str) -> bool {
+    let Some(pods) = facts.observed.pods.get() else {
+        return false;
+    };
+    let says_so = |report: &MemberReport| report.state == MemberState::Stopped && !report.is_silent();
+    let stopped = |pod: &Pod| pod.node.is_none() || pod.image_error.is_some() || facts.report(pod).is_some_and(says_so);
+    !facts.bootstrapped() || pods.iter().find(|found| found.name == pod).is_none_or(stopped)
+}
+
+/// Fenced instances whose PostgreSQL may still run.
+fn unconfirmed<'a>(facts: &Facts<'a>) -> impl Iterator<Item = &'a str> {
+    let fenced = facts.wanted.spec.fenced.iter().map(String::as_str);
+    let facts = *facts;
+    fenced.filter(move |pod| !has_stopped(&facts, pod))
+}
+
+/// PostgreSQL is known not to run in any instance that is fenced.
+pub(super) fn is_confirmed(facts: &Facts<'_>) -> bool {
+    unconfirmed(facts).next().is_none()
+}
+
+/// Where the fence of the instance in this pod stands, in words; `None` if it is not fenced.
+pub fn fence_of(facts: &Facts<'_>, pod: &str) -> Option<&'static str> {
+    is_fenced(facts, pod).then(|| {
+        if has_stopped(facts, pod) {
+            "fenced"
+        } else {
+            "to be fenced: that it has stopped is not confirmed"
+        }
+    })
+}
+
+/// Who is fenced, and who was only asked to stop, in a sentence.
+pub(super) fn words(facts: &Facts<'_>) -> String {
+    let stopped = facts.wanted.spec.fenced.iter().map(String::as_str);
+    let stopped = list(stopped.filter(|pod| has_stopped(facts, pod)));
+    let fenced = format!("fenced by the user: {stopped}");
+    if is_confirmed(facts) {
+        return fenced;
+    }
+    let asked = format!(
+        "asked to stop by spec.fenced, and not confirmed{}: {}",
+        since(facts),
+        list(unconfirmed(facts))
+    );
+    if stopped.is_empty() {
+        asked
+    } else {
+        format!("{asked}; {fenced}")
+    }
+}
+
+/// Since when the stop is waited for, if it is.
+fn since(facts: &Facts<'_>) -> String {
+    let waiting = facts.status.waiting.as_ref();
+    let since = waiting
+        .filter(|waiting| waiting.what == stop_of(facts))
+        .map(|waiting| waiting.since);
+    since.map_or_else(String::new, |since| format!(" since {}", since.format("%FT%TZ")))
+}
+
+fn stop_of(facts: &Facts<'_>) -> String {
+    format!("PostgreSQL to stop in {}, by spec.fenced", list(unconfirmed(facts)))
+}
+
+/// Waits for those that were asked to stop and have not confirmed it.
+fn await_stop(facts: &Facts<'_>) -> Option<Proposal> {
+    if is_confirmed(facts) {
+        return None;
+    }
+    let is_silent = |pod: &&str| {
+        facts
+            .lease
+            .is_some_and(|lease| lease.members.get(*pod).is_some_and(MemberReport::is_silent))
+    };
+    let silent = list(unconfirmed(facts).filter(is_silent));
+    let who = if facts.holder().is_none() {
+        "their agents, once a primary serves to whom they can report".to_owned()
+    } else if silent.is_empty() {
+        "their agents".to_owned()
+    } else {
+        format!("their agents; silent, so that PostgreSQL may still run there: {silent}")
+    };
+    let who = format!("{who}; or the user, by changing spec.fenced");
+    Proposal::wait(facts, Step::Stopping, stop_of(facts), who)
 }
 
 fn wait(facts: &Facts<'_>, what: String) -> Option<Proposal> {
@@ -55,8 +140,9 @@ fn wait(facts: &Facts<'_>, what: String) -> Option<Proposal> {
 
 fn all_fenced(facts: &Facts<'_>) -> Option<Proposal> {
     if all(facts) {
-        let what = format!("an instance that may be primary: {} are all fenced", names(facts));
-        return wait(facts, what);
+        let names = list(facts.wanted.spec.fenced.iter().map(String::as_str));
+        let what = format!("an instance that may be primary: {names} are all fenced");
+        return await_stop(facts).or_else(|| wait(facts, what));
     }
     let grant = facts.status.intent.bootstrap.as_ref();
     let maker = grant.filter(|grant| !facts.bootstrapped() && is_fenced(facts, &grant.pod))?;
@@ -67,7 +153,8 @@ fn await_fenced(facts: &Facts<'_>) -> Option<Proposal> {
     if !any(facts) {
         return None;
     }
-    wait(facts, format!("{} to be fenced no more", names(facts)))
+    let names = list(facts.wanted.spec.fenced.iter().map(String::as_str));
+    await_stop(facts).or_else(|| wait(facts, format!("{names} to be fenced no more")))
 }
 
 #[cfg(test)]
@@ -77,7 +164,7 @@ mod tests {
     use super::super::testing::Scene;
     use super::super::{Action, ImageError};
     use super::*;
-    use crate::protocol::MemberState;
+    use crate::protocol::FAULT_SILENT;
 
     /// These instances are fenced, and their PostgreSQL has stopped.
     fn fenced(ordinals: &[u32]) -> Scene {
@@ -126,6 +213,58 @@ mod tests {
     }
 
     #[test]
+    fn nobody_is_said_to_be_fenced_before_its_agent_says_that_it_has_stopped() {
+        let mut scene = fenced(&[2]);
+        scene.report_mut(2).state = MemberState::Streaming;
+        let decision = scene.store();
+        assert_eq!((decision.rule, decision.step), ("await-fenced", Some(Step::Stopping)));
+        let asked = scene.now;
+        let waiting = scene.stored.waiting.clone().unwrap();
+        assert_eq!(waiting.what, "PostgreSQL to stop in demo-2, by spec.fenced");
+        assert!(waiting.deadline.is_some());
+        scene.now += chrono::TimeDelta::minutes(1);
+        let (_, reason, message) = condition(&scene, "Ready");
+        let expected = format!(
+            "asked to stop by spec.fenced, and not confirmed since {}: demo-2",
+            asked.format("%FT%TZ")
+        );
+        assert_eq!((reason.as_str(), message), ("Fencing", expected));
+        assert_eq!(condition(&scene, "Degraded").1, "Fencing");
+        let mut frozen = scene.clone();
+        let report = frozen.report_mut(2);
+        (report.state, report.fault) = (MemberState::Stopped, Some(FAULT_SILENT.to_owned()));
+        frozen.store();
+        let who = frozen.stored.waiting.clone().unwrap().who_can_end_it;
+        assert!(who.contains("PostgreSQL may still run there: demo-2"), "{who}");
+        assert_eq!(
+            condition(&frozen, "Ready").1,
+            "Fencing",
+            "it may have been started since"
+        );
+        scene.pod_mut(2).node = None;
+        assert_eq!(condition(&scene, "Ready").1, "Fenced", "nothing runs in its pod");
+        let mut two = fenced(&[1, 2]);
+        two.report_mut(1).state = MemberState::Streaming;
+        let message = condition(&two, "Ready").2;
+        assert!(message.ends_with("demo-1; fenced by the user: demo-2"), "{message}");
+    }
+
+    #[test]
+    fn where_nobody_is_left_to_report_to_that_is_said() {
+        let mut scene = fenced(&[0, 1, 2]);
+        scene.lease_mut().unwrap().holder = None;
+        scene.report_mut(1).state = MemberState::Streaming;
+        let decision = scene.store();
+        assert_eq!((decision.rule, decision.step), ("all-fenced", Some(Step::Stopping)));
+        let who = scene.stored.waiting.clone().unwrap().who_can_end_it;
+        assert!(
+            who.starts_with("their agents, once a primary serves") && who.contains("spec.fenced"),
+            "{who}"
+        );
+        assert_eq!(condition(&scene, "Available").1, "Fencing");
+    }
+
+    #[test]
     fn one_that_serves_for_a_moment_longer_is_not_ready_any_more() {
         let mut scene = Scene::ready(3);
         scene.edit(|spec| spec.fenced = vec!["demo-1".to_owned()]);
@@ -160,7 +299,7 @@ mod tests {
             panic!("{:?}", scene.decide())
         };
         let who = waiting.who_can_end_it;
-        assert!(who.contains("but demo-1 is fenced"), "{who}");
+        assert!(who.contains("but demo-1 is named in spec.fenced"), "{who}");
         assert!(!who.contains("accept-loss"), "it is not lost: {who}");
     }
 

@@ -60,8 +60,10 @@ pub enum Reason {
     SingleInstance,
     /// A member's data is not this database's.
     ForeignData,
-    /// `spec.fenced`.
+    /// `spec.fenced`, and PostgreSQL is known to have stopped there.
     Fenced,
+    /// `spec.fenced`, and PostgreSQL may still run there.
+    Fencing,
     /// `spec.hibernated`.
     Hibernated,
     /// Something could not be read.
@@ -118,6 +120,7 @@ impl Reason {
             Reason::SingleInstance => "SingleInstance",
             Reason::ForeignData => "ForeignData",
             Reason::Fenced => "Fenced",
+            Reason::Fencing => "Fencing",
             Reason::Hibernated => "Hibernated",
             Reason::Unknown => "Unknown",
         }
@@ -191,8 +194,13 @@ fn answer(facts: &Facts<'_>, kind: ConditionKind) -> Answer {
 
 const HIBERNATED: &str = "spec.hibernated is true";
 
-fn fenced_by_user(facts: &Facts<'_>) -> String {
-    format!("fenced by the user: {}", fenced::names(facts))
+fn fenced_by_user(facts: &Facts<'_>, holds: bool) -> Answer {
+    let reason = if fenced::is_confirmed(facts) {
+        Reason::Fenced
+    } else {
+        Reason::Fencing
+    };
+    Answer::new(holds, reason, fenced::words(facts))
 }
 
 /// What stands in the way of `Ready`.
@@ -207,7 +215,7 @@ fn obstacle(facts: &Facts<'_>) -> Option<Answer> {
         return Some(Answer::new(false, Reason::Hibernated, HIBERNATED));
     }
     if fenced::any(facts) {
-        return Some(Answer::new(false, Reason::Fenced, fenced_by_user(facts)));
+        return Some(fenced_by_user(facts, false));
     }
     (!phase::ready(facts)).then(|| Answer::new(false, Reason::NotAsWanted, "see status.step and status.waiting"))
 }
@@ -220,7 +228,7 @@ fn available(facts: &Facts<'_>) -> Answer {
     match facts.primary() {
         Some(pod) => Answer::new(true, Reason::PrimaryServes, format!("{} serves", pod.name)),
         None if hibernation::wanted(facts) => Answer::new(false, Reason::Hibernated, HIBERNATED),
-        None if fenced::all(facts) => Answer::new(false, Reason::Fenced, fenced_by_user(facts)),
+        None if fenced::all(facts) => fenced_by_user(facts, false),
         None if facts.bootstrapped() => Answer::new(false, Reason::NoPrimary, "no primary serves"),
         None => Answer::new(false, Reason::NotMade, "the database was not made yet"),
     }
@@ -272,7 +280,7 @@ fn degraded(facts: &Facts<'_>) -> Answer {
         return Answer::new(true, Reason::Failed(failure.reason), failure.message);
     }
     if fenced::all(facts) {
-        return Answer::new(true, Reason::Fenced, fenced_by_user(facts));
+        return fenced_by_user(facts, true);
     }
     if facts.primary().is_none() {
         return Answer::new(true, Reason::NoPrimary, "no primary serves");
@@ -290,7 +298,7 @@ fn degraded(facts: &Facts<'_>) -> Answer {
         return Answer::new(false, Reason::AllServe, "all members serve");
     }
     if missing.iter().all(|pod| fenced::is_fenced(facts, pod)) {
-        return Answer::new(true, Reason::Fenced, fenced_by_user(facts));
+        return fenced_by_user(facts, true);
     }
     let message = format!("{} do not serve", list(missing.iter().map(String::as_str)));
     Answer::new(true, Reason::MembersMissing, message)

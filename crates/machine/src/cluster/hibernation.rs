@@ -1,8 +1,6 @@
 //! `spec.hibernated`: the whole database is stopped as for a deletion, and its pods go; everything else stays, and is kept
 //! as the spec wants it. It wakes by getting its pods back: who held the Lease last, or has all that it wrote, takes it.
 
-use api::Phase;
-
 use super::action::{Action, Apply, ApplyHow, Exact, StatusChange};
 use super::decision::Step;
 use super::deletion;
@@ -60,10 +58,18 @@ pub(super) fn rests(facts: &Facts<'_>) -> bool {
     is_down(facts) && facts.wanted.invalid.is_none() && ChildKind::ALL.iter().all(current)
 }
 
-/// It comes back from hibernation, and has not been as wanted since.
+/// It was put down on purpose, need not be down any more, and nobody has served since.
 pub(super) fn wakes(facts: &Facts<'_>) -> bool {
-    let last = facts.status.history.last();
-    facts.status.phase == Some(Phase::Updating) && last.is_some_and(|last| last.from == Some(Phase::Hibernated))
+    let put_down = facts.status.intent.stop || facts.status.memo.put_down.is_some();
+    !facts.wanted.spec.hibernated && put_down && !is_back(facts)
+}
+
+/// A primary serves in a later epoch than that in which all instances were told to stop. (One that has not stopped yet
+/// still serves in that very epoch.)
+pub(super) fn is_back(facts: &Facts<'_>) -> bool {
+    let before = facts.status.memo.put_down;
+    let later = facts.lease.is_some_and(|lease| Some(lease.epoch.0) > before);
+    before.is_some() && later && facts.primary().is_some()
 }
 
 fn wake(facts: &Facts<'_>) -> Option<Proposal> {
@@ -154,6 +160,8 @@ fn await_waking(facts: &Facts<'_>) -> Option<Proposal> {
 
 #[cfg(test)]
 mod tests {
+    use api::Phase;
+
     use super::super::testing::Scene;
     use super::super::{Due, StorageClass};
     use super::*;
@@ -338,6 +346,60 @@ mod tests {
             },
         );
         assert_eq!((drifted.decide().rule, scaled(&drifted)), ("children", Some(3)));
+    }
+
+    #[test]
+    fn a_change_of_mind_on_the_way_is_no_failover() {
+        let mut scene = hibernating(3);
+        scene.store();
+        release(&mut scene, 0);
+        for pod in scene.pods_mut() {
+            pod.ready = false;
+        }
+        scene.edit(|spec| spec.hibernated = false);
+        let decision = scene.store();
+        assert_eq!((decision.rule, decision.phase), ("wake", Phase::Updating));
+        let decision = scene.store();
+        assert_eq!((decision.rule, decision.phase), ("await-primary", Phase::Updating));
+        assert_eq!(
+            decision.because.to_string(),
+            "a primary to serve after hibernation: demo-0 has released the Lease"
+        );
+        scene.elect(0);
+        for pod in scene.pods_mut() {
+            pod.ready = pod.ordinal == 0;
+        }
+        scene.store();
+        assert_eq!(scene.stored.memo.put_down, None, "it is back");
+        scene.pod_mut(0).ready = false;
+        assert_eq!(scene.decide().phase, Phase::FailingOver, "this one is lost");
+    }
+
+    #[test]
+    fn one_that_has_not_begun_to_stop_is_as_it_was() {
+        let mut scene = hibernating(3);
+        scene.store();
+        scene.edit(|spec| spec.hibernated = false);
+        assert_eq!(scene.store().phase, Phase::Updating, "somebody may be stopping");
+        assert_eq!((scene.store().phase, scene.stored.memo.put_down), (Phase::Ready, None));
+    }
+
+    #[test]
+    fn nothing_is_promised_of_what_is_not_served() {
+        let scene = hibernated(3);
+        let promised = scene.stored.durability.clone().unwrap();
+        assert_eq!(
+            promised.recovery_bound,
+            "nothing is served until spec.hibernated is false"
+        );
+        assert!(
+            promised.loss_bound.starts_with("nothing is served"),
+            "{}",
+            promised.loss_bound
+        );
+        let serves = hibernating(3);
+        let promised = serves.status(&serves.decide()).durability.unwrap();
+        assert!(promised.recovery_bound.starts_with("about 5 s"), "it still serves");
     }
 
     #[test]

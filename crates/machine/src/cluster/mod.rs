@@ -55,6 +55,7 @@ pub use decision::{Because, Decision, Failure, Step};
 pub use facts::Facts;
 pub use failure::IMAGE_PATIENCE;
 pub use observed::{
+pub use fenced::fence_of;
     Certificates, ChildKind, ChildState, Children, Claim, Fault, FaultKind, ImageError, Known, Observed, Pod, SetFacts,
     StorageClass, Target, Validity, Volume,
 };

@@ -142,6 +142,7 @@ fn intact(facts: &Facts<'_>) -> bool {
         && facts.wanted.finalizer
         && !facts.wanted.deleting
         && !facts.wanted.spec.hibernated
+        && !facts.status.intent.stop
         && facts
             .primary()
             .is_some_and(|primary| switchover::settled(facts, primary))

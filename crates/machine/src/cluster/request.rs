@@ -142,7 +142,7 @@ pub(super) fn unfit(facts: &Facts<'_>, primary: &Pod, target: &str) -> Option<St
         return Some(format!("{target} has no pod"));
     };
     if fenced::is_fenced(facts, target) {
-        return Some(format!("{target} is fenced"));
+        return Some(format!("spec.fenced names {target}"));
     }
     if !streams(facts, pod) {
         return Some(format!("{target} does not stream from the primary"));

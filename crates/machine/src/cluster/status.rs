@@ -3,9 +3,9 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use api::ClusteredDatabaseStatus;
 use api::names::LABEL_CLUSTER;
 use api::status::{BootstrapGrant, FailureStatus, MemberRole, MemberStatus, Transition, WaitingStatus};
+use api::{ClusteredDatabaseStatus, Phase};
 use chrono::{DateTime, Utc};
 
 use super::action::{Action, StatusChange, Waiting};
@@ -48,7 +48,7 @@ pub fn status(
     let mut next = stored.clone();
     if let Action::WriteStatus(changes) = &decision.action {
         for change in changes {
-            apply(&mut next, change, certificates);
+            apply(&mut next, change, certificates, now);
         }
     }
     describe_decision(&mut next, decision, now);
@@ -117,7 +117,12 @@ fn promises(status: &ClusteredDatabaseStatus) -> ClusteredDatabaseStatus {
     }
 }
 
-fn apply(next: &mut ClusteredDatabaseStatus, change: &StatusChange, certificates: &BTreeMap<String, String>) {
+fn apply(
+    next: &mut ClusteredDatabaseStatus,
+    change: &StatusChange,
+    certificates: &BTreeMap<String, String>,
+    now: DateTime<Utc>,
+) {
     match change {
         StatusChange::PublishMember {
             pod,
@@ -156,8 +161,11 @@ fn apply(next: &mut ClusteredDatabaseStatus, change: &StatusChange, certificates
         StatusChange::RecordMade { name, uid } => {
             next.memo.made.insert(name.clone(), uid.clone());
         }
-        StatusChange::PermitRestart(permit) => next.intent.restart = Some(permit.clone()),
-        StatusChange::EndRestart => next.intent.restart = None,
+        StatusChange::PermitRestart(permit) => {
+            next.intent.restart = Some(permit.clone());
+            next.memo.restart_since = Some(now);
+        }
+        StatusChange::EndRestart => (next.intent.restart, next.memo.restart_since) = (None, None),
         StatusChange::MovePrimary(memo) => {
             next.intent.primary = Some(memo.target.clone());
             next.memo.switchover = Some(memo.clone());
@@ -171,7 +179,10 @@ fn apply(next: &mut ClusteredDatabaseStatus, change: &StatusChange, certificates
         StatusChange::EndSwitchover => (next.intent.primary, next.memo.switchover) = (None, None),
         StatusChange::NoteRequest(request) => next.memo.request.clone_from(request),
         StatusChange::RequestStop => next.intent.stop = true,
-        StatusChange::EndStop => next.intent.stop = false,
+        StatusChange::EndStop => {
+            next.intent.stop = false;
+            next.memo.put_down = next.epoch;
+        }
         StatusChange::DeletionDone(step) => next.memo.deletion_done.push(step.as_str().to_owned()),
     }
 }
@@ -264,6 +275,9 @@ fn describe_database(next: &mut ClusteredDatabaseStatus, facts: &Facts<'_>) {
     if lease.epoch.0 > 0 {
         next.epoch = Some(lease.epoch.0);
     }
+    if hibernation::is_back(facts) || next.phase == Some(Phase::Ready) {
+        next.memo.put_down = None;
+    }
     let report = serving.and_then(|holder| lease.members.get(&holder.incarnation.pod));
     if let Some(version) = report.and_then(|report| report.server_version.clone()) {
         next.version = Some(version);
@@ -277,8 +291,6 @@ fn count(number: usize) -> i32 {
 
 #[cfg(test)]
 mod tests {
-    use api::Phase;
-
     use super::super::ChildState;
     use super::super::testing::Scene;
     use super::*;

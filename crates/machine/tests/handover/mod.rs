@@ -55,7 +55,8 @@ pub fn assert_failover(scene: &Scene, facts: &Facts<'_>, phase: Phase) {
     }
     let by_permit = scene.stored.intent.restart.is_some();
     let mut all = (0..facts.expected()).map(|ordinal| format!("demo-{ordinal}"));
-    let by_user = scene.spec.hibernated || all.all(|pod| scene.spec.fenced.contains(&pod));
+    let put_down = scene.stored.intent.stop || scene.stored.memo.put_down.is_some();
+    let by_user = scene.spec.hibernated || put_down || all.all(|pod| scene.spec.fenced.contains(&pod));
     if known && lost && !by_permit && !by_user && scene.stored.phase == Some(Phase::Ready) {
         assert_ne!(phase, Phase::Updating);
     }
