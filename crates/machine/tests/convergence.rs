@@ -573,6 +573,9 @@ fn a_supervised_change_waits_for_its_user() {
         assert_eq!(world.scene.pod_mut(0).uid, before);
         if automatic {
             world
+    let decision = world.scene.decide();
+    assert_eq!((decision.rule, decision.phase), ("await-refuge", Phase::Ready));
+    assert_eq!(world.scene.status(&decision), world.scene.stored);
                 .scene
                 .edit(|spec| spec.primary.updates = PrimaryUpdates::Automatic);
         } else {

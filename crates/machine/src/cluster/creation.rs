@@ -104,6 +104,9 @@ pub(super) fn pending(facts: &Facts<'_>, step: Step, pod: &Pod) -> Option<Propos
         (format!("pod {name} to be ready"), "its agent")
     };
     let proposal = Proposal::wait(facts, step, what, who)?;
+    if let Some(deadline) = failure::image_deadline(facts, pod).filter(|deadline| facts.now < *deadline) {
+        return Some(proposal.until(deadline));
+    }
     Some(if pod.node.is_none() {
         proposal.looking_again(facts.now + PENDING_RECHECK)
     } else {
@@ -145,7 +148,15 @@ fn await_standbys(facts: &Facts<'_>) -> Option<Proposal> {
     }
     let names = late().map(|pod| pod.name.as_str());
     let what = format!("{} to stream from the primary", list(names));
-    Proposal::wait(facts, Step::Standbys, what, "their agents")
+    // Here, and not with what is waited for: that stays the same while these words change.
+    let fault = |pod: &Pod| Some(format!("{}: {}", pod.name, facts.report(pod)?.fault.as_ref()?));
+    let faults: Vec<String> = late().filter_map(fault).collect();
+    let who = if faults.is_empty() {
+        "their agents".to_owned()
+    } else {
+        format!("their agents ({})", faults.join("; "))
+    };
+    Proposal::wait(facts, Step::Standbys, what, who)
 }
 
 #[cfg(test)]

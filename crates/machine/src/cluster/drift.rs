@@ -16,9 +16,9 @@ use crate::quorum::SyncRule;
 pub const CHILDREN: Rule = Rule {
     name: "children",
     family: "drift",
-    what: "The first object, in the order of creation, that is missing or not as it should be is made or put right; while one is refused, those behind it have their turn.",
+    what: "The first object, in the order of creation, that is missing or not as it should be is made or put right; while one is refused, those behind it have their turn, and so have the rules behind this one.",
     propose: children,
-    passable: false,
+    passable: true,
 };
 
 /// See [`Rule::what`].
@@ -34,7 +34,7 @@ pub const RECREATE_LEASE: Rule = Rule {
 pub const BLOCKED: Rule = Rule {
     name: "blocked",
     family: "drift",
-    what: "While an object is lost, foreign or could not be read, nothing that builds on it is changed.",
+    what: "While an object is refused, lost, foreign or could not be read, nothing that builds on it is changed. A database that was made builds neither on its Services for clients nor on its budgets: they are tried again, and everything else goes on.",
     propose: blocked,
     passable: false,
 };
@@ -49,6 +49,46 @@ fn children(facts: &Facts<'_>) -> Option<Proposal> {
         refused = refused.or(Some(proposal));
     }
     refused
+}
+
+/// What is waited for while this object cannot be made or put right.
+fn refused(facts: &Facts<'_>, kind: ChildKind) -> Option<Proposal> {
+    resting(facts, &child(facts, kind)?.action)
+}
+
+/// Only clients, or who drains a node, go by this object: nothing that is decided here does.
+const fn is_for_others(kind: ChildKind) -> bool {
+    match kind {
+        ChildKind::RwService
+        | ChildKind::RoService
+        | ChildKind::RService
+        | ChildKind::PodDisruptionBudget
+        | ChildKind::PrimaryBudget => true,
+        ChildKind::ServiceAccount
+        | ChildKind::Role
+        | ChildKind::RoleBinding
+        | ChildKind::CaSecret
+        | ChildKind::TlsSecret
+        | ChildKind::AppSecret
+        | ChildKind::HeadlessService
+        | ChildKind::EndpointSlice
+        | ChildKind::Lease
+        | ChildKind::StatefulSet => false,
+    }
+}
+
+/// What builds on this object has to wait for it.
+fn holds_up(facts: &Facts<'_>, kind: ChildKind) -> bool {
+    let refused = refused(facts, kind).is_some();
+    let spared = is_for_others(kind) && facts.bootstrapped() && !hibernation::wanted(facts);
+    if refused { !spared } else { !exists(facts, kind) }
+}
+
+/// Everything is there that a primary needs to hand over.
+pub(super) fn may_hand_over(facts: &Facts<'_>) -> bool {
+    ChildKind::ALL
+        .iter()
+        .all(|kind| exists(facts, *kind) || !holds_up(facts, *kind))
 }
 
 fn child(facts: &Facts<'_>, kind: ChildKind) -> Option<Proposal> {
@@ -331,7 +371,10 @@ fn blocked(facts: &Facts<'_>) -> Option<Proposal> {
     } else {
         Step::Objects
     };
-    let kind = ChildKind::ALL.into_iter().find(|kind| !exists(facts, *kind))?;
+    let kind = ChildKind::ALL.into_iter().find(|kind| holds_up(facts, *kind))?;
+    if let Some(rest) = refused(facts, kind) {
+        return Some(rest);
+    }
     let name = format!("{} {}", kind.kind(), facts.child_name(kind));
     match facts.child(kind) {
         None => Proposal::wait(facts, step, format!("{name} to be read"), "the API server"),
@@ -525,6 +568,75 @@ mod tests {
             panic!()
         };
         assert!(waiting.what.contains("making Service demo-ro"), "{}", waiting.what);
+    }
+
+    /// A database of which this object is missing, and can not be made.
+    fn refused(kind: ChildKind) -> Scene {
+        let mut scene = Scene::ready(3);
+        scene.set_child(kind, ChildState::Missing);
+        scene.observed.faults = vec![super::super::Fault {
+            target: super::super::Target::Child(kind),
+            kind: super::super::FaultKind::Forbidden,
+            message: "admission webhook no-objects denied the request".to_owned(),
+            attempts: 20,
+            at: scene.now,
+        }];
+        scene
+    }
+
+    #[test]
+    fn a_switchover_ends_whatever_is_refused() {
+        for kind in ChildKind::ALL {
+            let mut scene = refused(kind);
+            scene.stored.intent.primary = Some("demo-1".to_owned());
+            scene.stored.memo.switchover = Some(api::status::SwitchoverMemo {
+                target: "demo-1".to_owned(),
+                since: scene.now,
+                attempts: 1,
+                ended: None,
+            });
+            scene.elect(1);
+            let decision = scene.store();
+            assert_eq!(
+                (decision.rule, scene.stored.intent.primary.as_ref()),
+                ("switch-over", None),
+                "{kind:?}"
+            );
+        }
+    }
+
+    #[test]
+    fn what_nothing_builds_on_holds_nothing_up_and_what_something_does_holds_that_up() {
+        for kind in ChildKind::ALL {
+            let mut scene = refused(kind);
+            let lost =
+                scene.with_wanted(|wanted| lost(&Facts::new(wanted, &scene.observed, &scene.stored, scene.now), kind));
+            let waits_for_it = |scene: &Scene| match scene.decide().action {
+                Action::Wait(waiting) => waiting.what.contains("no-objects denied the request"),
+                _ => false,
+            };
+            assert!(lost || waits_for_it(&scene), "{kind:?}: {:?}", scene.decide());
+            scene.revision = "r2".to_owned();
+            let decision = scene.decide();
+            let goes_on = matches!(decision.action, Action::ReplacePod(_));
+            assert_eq!(goes_on, is_for_others(kind), "{kind:?}: {decision:?}");
+            if !goes_on {
+                assert_eq!(decision.rule, "blocked", "{kind:?}");
+            }
+            scene.revision = "r1".to_owned();
+            scene.cordon(0, true);
+            assert_eq!(scene.decide().rule == "switch-over", is_for_others(kind), "{kind:?}");
+        }
+        let mut drifted_set = refused(ChildKind::StatefulSet);
+        drifted_set.set_child(ChildKind::StatefulSet, drifted(ChildKind::StatefulSet, false));
+        drifted_set.revision = "r2".to_owned();
+        assert_eq!(
+            drifted_set.decide().rule,
+            "blocked",
+            "its pods would be of the old template"
+        );
+        drifted_set.cordon(0, true);
+        assert_eq!(drifted_set.decide().rule, "switch-over", "its node may go any moment");
     }
 
     #[test]

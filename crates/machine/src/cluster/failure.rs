@@ -144,6 +144,19 @@ fn refused(facts: &Facts<'_>) -> Option<Failure> {
         })
 }
 
+/// An object that the operator is not allowed to make or to change: everything that does not build on it goes on.
+pub(super) fn forbidden(facts: &Facts<'_>) -> Option<String> {
+    let mut faults = facts.observed.faults.iter();
+    let fault = faults.find(|fault| match fault.target {
+        Target::Child(kind) if fault.kind == FaultKind::Forbidden => {
+            !matches!(facts.child(kind), Some(ChildState::Current { .. }))
+        }
+        _ => false,
+    })?;
+    let object = describe(facts, &fault.target);
+    Some(format!("{object} cannot be made or changed: {}", fault.message))
+}
+
 fn is_current(facts: &Facts<'_>, kind: ChildKind) -> bool {
     matches!(facts.child(kind), Some(ChildState::Current { .. }))
 }
@@ -161,7 +174,8 @@ fn image(facts: &Facts<'_>) -> Option<Failure> {
     failed(FailureReason::ImageCannotRun, message)
 }
 
-fn image_deadline(facts: &Facts<'_>, pod: &Pod) -> Option<DateTime<Utc>> {
+/// When an image that does not run makes the database fail.
+pub(super) fn image_deadline(facts: &Facts<'_>, pod: &Pod) -> Option<DateTime<Utc>> {
     let error = pod
         .image_error
         .as_ref()

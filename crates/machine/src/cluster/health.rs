@@ -217,7 +217,11 @@ fn obstacle(facts: &Facts<'_>) -> Option<Answer> {
     if fenced::any(facts) {
         return Some(fenced_by_user(facts, false));
     }
-    (!phase::ready(facts)).then(|| Answer::new(false, Reason::NotAsWanted, "see status.step and status.waiting"))
+    (!phase::ready(facts)).then(|| {
+        let refused = failure::forbidden(facts).map_or(String::new(), |what| format!("{what}; "));
+        let message = format!("{refused}see status.step and status.waiting");
+        Answer::new(false, Reason::NotAsWanted, message)
+    })
 }
 
 fn ready(facts: &Facts<'_>) -> Answer {

@@ -108,6 +108,7 @@ pub const RULES: &[Rule] = &[
     durability::AWAIT_DURABILITY,
     volumes::AWAIT_EXPANDABLE,
     rest::REST,
+    switchover::AWAIT_REFUGE,
 ];
 
 /// A database is looked at again after this long, even if nothing happens.

@@ -5,7 +5,7 @@
 
 use api::spec::PrimaryUpdates;
 use api::status::RestartPermit;
-use chrono::TimeDelta;
+use chrono::{DateTime, TimeDelta, Utc};
 
 use super::action::{Action, StatusChange};
 use super::decision::Step;
@@ -127,9 +127,10 @@ fn replace_serving(facts: &Facts<'_>) -> Option<Proposal> {
 
 fn restart(facts: &Facts<'_>) -> Option<Proposal> {
     let permit = facts.status.intent.restart.as_ref();
-    if let Some(permit) = permit.filter(|permit| in_use(facts, permit)) {
-        let what = format!("{} to restart PostgreSQL", permit.pod);
-        return Proposal::wait(facts, Step::Settings, what, format!("the agent in pod {}", permit.pod));
+    if let Some(permit) = restarting(facts) {
+        let who = format!("the agent in pod {}", permit.pod);
+        let wait = Proposal::wait(facts, Step::Settings, restart_of(permit), who)?;
+        return Some(wait.until(restart_deadline(facts, permit)));
     }
     let next = next_restart(facts);
     if let Some(pod) = next {
@@ -146,7 +147,15 @@ fn restart(facts: &Facts<'_>) -> Option<Proposal> {
         );
     }
     let permit = permit?;
-    let because = format!("{} has restarted, or need not any more", permit.pod);
+    let because = if in_use(facts, permit) {
+        let minutes = RESTART_PATIENCE.num_minutes();
+        format!(
+            "{} does not serve {minutes} min after it was let restart: the others go on",
+            permit.pod
+        )
+    } else {
+        format!("{} has restarted, or need not any more", permit.pod)
+    };
     Proposal::act(
         Step::Settings,
         Action::WriteStatus(vec![StatusChange::EndRestart]),
@@ -167,6 +176,25 @@ fn in_use(facts: &Facts<'_>, permit: &RestartPermit) -> bool {
                 .is_some_and(|now| now.settings == permit.settings && !now.pending_restart)
     };
     let possible = permit.settings == facts.wanted.settings && !fenced::is_fenced(facts, &permit.pod);
+/// A standby that is not back after this long may never be (its volume, its settings): it is waited for no more, and keeps
+/// no primary where it is. Less than the time in which a requested switchover has to begin.
+const RESTART_PATIENCE: TimeDelta = TimeDelta::minutes(2);
+
+fn restart_of(permit: &RestartPermit) -> String {
+    format!("{} to restart PostgreSQL", permit.pod)
+}
+
+fn restart_deadline(facts: &Facts<'_>, permit: &RestartPermit) -> DateTime<Utc> {
+    let given = facts.status.memo.restart_since;
+    given.unwrap_or_else(|| facts.waiting_since(&restart_of(permit))) + RESTART_PATIENCE
+}
+
+/// The leave to restart that somebody makes use of.
+pub(super) fn restarting<'a>(facts: &Facts<'a>) -> Option<&'a RestartPermit> {
+    let permit = facts.status.intent.restart.as_ref()?;
+    (in_use(facts, permit) && facts.now < restart_deadline(facts, permit)).then_some(permit)
+}
+
     possible && pod.is_some_and(|pod| !done(pod))
 }
 
@@ -177,7 +205,9 @@ fn next_restart<'a>(facts: &Facts<'a>) -> Option<&'a Pod> {
     }
     let pending = |pod: &&Pod| {
         let report = facts.report(pod);
-        let pending = report.is_some_and(|report| report.pending_restart && report.settings == facts.wanted.settings);
+        let pending = report.is_some_and(|report| {
+            report.pending_restart && report.settings == facts.wanted.settings && !report.is_silent()
+        });
         pending && !fenced::is_fenced(facts, &pod.name)
     };
     let mut all = facts.pods().iter().rev().filter(|pod| !pod.terminating).filter(pending);

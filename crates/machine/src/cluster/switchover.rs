@@ -11,10 +11,11 @@ use chrono::{DateTime, TimeDelta, Utc};
 use super::action::{Action, StatusChange};
 use super::decision::Step;
 use super::drift;
-use super::facts::Facts;
+use super::facts::{Facts, list};
 use super::fenced;
-use super::observed::{ChildKind, Pod};
+use super::observed::Pod;
 use super::request;
+use super::rollout;
 use super::rule::{Proposal, Rule};
 use crate::protocol::Position;
 
@@ -33,6 +34,15 @@ pub const AWAIT_SWITCHOVER: Rule = Rule {
     family: "switchover",
     what: "A switchover that was given up rests before it is asked for again, and one that no standby is fit for yet is waited for; both are said.",
     propose: await_switchover,
+    passable: false,
+};
+
+/// See [`Rule::what`].
+pub const AWAIT_REFUGE: Rule = Rule {
+    name: "await-refuge",
+    family: "switchover",
+    what: "A primary whose node takes no pods any more, while no instance could take over on one that does, stays; that and what can be done is said.",
+    propose: await_refuge,
     passable: false,
 };
 
@@ -93,16 +103,56 @@ fn reasons<'a>(facts: &Facts<'a>, primary: &'a Pod) -> impl Iterator<Item = Reas
 /// The node of this primary, if it takes no pods any more while an instance that is to stay has one that does. If all
 /// nodes are cordoned, nothing is gained by moving.
 fn drained<'a>(facts: &Facts<'_>, primary: &'a Pod) -> Option<&'a str> {
-    let refuge = |pod: &Pod| {
-        let stays = pod.ordinal < facts.wanted.replicas() && !pod.terminating;
-        let able = pod.node.is_some() && facts.takes_pods(pod) && !fenced::is_fenced(facts, &pod.name);
-        pod.uid != primary.uid && stays && able
-    };
     let node = primary.node.as_deref().filter(|_| !facts.takes_pods(primary));
     node.filter(|_| facts.pods().iter().any(refuge))
+    let refuge = |pod: &Pod| pod.uid != primary.uid && no_refuge(facts, pod).is_none();
 }
 
 /// The instance that the spec prefers to this primary. While its node takes no pods it is not preferred: it would have to
+/// Why no primary finds refuge in this pod from a node that is drained.
+fn no_refuge(facts: &Facts<'_>, pod: &Pod) -> Option<String> {
+    let name = &pod.name;
+    let Some(node) = &pod.node else {
+        return Some(format!("{name} has no node"));
+    };
+    if pod.ordinal >= facts.wanted.replicas() || pod.terminating {
+        Some(format!("{name} is going away"))
+    } else if fenced::is_fenced(facts, name) {
+        Some(format!("spec.fenced names {name}"))
+    } else if !facts.takes_pods(pod) {
+        Some(format!("{name} is on {node}, which takes none either"))
+    } else {
+        None
+    }
+}
+
+fn await_refuge(facts: &Facts<'_>) -> Option<Proposal> {
+    let primary = facts.primary()?;
+    let node = primary.node.as_deref().filter(|_| !facts.takes_pods(primary))?;
+    let name = &primary.name;
+    let others: Vec<String> = facts
+        .pods()
+        .iter()
+        .filter(|pod| pod.uid != primary.uid)
+        .map(|pod| no_refuge(facts, pod))
+        .collect::<Option<_>>()?;
+    let (why, who) = if facts.expected() <= 1 {
+        let who = format!(
+            "who drains the node: kubectl uncordon {node} keeps the database where it is; a drain evicts it, and it is away until \
+             its pod runs on another node; or the user, by a second instance (spec.replicas) that can take over"
+        );
+        ("it is the only instance".to_owned(), who)
+    } else {
+        let who = format!(
+            "who drains nodes: kubectl uncordon {node}, or the node of another instance, or a new node that another instance \
+             can move to; until then the primary is not evicted, and a drain of {node} waits"
+        );
+        (list(others.iter().map(String::as_str)), who)
+    };
+    let what = format!("another place for the primary {name}, whose node {node} takes no pods any more: {why}");
+    Proposal::wait(facts, Step::Switchover, what, who)
+}
+
 /// move away again.
 fn preferred_instead<'a>(facts: &Facts<'a>, primary: &Pod) -> Option<&'a str> {
     let prefer = facts.wanted.spec.primary.prefer.as_deref()?;
@@ -140,7 +190,7 @@ fn candidates<'a>(facts: &Facts<'a>, primary: &Pod, reason: Reason<'_>) -> Vec<&
         };
         pod.uid != primary.uid && pod.ordinal < facts.wanted.replicas() && request::streams(facts, pod) && asked
     };
-    let open = open && facts.status.intent.restart.is_none();
+    let open = open && rollout::restarting(facts).is_none();
     let mut found: Vec<&Pod> = pods.iter().filter(|_| open).filter(fit).collect();
     let position = |pod: &Pod| facts.lease.and_then(|lease| lease.positions.get(&pod.name).copied());
     let rank = |pod: &Pod| {
@@ -196,7 +246,7 @@ fn switch_over(facts: &Facts<'_>) -> Option<Proposal> {
             format!("{} is primary, and may stay it", primary.name),
         );
     }
-    if !ChildKind::ALL.iter().all(|kind| drift::exists(facts, *kind)) {
+    if !drift::may_hand_over(facts) {
         return None;
     }
     let resting = before.and_then(again_at).is_some_and(|again| facts.now < again);
@@ -216,7 +266,10 @@ fn switch_over(facts: &Facts<'_>) -> Option<Proposal> {
         ended: None,
     };
     let because = format!("{}: {} is to take over", reason.describe(primary), target.name);
-    write(StatusChange::MovePrimary(memo), because)
+    // Leave to restart that has come to nothing is taken back with it.
+    let given = facts.status.intent.restart.as_ref().map(|_| StatusChange::EndRestart);
+    let changes = given.into_iter().chain([StatusChange::MovePrimary(memo)]).collect();
+    Proposal::act(Step::Switchover, Action::WriteStatus(changes), because)
 }
 
 /// Until the named one serves as primary, nobody asks for it any more, or it takes too long.
@@ -290,6 +343,7 @@ mod tests {
     use api::Phase;
 
     use super::super::testing::Scene;
+    use super::super::ChildKind;
     use super::*;
     use crate::protocol::{Lsn, MemberState, Timeline};
 
@@ -530,12 +584,90 @@ mod tests {
         scene.cordon(1, true);
         assert_eq!(
             (moved(&scene), scene.decide().rule),
-            (None, "rest"),
+            (None, "await-refuge"),
             "nothing is gained by moving"
         );
     }
 
     #[test]
+    #[test]
+    fn a_drain_with_nowhere_to_go_is_said_with_what_can_be_done() {
+        let mut scene = Scene::ready(3);
+        for ordinal in 0..3 {
+            scene.cordon(ordinal, true);
+        }
+        let decision = scene.store();
+        assert_eq!(
+            (decision.rule, decision.phase, decision.step),
+            ("await-refuge", Phase::Ready, None)
+        );
+        let waiting = scene.stored.waiting.clone().unwrap();
+        assert_eq!(
+            waiting.what,
+            "another place for the primary demo-0, whose node node-0 takes no pods any more: demo-1 is on node-1, which takes \
+             none either, demo-2 is on node-2, which takes none either"
+        );
+        assert!(
+            waiting.who_can_end_it.contains("kubectl uncordon node-0"),
+            "{waiting:?}"
+        );
+        assert_eq!(waiting.deadline, None, "the database is as it is wanted");
+        assert_eq!(scene.due(&scene.decide()), super::super::Due::Never);
+        let mut fenced = Scene::ready(3);
+        fenced.cordon(0, true);
+        fenced.cordon(2, true);
+        fenced.edit(|spec| spec.fenced = vec!["demo-1".to_owned()]);
+        assert_eq!(
+            fenced.decide().rule,
+            "await-fenced",
+            "that holds it up, and is to be ended first"
+        );
+        let mut alone = Scene::ready(1);
+        alone.cordon(0, true);
+        alone.store();
+        let waiting = alone.stored.waiting.clone().unwrap();
+        assert!(waiting.what.ends_with("it is the only instance"), "{waiting:?}");
+        assert!(waiting.who_can_end_it.contains("spec.replicas"), "{waiting:?}");
+        alone.cordon(0, false);
+        assert_eq!(alone.decide().rule, "rest");
+    }
+
+    #[test]
+    fn a_standby_that_does_not_come_back_from_its_restart_keeps_no_primary_on_a_drained_node() {
+        let mut scene = Scene::ready(3);
+        scene.report_mut(2).pending_restart = true;
+        scene.store();
+        let report = scene.report_mut(2);
+        (report.state, report.pending_restart) = (MemberState::Starting, false);
+        report.settings.clear();
+        report.fault = Some("start PostgreSQL: could not read the control file".to_owned());
+        scene.pod_mut(2).ready = false;
+        scene.cordon(0, true);
+        scene.store();
+        let deadline = scene.stored.waiting.clone().unwrap().deadline.unwrap();
+        assert!(deadline <= scene.now + TimeDelta::minutes(2));
+        let mut elsewhere = scene.clone();
+        scene.now = deadline;
+        assert_eq!(moved(&scene), Some("demo-1".to_owned()), "nothing waits for ever");
+        scene.store();
+        assert_eq!(
+            (scene.stored.intent.restart.as_ref(), scene.stored.memo.restart_since),
+            (None, None)
+        );
+        elsewhere.cordon(0, false);
+        elsewhere.now = deadline;
+        let decision = elsewhere.store();
+        assert_eq!(decision.rule, "restart");
+        assert!(decision.because.to_string().contains("2 min"), "{}", decision.because);
+        assert_eq!(elsewhere.stored.intent.restart, None);
+        let waiting = elsewhere.stored.waiting.clone().unwrap();
+        assert_eq!(waiting.what, "demo-2 to stream from the primary");
+        assert!(
+            waiting.who_can_end_it.contains("could not read the control file"),
+            "{waiting:?}"
+        );
+    }
+
     fn a_drained_primary_waits_for_a_standby_elsewhere_and_not_for_all() {
         let mut scene = Scene::ready(3);
         scene.cordon(0, true);

@@ -8,7 +8,9 @@ use chrono::{DateTime, TimeDelta, Utc};
 use super::scene::{NAME, Scene, UID, child_uid, claim, empty_lease, holder, pod, set};
 use crate::cluster::budgets::{primary_stays, replicas_stay};
 use crate::cluster::members::ordinal_of;
-use crate::cluster::{Action, Apply, ApplyHow, ChildKind, ChildState, Decision, Due, Exact, ImageError, Known, Pod};
+use crate::cluster::{
+    Action, Apply, ApplyHow, ChildKind, ChildState, Decision, Due, Exact, Fault, FaultKind, ImageError, Known, Pod, Target,
+};
 use crate::protocol::{Epoch, MemberId, MemberReport, MemberState, Release, settings_hash};
 
 /// How often the world moves.
@@ -43,6 +45,8 @@ pub struct World {
     pub broken: BTreeSet<String>,
     /// Agents do not hand the lease over when they are asked to.
     pub stubborn: bool,
+    /// Objects that an admission webhook refuses.
+    pub refused: BTreeSet<ChildKind>,
     /// Who has been primary, in order.
     pub primaries: Vec<String>,
     /// Parameters that PostgreSQL takes up only with a restart, as they are in force in each pod (by UID).
@@ -70,6 +74,7 @@ impl World {
             pace: 1,
             broken: BTreeSet::new(),
             stubborn: false,
+            refused: BTreeSet::new(),
             primaries: Vec::new(),
             in_force: BTreeMap::new(),
             dead: BTreeMap::new(),
@@ -164,6 +169,7 @@ impl World {
                 self.scene.finalizer = false;
                 self.gone = true;
             }
+            Action::Apply(apply) if self.refused.contains(&apply.kind) => self.refuse(apply.kind),
             Action::Apply(apply) => self.apply(apply),
             Action::RecreateLease {
                 member,
@@ -219,6 +225,23 @@ impl World {
         let missing = self.scene.observed.children[kind] == Known::Known(ChildState::Missing);
         assert!(missing, "{kind:?} is made twice");
         self.scene.set_child(kind, ChildState::Current { uid: child_uid(kind) });
+    }
+
+    /// A webhook refuses what is done to this object; the executor counts that.
+    fn refuse(&mut self, kind: ChildKind) {
+        let (target, at) = (Target::Child(kind), self.scene.now);
+        let faults = &mut self.scene.observed.faults;
+        if let Some(fault) = faults.iter_mut().find(|fault| fault.target == target) {
+            (fault.attempts, fault.at) = (fault.attempts + 1, at);
+            return;
+        }
+        faults.push(Fault {
+            target,
+            kind: FaultKind::Forbidden,
+            message: "admission webhook no-objects denied the request".to_owned(),
+            attempts: 1,
+            at,
+        });
     }
 
     fn apply(&mut self, apply: &Apply) {
