@@ -312,6 +312,7 @@ impl Agent {
                     let peer = Peer {
                         report: request.report,
                         position: request.position,
+                        replayed: request.replayed,
                         promised: request.promised,
                         heard: now,
                     };

@@ -111,6 +111,45 @@ async fn former_members_are_dropped(first: &mut Instance, second: &Instance) {
 }
 
 #[test]
+fn after_a_crash_it_is_known_how_much_wal_is_to_be_replayed() {
+    unprivileged(
+        "after_a_crash_it_is_known_how_much_wal_is_to_be_replayed",
+        |place| async {
+            let scene = Scene::new(place).await;
+            let mut instance = scene.instance(0);
+            instance.initdb().await.expect("a database");
+            let made = instance.control().await;
+            assert_eq!(made.redo, made.checkpoint, "a clean stop leaves nothing to replay");
+            instance.start_primary().await;
+            let session = instance.session(DATABASE).await;
+            let fill = "INSERT INTO entry SELECT * FROM generate_series(10, 400000)";
+            for statement in ["CHECKPOINT", fill] {
+                session.batch_execute(statement).await.expect("done");
+            }
+            let end = instance.sql.status().await.expect("a status").position.lsn;
+            instance.stop(StopMode::Immediate).await;
+            let control = instance.control().await;
+            assert_eq!(control.state, ClusterState::InProduction);
+            let pages = 4 * u64::from(control.wal_sizes.page);
+            let segment = u64::from(control.wal_sizes.segment);
+            let known = || async {
+                let known = instance.volume.end_of_wal(control.redo, control.wal_sizes).await;
+                known.expect("readable WAL")
+            };
+            let before = known().await;
+            assert!(end <= before && before.0 <= end.0 + pages, "{before} for {end}");
+            assert!(before.0 - control.redo.0 > segment, "{before} from {}", control.redo);
+            // A segment that is not needed any more is renamed to one that comes next.
+            let wal = instance.volume.pgdata().join("pg_wal");
+            let file = |number: u64| wal.join(format!("{:08X}{:08X}{number:08X}", 1, 0));
+            let next = (before.0 - 1) / segment + 1;
+            fs::copy(file(control.redo.0 / segment), file(next)).expect("copied");
+            assert_eq!(known().await, before);
+        },
+    );
+}
+
+#[test]
 fn settings_are_taken_up_or_refused_whole() {
     unprivileged("settings_are_taken_up_or_refused_whole", |place| async {
         let scene = Scene::new(place).await;

@@ -300,6 +300,9 @@ pub struct ReportRequest {
     /// End of its WAL.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub position: Option<Position>,
+    /// A standby: end of what it has replayed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub replayed: Option<Lsn>,
     /// The epoch that it has promised (protocol.md rule 7: one above the primary's has to be taken up).
     #[serde(default)]
     pub promised: Epoch,

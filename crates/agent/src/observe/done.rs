@@ -462,6 +462,7 @@ mod tests {
         world.observed.postgres.answer = Some(machine::instance::Answer {
             in_recovery: true,
             position: None,
+            replayed: None,
             streaming: false,
             pending_restart: false,
             lowers_limits: false,

@@ -95,6 +95,7 @@ impl World {
                     in_doubt: None,
                     sync: SyncSetting::default(),
                     standbys: BTreeMap::new(),
+                    receiving: std::collections::BTreeSet::new(),
                     wrote: None,
                     history: Vec::new(),
                     oldest: None,

@@ -115,6 +115,7 @@ impl World {
         postgres.answer = Some(answer);
         if writes {
             postgres.standbys = status.standbys();
+            postgres.receiving = status.receiving();
             postgres.history.clone_from(&status.history);
             postgres.oldest = status.oldest;
             // Whose slot has lost its WAL is admitted anew, with a new one.
@@ -132,6 +133,7 @@ impl World {
             }
         } else {
             postgres.standbys.clear();
+            postgres.receiving.clear();
             postgres.oldest = None;
         }
         self.status = Some(status);
@@ -153,6 +155,7 @@ impl World {
         Answer {
             in_recovery: status.in_recovery,
             position: Some(status.position),
+            replayed: status.replayed,
             streaming: status
                 .receiver
                 .as_ref()
@@ -224,6 +227,7 @@ impl World {
         postgres.in_doubt = None;
         postgres.sync = SyncSetting::default();
         postgres.standbys.clear();
+        postgres.receiving.clear();
         postgres.wrote = None;
         postgres.history.clear();
         self.heard = None;

@@ -23,8 +23,8 @@ pub struct Scan {
 pub async fn scan(volume: &Volume, tools: &Tools) -> Result<Scan, VolumeError> {
     let read = boot_time();
     let data = volume.data_state(tools).await?;
-    let volume = volume.clone();
-    let files = tokio::task::spawn_blocking(move || read_files(&volume));
+    let files = volume.clone();
+    let files = tokio::task::spawn_blocking(move || read_files(&files));
     let (member, made_for, good_settings, promise, rewinding) = files
         .await
         .unwrap_or_else(|panic| std::panic::resume_unwind(panic.into_panic()))?;
@@ -32,9 +32,12 @@ pub async fn scan(volume: &Volume, tools: &Tools) -> Result<Scan, VolumeError> {
         DataState::Empty => (Data::Empty, None),
         DataState::Unfinished { .. } => (Data::Unfinished, None),
         DataState::Ready(control) => {
+            let written = volume.end_of_wal(control.redo, control.wal_sizes).await?;
             let database = Database {
                 timeline: control.newest_timeline(),
                 checkpoint: control.end(),
+                redo: control.redo,
+                written,
                 clean: control.state == ClusterState::ShutDown,
                 primary: control.is_primarys(),
                 system_id: control.system_id,

@@ -1,6 +1,6 @@
 //! What the server says of itself.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use machine::protocol::{Fork, Lsn, MemberId, Position, Timeline};
@@ -99,6 +99,12 @@ impl Status {
         streaming
             .filter_map(|sender| Some((MemberId::parse(&sender.user)?, sender.flushed?)))
             .collect()
+    }
+
+    /// The members that receive WAL from here, in whatever state.
+    pub fn receiving(&self) -> BTreeSet<MemberId> {
+        let own = self.senders.iter().filter(|sender| sender.user == sender.application);
+        own.filter_map(|sender| MemberId::parse(&sender.user)).collect()
     }
 
     /// How long ago the WAL receiver heard the primary; `None` without a WAL receiver.

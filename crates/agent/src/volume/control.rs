@@ -15,6 +15,10 @@ pub struct ControlData {
     pub timeline: Timeline,
     /// Place of the last checkpoint: after a clean stop, where the WAL's last record begins.
     pub checkpoint: Lsn,
+    /// Where replay begins at the next start.
+    pub redo: Lsn,
+    /// Bytes of a WAL segment, and of a page in it.
+    pub wal_sizes: WalSizes,
     /// Up to where recovery must go before the data is consistent; 0/0 if not a standby's.
     pub minimum_recovery_end: Lsn,
     /// Timeline of [`Self::minimum_recovery_end`]; 0 if none.
@@ -25,6 +29,15 @@ pub struct ControlData {
     pub checksums: bool,
     /// A copy of another instance that has not been started yet: the state is that of the other.
     pub from_backup: bool,
+}
+
+/// How the WAL is cut into files and pages, in bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct WalSizes {
+    /// Of a segment, one file.
+    pub segment: u32,
+    /// Of a page in it.
+    pub page: u32,
 }
 
 /// Settings that a standby may not have lower than the primary whose WAL it replays (`pg_control` keeps them).
@@ -113,6 +126,11 @@ impl ControlData {
             state: ClusterState::parse(text("Database cluster state")?),
             timeline: Timeline(number("Latest checkpoint's TimeLineID")?),
             checkpoint: lsn("Latest checkpoint location")?,
+            redo: lsn("Latest checkpoint's REDO location")?,
+            wal_sizes: WalSizes {
+                segment: number("Bytes per WAL segment")?,
+                page: number("WAL block size")?,
+            },
             minimum_recovery_end: lsn("Minimum recovery ending location")?,
             minimum_recovery_timeline: Timeline(number("Min recovery ending loc's timeline")?),
             enforced: EnforcedSettings {
@@ -167,6 +185,8 @@ max_worker_processes setting:         8
 max_wal_senders setting:              16
 max_prepared_xacts setting:           3
 max_locks_per_xact setting:           64
+WAL block size:                       8192
+Bytes per WAL segment:                16777216
 Data page checksum version:           1
 A line of a later version:            yes
 ";
@@ -177,6 +197,8 @@ A line of a later version:            yes
         assert_eq!(data.system_id, "7444444444444444444");
         assert_eq!(data.state, ClusterState::ShutDownInRecovery);
         assert_eq!((data.timeline, data.checkpoint), (Timeline(2), Lsn(0x300_0060)));
+        assert_eq!(data.redo, Lsn(0x300_0028));
+        assert_eq!((data.wal_sizes.segment, data.wal_sizes.page), (16 << 20, 8_192));
         assert_eq!(
             (data.minimum_recovery_timeline, data.minimum_recovery_end),
             (Timeline(2), Lsn(0x300_0100))

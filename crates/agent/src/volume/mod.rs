@@ -11,6 +11,7 @@ mod identity;
 mod origin;
 mod promise;
 mod reservation;
+mod wal;
 
 use std::fs;
 use std::io::ErrorKind;
@@ -18,12 +19,12 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use machine::protocol::Epoch;
+use machine::protocol::{Epoch, Lsn};
 
 use crate::postgres::Tools;
 use files::{exists, failed, is_empty, remove_tree};
 
-pub use control::{ClusterState, ControlData, EnforcedSettings};
+pub use control::{ClusterState, ControlData, EnforcedSettings, WalSizes};
 pub(crate) use files::{make_directory, read_if_there, sync_parent, write_atomically};
 pub use identity::Member;
 
@@ -259,6 +260,13 @@ impl Volume {
         let mut control = control_data(tools, &pgdata).await?;
         control.from_backup = self.blocking(move |_| exists(&pgdata.join("backup_label"))).await?;
         Ok(control)
+    }
+
+    /// Where the WAL ends that lies here without a gap from `redo` on, to a page; `redo` if there is none.
+    pub async fn end_of_wal(&self, redo: Lsn, sizes: WalSizes) -> Result<Lsn, VolumeError> {
+        let directory = self.pgdata().join("pg_wal");
+        self.blocking(move |_| wal::end(&directory, redo, sizes).map_err(failed("read the WAL in", &directory)))
+            .await
     }
 
     /// What the control file of the staged PGDATA says.

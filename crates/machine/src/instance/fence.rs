@@ -1,5 +1,7 @@
 //! The clock fence: a holder whose lease ran out, or went elsewhere, has stopped PostgreSQL before anybody may take it.
 
+use std::borrow::Cow;
+
 use super::context::{Context, Tenure};
 use super::{Action, Draft, Stop, Stopping, Verdict};
 use crate::timing::BootTime;
@@ -41,7 +43,7 @@ pub(super) fn stop_promoted(context: &Context, draft: &mut Draft) -> Option<Verd
 }
 
 /// SIGQUIT, then SIGKILL again and again.
-pub(super) fn stop_now(context: &Context, draft: &mut Draft, because: &'static str) -> Option<Verdict> {
+pub(super) fn stop_now(context: &Context, draft: &mut Draft, because: impl Into<Cow<'static, str>>) -> Option<Verdict> {
     let now = context.now;
     let quit = draft.memo.stopping.filter(|stopping| stopping.stop >= Stop::Immediate);
     let stop = match quit {

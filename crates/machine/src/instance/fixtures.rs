@@ -127,6 +127,7 @@ pub(super) fn stopped() -> PostgresView {
         in_doubt: None,
         sync: SyncSetting::default(),
         standbys: BTreeMap::new(),
+        receiving: BTreeSet::new(),
         wrote: None,
         history: Vec::new(),
         oldest: None,
@@ -160,6 +161,8 @@ fn database() -> Database {
         system_id: SYSTEM_ID.to_owned(),
         timeline: Timeline(1),
         checkpoint: Lsn(0x100),
+        redo: Lsn(0x100),
+        written: Lsn(0x100),
         clean: true,
         primary: true,
     }
@@ -180,6 +183,7 @@ pub(super) fn primary() -> Observed {
         answer: Some(Answer {
             in_recovery: false,
             position: Some(position()),
+            replayed: None,
             streaming: false,
             pending_restart: false,
             lowers_limits: false,
@@ -207,6 +211,7 @@ pub(super) fn primary() -> Observed {
     let peer = Peer {
         report: report.clone(),
         position: Some(position()),
+        replayed: Some(position().lsn),
         heard: BootTime(1_000),
         promised: Epoch(0),
     };
@@ -301,6 +306,7 @@ pub(super) fn standby() -> Observed {
         answer: Some(Answer {
             in_recovery: true,
             position: Some(position()),
+            replayed: Some(position().lsn),
             streaming: true,
             pending_restart: false,
             lowers_limits: false,

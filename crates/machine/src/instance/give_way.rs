@@ -1,9 +1,13 @@
 //! A holder that cannot write gives way to members that could: its disk hangs, its PostgreSQL does not come up, its
-//! promotion does not end. Never when nobody could take over: a long recovery is better than none.
+//! promotion does not end, or its recovery would take longer than an election. Never when nobody could take over: a long
+//! recovery is better than none.
+
+use std::borrow::Cow;
 
 use super::context::{Context, Tenure};
-use super::{Draft, Memo, Mode, Verdict, fence, lease_rules, members};
-use crate::protocol::{Epoch, MemberState};
+use super::recovery::{self, Way};
+use super::{Draft, Memo, Mode, Peer, Verdict, fence, lease_rules, members};
+use crate::protocol::{Epoch, MemberId, MemberState};
 
 /// For so long a holder may be unable to write, in milliseconds: a restart in place after a crash takes one or two seconds,
 /// and replaying the WAL between two checkpoints of a busy database some more.
@@ -44,11 +48,16 @@ pub(super) fn remember(context: &Context, memo: &mut Memo) {
     let overdue = memo
         .unable_since
         .is_some_and(|since| context.now >= since.plus(patience));
-    let rested = memo.gave_way.is_none_or(|at| context.now >= at.plus(AGAIN));
-    if overdue && rested && memo.gives_way.is_none() && others_could(context) {
+    let unable = overdue && is_rested(context, memo) && others_could(context);
+    if memo.gives_way.is_none() && (unable || matches!(recovery::of(context, memo), Some(Way::GiveWay(_)))) {
         memo.gives_way = Some(epoch);
         memo.gave_way = Some(context.now);
     }
+}
+
+/// It did not give way lately, or somebody took over then.
+pub(super) fn is_rested(context: &Context, memo: &Memo) -> bool {
+    memo.gave_way.is_none_or(|at| context.now >= at.plus(AGAIN))
 }
 
 fn canary_is_overdue(context: &Context) -> bool {
@@ -62,31 +71,56 @@ pub(super) fn give_way(context: &Context, draft: &mut Draft) -> Option<Verdict> 
     if context.running() == Some(Mode::Standby) && context.starting().is_none() && context.final_position().is_some() {
         return lease_rules::release(context, draft, None);
     }
+    let because = why(context, draft);
     if context.alive() {
-        let because = "this member holds the lease and cannot write: it gives way to one that can";
         return fence::stop_now(context, draft, because)
             .or_else(|| Verdict::wait("PostgreSQL is being stopped, to give way"));
     }
-    lease_rules::release(context, draft, None).or_else(|| Verdict::wait("the lease is being handed back"))
+    let release = lease_rules::release(context, draft, None).map(|release| Verdict { because, ..release });
+    release.or_else(|| Verdict::wait("the lease is being handed back"))
 }
 
-/// Enough members streamed until lately, and report, to elect one of them.
+fn why(context: &Context, draft: &Draft) -> Cow<'static, str> {
+    // As it was when this began.
+    let before = Memo {
+        gave_way: None,
+        ..draft.memo.clone()
+    };
+    match recovery::of(context, &before) {
+        Some(Way::GiveWay(because)) => because.into(),
+        Some(Way::InPlace(_)) | None => {
+            "this member holds the lease and cannot write: it gives way to one that can".into()
+        }
+    }
+}
+
+/// Members that streamed until lately, and report.
+fn able<'a>(context: &'a Context) -> impl Iterator<Item = (&'a MemberId, &'a Peer)> {
+    let members = context.record().into_iter().flat_map(|record| &record.members);
+    members.filter_map(|(pod, report)| {
+        let peer = context.observed.peers.get(pod)?;
+        let fresh = context.now.since(peer.heard) < members::SILENT;
+        let follows = matches!(report.state, MemberState::Streaming | MemberState::CatchingUp);
+        (*pod != context.observed.own.pod && fresh && follows).then_some((&report.member, peer))
+    })
+}
+
+/// Enough of them to elect one.
 fn others_could(context: &Context) -> bool {
     let Some(record) = context.record() else { return false };
-    let fresh = |pod: &str| {
-        let peer = context.observed.peers.get(pod);
-        peer.is_some_and(|peer| context.now.since(peer.heard) < members::SILENT)
-    };
-    let able = record.members.iter().filter(|(pod, report)| {
-        let follows = matches!(report.state, MemberState::Streaming | MemberState::CatchingUp);
-        **pod != context.observed.own.pod && fresh(pod) && follows
-    });
-    let mut able = able.map(|(_, report)| &report.member).peekable();
+    let mut able = able(context).map(|(member, _)| member).peekable();
     if record.rule.is_synchronous() {
         record.rule.can_elect(able)
     } else {
         able.peek().is_some()
     }
+}
+
+/// If they are enough to elect one that has all that was acknowledged: what the slowest has not replayed yet, in bytes.
+pub(super) fn slowest_candidate(context: &Context) -> Option<u64> {
+    let rule = &context.record()?.rule;
+    let safe = rule.is_synchronous() && others_could(context);
+    able(context).map(|(_, peer)| peer.queue()).max().filter(|_| safe)
 }
 
 /// Says so to members that report.

@@ -4,13 +4,14 @@ use super::context::Context;
 use super::{Draft, Memo, members};
 use crate::protocol::MemberState;
 
-/// How far behind the successor may be, in bytes of WAL: what is missing is sent while PostgreSQL stops, at 100 MB/s in a
-/// sixth of a second.
+/// How far behind the successor may be, in bytes of WAL, with what it has flushed and again with what it has replayed: what
+/// is missing is sent while PostgreSQL stops, and what is not replayed holds the promotion up; at 100 MB/s each takes a sixth
+/// of a second. A standby whose replay is paused or slow is waited for, as long as the operator asks for it.
 const LAG: u64 = 16 << 20;
 /// After an attempt, the next one, in milliseconds.
 const AGAIN: u64 = 60_000;
 
-/// The wanted primary, if it streams, has caught up, and the last attempt is long enough ago.
+/// The wanted primary, if it streams, has caught up and replayed, and the last attempt is long enough ago.
 pub(super) fn target(context: &Context, draft: &mut Draft) -> Option<String> {
     context.held()?;
     let cluster = context.cluster()?;
@@ -36,7 +37,8 @@ pub(super) fn target(context: &Context, draft: &mut Draft) -> Option<String> {
     let written = context.position()?.lsn;
     let near = written.0.saturating_sub(flushed.0) <= LAG;
     let able = peer.report.state == MemberState::Streaming && peer.report.fault.is_none();
-    (fresh && near && able && members::is_wanted(context, wanted)).then(|| wanted.clone())
+    let replayed = peer.queue() <= LAG;
+    (fresh && near && replayed && able && members::is_wanted(context, wanted)).then(|| wanted.clone())
 }
 
 /// A handover has ended when the lease is not this run's any more, or when it holds it again.
@@ -47,4 +49,96 @@ pub(super) fn remember(context: &Context, memo: &mut Memo) {
         memo.handing_over = None;
     }
     memo.handing_in = again;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::fixtures::*;
+    use super::super::*;
+    use super::LAG;
+    use crate::protocol::{Lsn, MemberState};
+
+    const NOW: u64 = 10_000;
+
+    /// `orders-1` is to become primary, streams and reports.
+    fn asked() -> Observed {
+        let mut observed = primary();
+        cluster(&mut observed).primary = Some("orders-1".to_owned());
+        observed.lease.confirmed.as_mut().unwrap().sent = BootTime(NOW - 100);
+        observed.tasks.lease.running = Some(Work::WriteLease);
+        let peer = observed.peers.get_mut("orders-1").unwrap();
+        peer.heard = BootTime(NOW - members::SILENT + 1);
+        let flushed = (peer.report.member.clone(), position().lsn);
+        observed.postgres.standbys.extend([flushed]);
+        observed
+    }
+
+    fn decided(observed: &Observed, memo: &Memo) -> Decision {
+        decide(observed, memo, BootTime(NOW))
+    }
+
+    fn successor(observed: &mut Observed) -> &mut Peer {
+        observed.peers.get_mut("orders-1").unwrap()
+    }
+
+    fn written(observed: &mut Observed, lsn: u64) {
+        let answer = observed.postgres.answer.as_mut().unwrap();
+        answer.position.as_mut().unwrap().lsn = Lsn(lsn);
+    }
+
+    #[test]
+    fn only_a_standby_that_is_near_and_able_is_handed_over_to() {
+        let decision = decided(&asked(), &settled());
+        assert_eq!(
+            (decision.rule, decision.action),
+            ("hand over", Action::Stop(Stop::Fast))
+        );
+        assert_eq!(decision.memo.handing_over.as_deref(), Some("orders-1"));
+        let mut observed = asked();
+        written(&mut observed, position().lsn.0 + LAG);
+        assert_eq!(decided(&observed, &settled()).rule, "hand over");
+        successor(&mut observed).replayed = Some(Lsn(position().lsn.0.saturating_sub(LAG)));
+        assert_eq!(decided(&observed, &settled()).rule, "hand over");
+        let spoil: [fn(&mut Observed); 10] = [
+            |o| written(o, position().lsn.0 + LAG + 1),
+            |o| {
+                // It has all, and has replayed none of the last 17 MB.
+                successor(o).position.as_mut().unwrap().lsn = Lsn(position().lsn.0 + LAG + 1);
+                successor(o).replayed = Some(position().lsn);
+            },
+            |o| successor(o).heard = BootTime(NOW - members::SILENT),
+            |o| successor(o).report.state = MemberState::CatchingUp,
+            |o| successor(o).report.fault = Some("its disk is full".to_owned()),
+            |o| o.postgres.standbys.clear(),
+            |o| o.postgres.open = false,
+            |o| cluster(o).replicas = 1,
+            |o| cluster(o).fenced.extend(["orders-1".to_owned()]),
+            |o| cluster(o).primary = Some("orders-0".to_owned()),
+        ];
+        for (index, spoil) in spoil.iter().enumerate() {
+            let mut observed = asked();
+            spoil(&mut observed);
+            assert_ne!(decided(&observed, &settled()).rule, "hand over", "{index}");
+        }
+    }
+
+    #[test]
+    fn a_handover_that_failed_is_not_tried_again_at_once() {
+        let tried = |at: u64| Memo {
+            handed_over: Some(BootTime(at)),
+            ..settled()
+        };
+        let decide = |at: u64| super::super::decide(&asked(), &tried(at), BootTime(NOW));
+        assert_eq!(decide(NOW).rule, "wait");
+        let mut late = asked();
+        let now = NOW + super::AGAIN;
+        late.lease.confirmed.as_mut().unwrap().sent = BootTime(now);
+        successor(&mut late).heard = BootTime(now);
+        let early = super::super::decide(&late, &tried(NOW + 1), BootTime(now));
+        assert_eq!((early.rule, early.wake), ("wait", Some(BootTime(now + 1))));
+        assert_eq!(
+            super::super::decide(&late, &tried(NOW), BootTime(now)).rule,
+            "hand over"
+        );
+    }
 }

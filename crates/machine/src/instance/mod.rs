@@ -20,6 +20,7 @@ mod lease_rules;
 mod members;
 mod observed;
 mod primary;
+mod recovery;
 mod rejoin;
 pub mod report;
 mod settings;

@@ -275,6 +275,10 @@ pub struct Database {
     pub timeline: Timeline,
     /// Its position.
     pub checkpoint: Lsn,
+    /// Where the next start begins to replay: the redo point of the last checkpoint.
+    pub redo: Lsn,
+    /// Where the WAL ends that lies on the volume without a gap from there on, to a page; `redo` if there is none.
+    pub written: Lsn,
     /// It was stopped cleanly as a primary: that checkpoint is the end of its WAL.
     pub clean: bool,
     /// It was written by a primary, not by a standby, when the control file was written last, and is no fresh copy of one
@@ -309,6 +313,8 @@ pub struct PostgresView {
     pub sync: SyncSetting,
     /// How far the standbys that stream from here have flushed (`pg_stat_replication`, state `streaming`).
     pub standbys: BTreeMap<MemberId, Lsn>,
+    /// Members that receive WAL from here, in whatever state.
+    pub receiving: BTreeSet<MemberId>,
     /// When a small write to the WAL was last flushed here (a primary's canary).
     pub wrote: Option<BootTime>,
     /// Ancestors of its timeline, by its history file, oldest first.
@@ -397,6 +403,8 @@ pub struct Answer {
     pub in_recovery: bool,
     /// End of its WAL (a standby: of what it has received or replayed).
     pub position: Option<Position>,
+    /// A standby: end of what it has replayed.
+    pub replayed: Option<Lsn>,
     /// Its WAL receiver streams.
     pub streaming: bool,
     /// When its WAL receiver heard the primary last.
@@ -418,10 +426,22 @@ pub struct Peer {
     pub report: MemberReport,
     /// End of its WAL.
     pub position: Option<Position>,
+    /// End of what it has replayed, if it says so.
+    pub replayed: Option<Lsn>,
     /// When it was heard last.
     pub heard: BootTime,
     /// The epoch that it has promised ([`crate::protocol::ReportRequest::promised`]).
     pub promised: Epoch,
+}
+
+impl Peer {
+    /// WAL that it has and has not replayed yet, in bytes; 0 if it does not say. A promotion waits for that.
+    pub fn queue(&self) -> u64 {
+        let (Some(position), Some(replayed)) = (self.position, self.replayed) else {
+            return 0;
+        };
+        position.lsn.0.saturating_sub(replayed.0)
+    }
 }
 
 /// Where `-rw` points.

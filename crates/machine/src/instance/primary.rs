@@ -1,11 +1,13 @@
 //! The holder's work: start PostgreSQL for writing, point `-rw` at it, admit members.
 
+use std::borrow::Cow;
 use std::collections::BTreeSet;
 
 use super::context::Context;
 use super::crash::may_start;
 use super::identity::is_sound;
 use super::lease_rules::{self, Write};
+use super::recovery::{self, Way};
 use super::{Action, Draft, Purpose, Route, Verdict, election, members, settings};
 use crate::protocol::{Epoch, MemberId};
 
@@ -96,6 +98,10 @@ pub(super) fn start(context: &Context, draft: &mut Draft) -> Option<Verdict> {
         return None;
     }
     let settings = settings::to_start_with(context)?;
+    let because = match recovery::of(context, &draft.memo) {
+        Some(Way::InPlace(why) | Way::GiveWay(why)) => format!("this member holds the lease: {why}").into(),
+        None => Cow::from("this member holds the lease"),
+    };
     Verdict::new(
         Action::StartPrimary {
             epoch,
@@ -103,7 +109,7 @@ pub(super) fn start(context: &Context, draft: &mut Draft) -> Option<Verdict> {
             settings,
             rule: context.record()?.rule.clone(),
         },
-        "this member holds the lease",
+        because,
     )
 }
 

@@ -93,9 +93,24 @@ pub(super) fn remember(context: &Context, memo: &mut Memo) {
                 None => before.filter(|_| is_heard(context)),
             }
         }
+        // Before its data is consistent it answers nobody; as long as it has received nothing, what it has is on the volume.
+        (Some(epoch), None) if starves(context) => {
+            let missed = context
+                .database()
+                .and_then(|own| is_removed(context, own.written, BootTime(0)));
+            missed
+                .filter(|missed| *missed)
+                .and(before.or(Some((epoch, context.now))))
+        }
         _ if context.running().is_some() || context.alive() => before,
         _ => before.filter(|_| context.database().is_some() && context.now < stopped_at(context).plus(FRESH)),
     };
+}
+
+/// A standby that has never answered as one that streams.
+fn starves(context: &Context) -> bool {
+    let postgres = &context.observed.postgres;
+    context.running() == Some(Mode::Standby) && context.starting().is_none() && !postgres.streamed
 }
 
 /// The primary has answered lately.
@@ -124,7 +139,9 @@ fn is_left_behind(context: &Context, draft: &mut Draft) -> bool {
 /// then it is asked. Data that commits may still wait for is kept.
 fn copy_anew(context: &Context, draft: &mut Draft) -> Option<Verdict> {
     let stopped = stopped_at(context);
-    let end = context.database()?.checkpoint;
+    let database = context.database()?;
+    // What it would have to reach, to be consistent, it may never have had.
+    let end = database.checkpoint.min(database.written);
     let held = context.expires_at().is_some_and(|expiry| context.now < expiry);
     if !held || is_removed(context, end, stopped) != Some(true) {
         draft.wake(stopped.plus(FRESH));
@@ -248,6 +265,63 @@ mod tests {
         assert_eq!(
             (decision.rule, &decision.action),
             ("stop diverged", &Action::Stop(Stop::Fast))
+        );
+    }
+
+    /// A standby whose recovery has not come to consistent data: it answers nobody. Its WAL ends at `written`.
+    fn inconsistent(written: u64, oldest: Option<u64>, now: u64) -> Observed {
+        let mut observed = standby();
+        (observed.postgres.answer, observed.postgres.streamed) = (None, false);
+        observed.tasks.report.running = Some(Work::Report);
+        observed.lease.changed = BootTime(now);
+        let Data::Present(database) = &mut volume(&mut observed).data else {
+            panic!("data")
+        };
+        // What it must reach, and has not.
+        (database.primary, database.checkpoint, database.written) = (false, Lsn(0x100), Lsn(written));
+        let reply = observed.reply.as_mut().unwrap();
+        (reply.oldest, reply.sent) = (oldest.map(Lsn), BootTime(now - 50));
+        observed
+    }
+
+    #[test]
+    fn a_member_that_never_becomes_consistent_is_copied_anew_too() {
+        let begun = decide(&inconsistent(0x80, Some(0x90), 2_100), &settled(), BootTime(2_100));
+        assert_eq!(begun.memo.misses_wal, Some((Epoch(1), BootTime(2_100))));
+        let late = 2_100 + MISSES;
+        let decided = |observed: &Observed| decide(observed, &begun.memo, BootTime(late));
+        let decision = decided(&inconsistent(0x80, Some(0x90), late));
+        assert_eq!(
+            (decision.rule, &decision.action),
+            ("stop diverged", &Action::Stop(Stop::Fast))
+        );
+        let has = decided(&inconsistent(0x90, Some(0x90), late));
+        assert_eq!(has.memo.misses_wal, None, "its next record is there");
+        let receives = decided(&inconsistent(0x80, None, late));
+        assert_eq!(
+            receives.memo.misses_wal, None,
+            "it receives, or nothing is missed any more"
+        );
+        let mut streamed = inconsistent(0x80, Some(0x90), late);
+        streamed.postgres.streamed = true;
+        let decision = decide(&streamed, &settled(), BootTime(late));
+        assert_eq!(
+            decision.memo.misses_wal, None,
+            "the volume was read before it received more"
+        );
+        // Stopped, it is judged by the WAL that it has, not by what it would have to reach.
+        let mut at_rest = inconsistent(0x80, Some(0x90), late + 1_000);
+        at_rest.postgres = stopped();
+        let exit = Exit {
+            at: BootTime(late + 500),
+            ran: 9_000,
+            asked: true,
+        };
+        at_rest.postgres.process = Process::Stopped { exit: Some(exit) };
+        volume(&mut at_rest).read = BootTime(late + 600);
+        assert_eq!(
+            decide(&at_rest, &begun.memo, BootTime(late + 1_000)).action,
+            Action::SetAside { keep: false }
         );
     }
 

@@ -29,12 +29,13 @@ pub(super) fn send(context: &Context, draft: &mut Draft) -> Option<Verdict> {
     if !context.reached(due, draft) {
         return None;
     }
-    let position = context.observed.postgres.answer.and_then(|answer| answer.position);
+    let answer = context.observed.postgres.answer;
     let request = ReportRequest {
         epoch,
         pod: context.observed.own.pod.clone(),
         report,
-        position,
+        position: answer.and_then(|answer| answer.position),
+        replayed: answer.and_then(|answer| answer.replayed),
         promised: promised(context),
     };
     Verdict::new(
@@ -61,11 +62,14 @@ pub fn answer(observed: &Observed, memo: &Memo, now: BootTime, request: &ReportR
     if request.pod == observed.own.pod {
         return Err("this is the pod that reports".to_owned());
     }
+    let member = &request.report.member;
+    // Who receives WAL misses none.
+    let receives = observed.postgres.receiving.contains(member);
     Ok(ReportReply {
         epoch,
-        admitted: context.accepting() && observed.admitted.contains(&request.report.member),
+        admitted: context.accepting() && observed.admitted.contains(member),
         gives_way: give_way::is_said(memo, epoch),
-        oldest: observed.postgres.oldest,
+        oldest: observed.postgres.oldest.filter(|_| !receives),
     })
 }
 
@@ -77,6 +81,7 @@ pub fn status(observed: &Observed, memo: &Memo, now: BootTime) -> Option<ReportR
         pod: observed.own.pod.clone(),
         report: own_with(&context, memo)?,
         position: observed.postgres.answer.and_then(|answer| answer.position),
+        replayed: observed.postgres.answer.and_then(|answer| answer.replayed),
         promised: promised(&context),
     })
 }
@@ -194,6 +199,7 @@ mod tests {
             pod: "orders-1".to_owned(),
             report: peer.report,
             position: None,
+            replayed: None,
             promised: Epoch(0),
         }
     }
@@ -258,6 +264,17 @@ mod tests {
             })
         );
         assert!(answer(&standby(), &Memo::default(), now, &request(1)).is_err());
+    }
+
+    #[test]
+    fn who_receives_wal_is_not_told_which_is_gone() {
+        let mut observed = primary();
+        observed.postgres.oldest = Some(crate::protocol::Lsn(0x80));
+        let told =
+            |observed: &Observed| answer(observed, &Memo::default(), BootTime(1_200), &request(1)).map(|a| a.oldest);
+        assert_eq!(told(&observed), Ok(Some(crate::protocol::Lsn(0x80))));
+        observed.postgres.receiving.insert(request(1).report.member);
+        assert_eq!(told(&observed), Ok(None));
     }
 
     #[test]

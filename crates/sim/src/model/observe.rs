@@ -289,6 +289,8 @@ impl Sight {
                 system_id: SYSTEM_ID.to_owned(),
                 timeline: Timeline(member.wal.timeline.into()),
                 checkpoint: Lsn(member.wal.end.into()),
+                redo: Lsn(member.wal.end.into()),
+                written: Lsn(member.wal.end.into()),
                 clean: matches!(member.postgres, Postgres::Down { clean: true }),
                 primary: member.primary_data,
             }),
@@ -310,6 +312,7 @@ impl Sight {
         let answer = |in_recovery: bool, receiving: bool| Answer {
             in_recovery,
             position: Some(position),
+            replayed: None,
             streaming: receiving,
             pending_restart: false,
             lowers_limits: false,
@@ -333,6 +336,7 @@ impl Sight {
             in_doubt: None,
             sync: SyncSetting::default(),
             standbys: BTreeMap::new(),
+            receiving: BTreeSet::new(),
             wrote: None,
             history: forks(&self.history),
             oldest: None,
@@ -382,6 +386,7 @@ impl Sight {
                 let peer = Peer {
                     report: told(other),
                     position: None,
+                    replayed: None,
                     heard: NOW,
                     promised: Epoch(u64::from(*promised) - 1),
                 };

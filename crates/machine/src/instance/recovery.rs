@@ -1,0 +1,363 @@
+//! A primary's PostgreSQL has crashed: it recovers in place, or another member is elected meanwhile, whichever is faster.
+//!
+//! A promotion waits for nothing but the candidate's own short queue, while recovery replays all WAL since the last
+//! checkpoint. But who gives way has to be rewound before it is of use again, and its unacknowledged last moments are lost.
+//! So it gives way only if that is worth it by a wide margin, and never if commits wait for nobody: what it acknowledged
+//! alone would be lost.
+
+use super::context::Context;
+use super::{Memo, give_way};
+
+/// How much WAL a recovery replays in a millisecond, in bytes: 100 MB a second is what a fast disk and a warm cache reach.
+/// Taken too high, it costs a wait that ends after ten seconds all the same ([`give_way`]); too low, redundancy for nothing.
+const REPLAYED: u64 = 100_000;
+/// What an election, a promotion and the move of `-rw` take, in milliseconds, the margin included: a second when nothing is
+/// slow. A recovery that is shorter than this (500 MB of WAL) is left alone.
+const ELECTION: u64 = 5_000;
+
+/// A primary that has crashed, and who else there is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Crashed {
+    /// WAL from the redo point of the last checkpoint to its end, in bytes.
+    pub redo: u64,
+    /// For so long it has not been able to write, in milliseconds: so long it may have recovered already.
+    pub elapsed: u64,
+    /// WAL that the slowest of those who may be elected has not replayed yet, in bytes; `None`: nobody may, by the rule on
+    /// record and what is heard of its members.
+    pub candidates: Option<u64>,
+    /// It gave way not long ago, and nobody has held the lease since.
+    pub gave_way: bool,
+    /// The Lease can be written, by all that is known: it is no use to give way to members that cannot take it.
+    pub writable: bool,
+}
+
+/// What a crashed primary does.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Way {
+    /// It recovers, and why.
+    InPlace(String),
+    /// It leaves the lease to another member, and why.
+    GiveWay(String),
+}
+
+/// In place, or not.
+pub(super) fn way(crashed: &Crashed) -> Way {
+    let recovery = (crashed.redo / REPLAYED).saturating_sub(crashed.elapsed);
+    let replays = format!(
+        "recovery replays {} MiB of WAL, at best in {}",
+        crashed.redo >> 20,
+        seconds(recovery)
+    );
+    let Some(queue) = crashed.candidates else {
+        return Way::InPlace(format!("{replays}; nobody else could be elected without a loss"));
+    };
+    let election = ELECTION + queue / REPLAYED;
+    if recovery <= election {
+        return Way::InPlace(format!("{replays}; an election may take {}", seconds(election)));
+    }
+    if crashed.gave_way {
+        return Way::InPlace(format!("{replays}; it gave way before, and nobody took over"));
+    }
+    if !crashed.writable {
+        return Way::InPlace(format!("{replays}; the Lease cannot be written for an election"));
+    }
+    Way::GiveWay(format!(
+        "{replays}: it gives way, an election takes {}",
+        seconds(election)
+    ))
+}
+
+fn seconds(milliseconds: u64) -> String {
+    format!("{} s", milliseconds.div_ceil(1_000))
+}
+
+/// The same for this member, if it is a primary that has crashed and holds the lease.
+pub(super) fn of(context: &Context, memo: &Memo) -> Option<Way> {
+    let since = memo.unable_since?;
+    let database = context.database()?;
+    let standby = context.running() == Some(super::Mode::Standby);
+    if context.held().is_none() || context.accepting() || context.stop_intended() || standby || !context.knows_data() {
+        return None;
+    }
+    if !database.primary || database.clean || !context.is_our_data() {
+        return None;
+    }
+    Some(way(&Crashed {
+        redo: database.written.0.saturating_sub(database.redo.0),
+        elapsed: context.now.since(since),
+        candidates: give_way::slowest_candidate(context),
+        gave_way: !give_way::is_rested(context, memo),
+        writable: context.tasks().lease.failures == 0,
+    }))
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::super::fixtures::*;
+    use super::super::*;
+    use super::*;
+    use crate::protocol::{Lsn, MemberState};
+    use crate::quorum::SyncRule;
+
+    const GB: u64 = 1_000_000_000;
+
+    #[test]
+    fn the_faster_way_is_taken() {
+        let usual = Crashed {
+            redo: 3 * GB,
+            elapsed: 0,
+            candidates: Some(0),
+            gave_way: false,
+            writable: true,
+        };
+        let table = [
+            (usual, true, "30 s"),
+            (Crashed { redo: GB / 2, ..usual }, false, "an election may take 5 s"),
+            (
+                Crashed {
+                    redo: GB / 2 + REPLAYED,
+                    ..usual
+                },
+                true,
+                "6 s",
+            ),
+            (
+                Crashed {
+                    elapsed: 24_999,
+                    ..usual
+                },
+                true,
+                "6 s",
+            ),
+            (
+                Crashed {
+                    elapsed: 25_000,
+                    ..usual
+                },
+                false,
+                "5 s",
+            ),
+            (
+                Crashed {
+                    candidates: Some(5 * GB / 2),
+                    ..usual
+                },
+                false,
+                "an election may take 30 s",
+            ),
+            (
+                Crashed {
+                    candidates: Some(2 * GB),
+                    ..usual
+                },
+                true,
+                "an election takes 25 s",
+            ),
+            (
+                Crashed {
+                    candidates: None,
+                    ..usual
+                },
+                false,
+                "nobody else",
+            ),
+            (
+                Crashed {
+                    gave_way: true,
+                    ..usual
+                },
+                false,
+                "gave way before",
+            ),
+            (
+                Crashed {
+                    writable: false,
+                    ..usual
+                },
+                false,
+                "cannot be written",
+            ),
+            (Crashed { redo: 0, ..usual }, false, "0 MiB"),
+        ];
+        for (crashed, gives_way, words) in table {
+            let (gave, because) = match way(&crashed) {
+                Way::GiveWay(because) => (true, because),
+                Way::InPlace(because) => (false, because),
+            };
+            assert_eq!(gave, gives_way, "{crashed:?}: {because}");
+            assert!(because.contains(words), "{because:?} does not say {words:?}");
+        }
+    }
+
+    proptest! {
+        /// Without somebody who may be elected nobody gives way; more to replay, or a shorter queue elsewhere, never keeps one
+        /// that would.
+        #[test]
+        fn nobody_gives_way_for_nothing(
+            redo in 0..100 * GB, elapsed in 0_u64..200_000, queue in prop::option::of(0..10 * GB), gave_way: bool, writable: bool
+        ) {
+            let crashed = Crashed { redo, elapsed, candidates: queue, gave_way, writable };
+            if matches!(way(&crashed), Way::GiveWay(_)) {
+                prop_assert!(queue.is_some() && !gave_way && writable);
+                prop_assert!(redo / REPLAYED > elapsed + ELECTION);
+                let worse = Crashed { redo: redo * 2, candidates: queue.map(|queue| queue / 2), ..crashed };
+                prop_assert!(matches!(way(&worse), Way::GiveWay(_)));
+            }
+        }
+    }
+
+    /// `orders-0` held the lease, and its PostgreSQL has been killed at 5 s; `orders-1` followed, and one must have each commit.
+    fn crashed(redo: u64) -> Observed {
+        let mut observed = primary();
+        let exit = Exit {
+            at: BootTime(5_000),
+            ran: 90_000,
+            asked: false,
+        };
+        observed.postgres = PostgresView {
+            process: Process::Stopped { exit: Some(exit) },
+            ..stopped()
+        };
+        observed.lease.confirmed.as_mut().unwrap().sent = BootTime(5_000);
+        record(&mut observed).rule = SyncRule::any(1, [other_holder().incarnation.member]);
+        observed.peers.get_mut("orders-1").unwrap().heard = BootTime(5_000);
+        volume(&mut observed).read = BootTime(5_010);
+        let database = data(&mut observed);
+        (database.clean, database.written) = (false, Lsn(database.redo.0 + redo));
+        observed
+    }
+
+    fn data(observed: &mut Observed) -> &mut Database {
+        match &mut volume(observed).data {
+            Data::Present(database) => database,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    fn decided(observed: &Observed, memo: &Memo, now: u64) -> Decision {
+        decide(observed, memo, BootTime(now))
+    }
+
+    /// What is decided while the Lease is written, which tells that it does not serve.
+    fn renewing(observed: &Observed, memo: &Memo, now: u64) -> Decision {
+        let mut observed = observed.clone();
+        observed.tasks.lease.running = Some(Work::WriteLease);
+        decided(&observed, memo, now)
+    }
+
+    #[test]
+    fn a_short_recovery_is_made_in_place_and_a_long_one_left_to_another_member() {
+        let short = renewing(&crashed(GB / 10), &settled(), 5_020);
+        assert!(matches!(short.action, Action::StartPrimary { .. }), "{short:?}");
+        assert!(short.because.contains("recovery replays 95 MiB"), "{}", short.because);
+        let long = decided(&crashed(3 * GB), &settled(), 5_020);
+        assert_eq!((long.rule, long.memo.gives_way), ("give way", Some(Epoch(1))));
+        assert!(long.because.contains("2861 MiB"), "{}", long.because);
+        let Action::WriteLease { content, purpose, .. } = long.action else {
+            panic!("nothing lives: it is released at once")
+        };
+        assert_eq!((purpose, content.holder), (Purpose::Release, None));
+        assert_eq!(
+            content.release.unwrap().position,
+            None,
+            "where its WAL ends counts for nothing"
+        );
+    }
+
+    #[test]
+    fn what_outlived_the_postmaster_is_killed_before_the_lease_is_left() {
+        let mut observed = crashed(3 * GB);
+        observed.postgres.strays = 1;
+        assert_eq!(decided(&observed, &settled(), 5_020).action, Action::Stop(Stop::Kill));
+    }
+
+    #[test]
+    fn a_recovery_under_way_is_left_when_members_are_heard_again() {
+        // A new container: what the others say is not known yet.
+        let mut observed = crashed(3 * GB);
+        let peers = std::mem::take(&mut observed.peers);
+        let begun = renewing(&observed, &settled(), 5_020);
+        assert!(matches!(begun.action, Action::StartPrimary { .. }), "{begun:?}");
+        observed.postgres.process = Process::Running { mode: Mode::Primary };
+        observed.peers = peers;
+        let heard = decided(&observed, &begun.memo, 5_900);
+        assert_eq!((heard.rule, heard.action), ("give way", Action::Stop(Stop::Immediate)));
+        // The same with most of it done.
+        observed.lease.confirmed.as_mut().unwrap().sent = BootTime(8_000);
+        data(&mut observed).written = Lsn(8 * GB / 10);
+        assert_ne!(decided(&observed, &begun.memo, 8_100).rule, "give way");
+    }
+
+    #[test]
+    fn nobody_gives_way_who_need_not_or_to_whom_nobody_could_follow() {
+        let spoil: [fn(&mut Observed); 9] = [
+            |o| o.peers.clear(),
+            |o| o.peers.get_mut("orders-1").unwrap().heard = BootTime(0),
+            |o| o.peers.get_mut("orders-1").unwrap().replayed = Some(Lsn(0)),
+            |o| record(o).members.get_mut("orders-1").unwrap().state = MemberState::Cloning,
+            |o| record(o).rule = SyncRule::any(1, [third()]),
+            |o| record(o).rule = SyncRule::default(),
+            |o| data(o).clean = true,
+            |o| o.tasks.lease.failures = 1,
+            |o| cluster(o).stop = true,
+        ];
+        for (index, spoil) in spoil.iter().enumerate() {
+            let mut observed = crashed(3 * GB);
+            observed
+                .peers
+                .get_mut("orders-1")
+                .unwrap()
+                .position
+                .as_mut()
+                .unwrap()
+                .lsn = Lsn(4 * GB);
+            observed.peers.get_mut("orders-1").unwrap().replayed = Some(Lsn(4 * GB));
+            assert!(decided(&observed, &settled(), 5_020).memo.gives_way.is_some());
+            spoil(&mut observed);
+            assert_eq!(decided(&observed, &settled(), 5_020).memo.gives_way, None, "{index}");
+        }
+    }
+
+    /// Two members never give way in turn: who was elected has a standby's data until it serves, and who took its lease back
+    /// since nobody else did keeps it.
+    #[test]
+    fn the_lease_does_not_go_to_and_fro() {
+        let mut elected = elected();
+        data(&mut elected).written = Lsn(50 * GB);
+        for running in [true, false] {
+            if !running {
+                elected.postgres = stopped();
+            }
+            let memo = Memo {
+                unable_since: Some(BootTime(1_000)),
+                ..settled()
+            };
+            assert_eq!(decided(&elected, &memo, 1_200).memo.gives_way, None);
+        }
+        let gave = decided(&crashed(3 * GB), &settled(), 5_020).memo;
+        let mut again = crashed(3 * GB);
+        hold_by(
+            &mut again,
+            primary().lease.record.is().unwrap().holder.clone().unwrap(),
+            2,
+        );
+        again.lease.confirmed = Some(Confirmed {
+            epoch: Epoch(2),
+            sent: BootTime(9_500),
+            timing: crate::timing::Timing::DEFAULT,
+        });
+        again.peers.get_mut("orders-1").unwrap().heard = BootTime(9_500);
+        let mut memo = Memo {
+            gives_way: None,
+            unable_since: None,
+            ..gave
+        };
+        let decision = renewing(&again, &memo, 9_600);
+        assert!(matches!(decision.action, Action::StartPrimary { .. }), "{decision:?}");
+        assert!(decision.because.contains("gave way before"), "{}", decision.because);
+        memo.gave_way = None;
+        assert_eq!(decided(&again, &memo, 9_600).rule, "give way");
+    }
+}
