@@ -7,10 +7,11 @@ use clap_complete::Shell;
 
 use crate::cluster::Place;
 use crate::kubectl::LogFlags;
+use crate::what_if::Loss;
 
 /// Says what a highly available PostgreSQL database is doing, why, and what a change would do.
 ///
-/// The exit code is 0 on success and 1 after an error; `plan` has more.
+/// The exit code is 0 on success and 1 after an error; `plan`, `replay` and `upgrade-preview` have more.
 #[derive(Clone, Debug, Parser)]
 #[command(name = "kubectl-cdb", bin_name = "kubectl cdb", version)]
 pub struct Arguments {
@@ -57,12 +58,57 @@ pub enum Command {
         #[arg(short = 'f', long = "filename", value_name = "NEW.yaml")]
         new: PathBuf,
     },
+    /// What the loss of something would mean now: whether commits go on, who may be elected, what can be lost.
+    WhatIf {
+        /// Which database, from where, and how to show it.
+        #[command(flatten)]
+        view: View,
+        /// What is lost: instance=POD, node=NODE, api or operator.
+        #[arg(long, value_name = "WHAT")]
+        lose: Loss,
+    },
+    /// Write down what the operator has decided about the database, with all that it decided upon.
+    Record {
+        /// The database.
+        name: String,
+        /// The file; it must not exist yet. The standard output if absent.
+        #[arg(short, long)]
+        output: Option<PathBuf>,
+    },
+    /// Make recorded decisions again, by this program's version of the operator, and show which are other ones.
+    ///
+    /// The exit code is 0 if all are as recorded, 2 if some are not, 1 after an error.
+    Replay {
+        /// What `record` wrote.
+        file: PathBuf,
+        /// How to show it.
+        #[arg(short, long, value_enum, default_value_t = Format::Text)]
+        output: Format,
+    },
+    /// What the operator of this program's version would do about databases that run. Nothing is changed.
+    ///
+    /// The exit code is 0 if nothing would change, 2 if something would, 1 after an error.
+    UpgradePreview {
+        /// The databases; all of the namespace if absent.
+        names: Vec<String>,
+        /// All databases of all namespaces.
+        #[arg(short = 'A', long, conflicts_with_all = ["names", "file"])]
+        all_namespaces: bool,
+        /// Read this file instead of a cluster: YAML of the objects, a directory of such files, or the archive of `report`.
+        #[arg(short = 'F', long, value_name = "PATH", requires = "names")]
+        file: Option<PathBuf>,
+        /// How to show it.
+        #[arg(short, long, value_enum, default_value_t = Format::Text)]
+        output: Format,
+    },
     /// Move the primary to an instance, once, by a switchover.
     Promote(Instance),
     /// Stop an instance's PostgreSQL cleanly and keep it stopped; its pod and volume stay.
     Fence(Instance),
     /// Let a fenced instance run again.
     Unfence(Instance),
+    /// Replace all instances' pods, one at a time: standbys first, then the primary after a switchover.
+    Restart(Name),
     /// Stop the whole database cleanly and take its pods away; the volumes stay.
     Hibernate(Name),
     /// Bring a hibernated database back.

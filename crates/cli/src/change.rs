@@ -10,6 +10,9 @@ use serde_json::{Value, json};
 
 use crate::cluster::Cluster;
 
+/// The annotation of pods that `kubectl rollout restart` sets as well: another value of it makes another template.
+const RESTARTED: &str = "kubectl.kubernetes.io/restartedAt";
+
 /// What the user asks for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Wish<'a> {
@@ -21,6 +24,8 @@ pub enum Wish<'a> {
     Unfence(&'a str),
     /// The operator changes nothing any more, or goes on.
     Pause(bool),
+    /// All instances' pods are replaced, one at a time.
+    Restart,
     /// The whole database stops and its pods go, or it comes back.
     Hibernate(bool),
 }
@@ -80,6 +85,20 @@ pub fn patch(db: &ClusteredDatabase, wish: Wish<'_>, now: DateTime<Utc>) -> Resu
                 Some(json!({"spec": {"fenced": fenced}})),
                 format!("{instance} may run again: {see}"),
             ))
+        }
+        Wish::Restart if db.spec.paused => {
+            bail!("{name} is paused, so nothing would happen: `kubectl cdb resume {name}` first")
+        }
+        Wish::Restart if db.spec.hibernated => {
+            bail!("{name} is hibernated and has no pods: `kubectl cdb wake {name}` starts new ones")
+        }
+        Wish::Restart => {
+            let at = now.to_rfc3339_opts(SecondsFormat::Secs, true);
+            let patch = json!({"spec": {"podMetadata": {"annotations": {RESTARTED: at}}}});
+            let told = format!(
+                "the pods of {name} are to be replaced one at a time, standbys first, the primary's after a switchover: {see}"
+            );
+            Ok((Some(patch), told))
         }
         Wish::Pause(pause) if db.spec.paused == pause => {
             let state = if pause { "paused" } else { "not paused" };
@@ -198,6 +217,20 @@ mod tests {
         );
         assert_eq!(of(one.clone(), Wish::Unfence("demo-2")).unwrap(), None);
         assert!(of(one, Wish::Fence("demo-9")).is_err());
+    }
+
+    #[test]
+    fn a_restart_is_another_template_and_needs_somebody_to_roll_it_out() {
+        let patch = of(json!({}), Wish::Restart).unwrap().unwrap();
+        let annotations = &patch["spec"]["podMetadata"]["annotations"];
+        assert_eq!(
+            *annotations,
+            json!({"kubectl.kubernetes.io/restartedAt": "2027-01-01T00:00:00Z"})
+        );
+        let restarted = database(json!({"podMetadata": {"annotations": annotations}}));
+        assert!(api::validate(&restarted).is_empty());
+        assert!(of(json!({"paused": true}), Wish::Restart).is_err());
+        assert!(of(json!({"hibernated": true}), Wish::Restart).is_err());
     }
 
     #[test]

@@ -1,5 +1,6 @@
 //! The operator's look at a database, from outside: the same code observes and decides, and nothing is done.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use anyhow::{Context, Result};
@@ -10,7 +11,7 @@ use chrono::{DateTime, Utc};
 use k8s_openapi::api::apps::v1::StatefulSet;
 use kube::ResourceExt;
 use kube::runtime::watcher::Event;
-use machine::cluster::{ChildKind, ChildState, Decision, Facts, Known, Observed, decide};
+use machine::cluster::{ChildKind, ChildState, Decision, Facts, Known, Observed, decide, status};
 use operator::builders::Subject;
 use operator::cache::{Cache, Key};
 use operator::caches::Caches;
@@ -86,6 +87,23 @@ impl Look {
     pub fn decide(&self) -> Decision {
         let wanted = self.facts.wanted(&self.db, &self.key, &self.uid);
         decide(&wanted, &self.observed, &self.status(), self.now)
+    }
+
+    /// The status that the operator would store with this decision. `certificates` are those that it has signed for it.
+    pub fn status_after(
+        &self,
+        decision: &Decision,
+        certificates: &BTreeMap<String, String>,
+    ) -> ClusteredDatabaseStatus {
+        let wanted = self.facts.wanted(&self.db, &self.key, &self.uid);
+        status(
+            &wanted,
+            &self.observed,
+            &self.status(),
+            decision,
+            certificates,
+            self.now,
+        )
     }
 
     /// Calls `with` with the facts of the decision.

@@ -17,7 +17,7 @@ use crate::redact;
 use crate::snapshot::{Snapshot, kinds};
 
 /// The label of the operator's pods, as its manifests have it.
-const OPERATOR: &str = "app.kubernetes.io/name=clustereddatabase-operator";
+pub const OPERATOR: &str = "app.kubernetes.io/name=clustereddatabase-operator";
 /// How many of the operator's last lines are taken, of each of its pods.
 const LINES: i64 = 5_000;
 

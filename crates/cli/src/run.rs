@@ -18,7 +18,7 @@ use crate::cluster::{Cluster, Place};
 use crate::look::Look;
 use crate::snapshot::Snapshot;
 use crate::text::Style;
-use crate::{file, history, kubectl, plan, report, status, why};
+use crate::{file, history, kubectl, plan, record, replay, report, status, upgrade, what_if, why};
 
 /// The program's exit code after success.
 const DONE: u8 = 0;
@@ -51,9 +51,36 @@ pub async fn run(arguments: Arguments) -> Result<u8> {
             show(view.output, &page, |page| plan::text(page, style()))?;
             Ok(page.exit())
         }
+        Command::WhatIf { view, lose } => {
+            let (look, _) = look(place, view).await?;
+            show(view.output, &what_if::page(look, lose)?, |page| {
+                what_if::text(page, style())
+            })
+        }
+        Command::Record { name, output } => record(place, name, output.as_deref()).await,
+        Command::Replay { file, output } => {
+            let page = replay::page(&replay::read(file)?);
+            show(*output, &page, |page| replay::text(page, style()))?;
+            Ok(page.exit())
+        }
+        Command::UpgradePreview {
+            names,
+            all_namespaces,
+            file,
+            output,
+        } => {
+            let previews = match file {
+                Some(path) => previews_of_file(place, path, names)?,
+                None => previews(place, names, *all_namespaces).await?,
+            };
+            let page = upgrade::page(previews);
+            show(*output, &page, |page| upgrade::text(page, style()))?;
+            Ok(page.exit())
+        }
         Command::Promote(of) => wish(place, &of.name, Wish::Promote(&of.instance)).await,
         Command::Fence(of) => wish(place, &of.name, Wish::Fence(&of.instance)).await,
         Command::Unfence(of) => wish(place, &of.name, Wish::Unfence(&of.instance)).await,
+        Command::Restart(of) => wish(place, &of.name, Wish::Restart).await,
         Command::Hibernate(of) => wish(place, &of.name, Wish::Hibernate(true)).await,
         Command::Wake(of) => wish(place, &of.name, Wish::Hibernate(false)).await,
         Command::Pause(of) => wish(place, &of.name, Wish::Pause(true)).await,
@@ -119,6 +146,34 @@ async fn wish(place: &Place, name: &str, wish: Wish<'_>) -> Result<u8> {
     let cluster = Cluster::connect(place).await?;
     let told = change::carry_out(&cluster, name, wish).await?;
     say(&format!("{told}\n"))
+}
+
+async fn record(place: &Place, name: &str, output: Option<&Path>) -> Result<u8> {
+    let cluster = Cluster::connect(place).await?;
+    let text = record::fetch(&cluster, name).await?;
+    let Some(path) = output else { return say(&text) };
+    record::write(path, &text)?;
+    let decisions = text.lines().count().saturating_sub(1);
+    say(&format!(
+        "{} is written, with {decisions} decisions: kubectl cdb replay {}\n",
+        path.display(),
+        path.display()
+    ))
+}
+
+async fn previews(place: &Place, names: &[String], everywhere: bool) -> Result<Vec<upgrade::Preview>> {
+    let cluster = Cluster::connect(place).await?;
+    let mut previews = Vec::new();
+    for (namespace, name) in upgrade::meant(&cluster, names, everywhere).await? {
+        previews.push(upgrade::online(&cluster, &namespace, &name).await?);
+    }
+    Ok(previews)
+}
+
+fn previews_of_file(place: &Place, path: &Path, names: &[String]) -> Result<Vec<upgrade::Preview>> {
+    let snapshot = file::read(path)?;
+    let look = |name: &String| Look::new(&snapshot, place.namespace.as_deref(), name);
+    names.iter().map(|name| Ok(upgrade::preview(look(name)?))).collect()
 }
 
 async fn psql(place: &Place, name: &str, arguments: &[String]) -> Result<u8> {

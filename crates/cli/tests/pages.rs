@@ -14,7 +14,10 @@ use machine::cluster::testing::World;
 use machine::cluster::{ChildKind, ChildState};
 use machine::protocol::FAULT_SILENT;
 use serde_json::{Value, json};
-use support::{new, place, ready, recorded, spec};
+use support::{followed, new, place, ready, recorded, spec};
+
+/// How many decisions stand in the oldest file of the format.
+const DECISIONS_IN_THE_FIRST: usize = 4;
 
 /// A directory of its own for a test, with these files.
 fn directory(test: &str, files: &[(&str, String)]) -> PathBuf {
@@ -47,6 +50,8 @@ fn golden(name: &str, directory: &Path, commands: &[&str]) {
         let (printed, code) = run(directory, command);
         text.push_str(&format!("$ kubectl cdb {command}\n{printed}exit code {code}\n\n"));
     }
+    // The pages and the documentation do not change with each version.
+    let text = text.replace(env!("CARGO_PKG_VERSION"), "0.1.0");
     let path = Path::new(env!("CARGO_MANIFEST_DIR"))
         .join("tests/golden")
         .join(format!("{name}.txt"));
@@ -245,6 +250,174 @@ fn volumes_grow_and_never_shrink() {
 #[test]
 fn nothing_changes() {
     plan("plan-nothing", spec(3), &json!({}), 0);
+}
+
+/// A failover as the operator records it.
+fn recording() -> String {
+    let mut world = ready(&spec(3));
+    place(&mut world, &[0x0300_0148, 0x0300_0148, 0x0300_0060]);
+    world.lose_primary();
+    followed(&mut world)
+}
+
+#[test]
+fn recorded_decisions_are_made_again() {
+    let text = recording();
+    let lines: Vec<&str> = text.lines().collect();
+    let mut other: Value = serde_json::from_str(lines[2]).unwrap();
+    other["decision"]["rule"] = json!("await-something");
+    other["decision"]["action"] = json!({"Invented": {"what": 1}});
+    let other = format!("{}\n{}\n{other}\n", lines[0], lines[1]);
+    let directory = directory("replay", &[("demo.jsonl", text), ("other.jsonl", other)]);
+    golden("replay", &directory, &["replay demo.jsonl", "replay other.jsonl"]);
+    assert_eq!(run(&directory, "replay demo.jsonl").1, 0);
+    let (text, code) = run(&directory, "replay other.jsonl -o json");
+    let page: Value = serde_json::from_str(&text).unwrap();
+    assert_eq!((code, &page["differing"]), (2, &json!(1)));
+}
+
+#[test]
+fn what_is_no_record_is_refused_with_the_line_and_the_way_out() {
+    let text = recording();
+    let lines: Vec<&str> = text.lines().collect();
+    let with = |line: usize, change: &dyn Fn(&mut Value)| {
+        let mut lines: Vec<String> = lines.iter().map(|line| (*line).to_owned()).collect();
+        let mut value: Value = serde_json::from_str(&lines[line]).unwrap();
+        change(&mut value);
+        lines[line] = value.to_string();
+        lines.join("\n")
+    };
+    let files = [
+        ("empty.jsonl", String::new()),
+        ("cut.jsonl", text[..text.len() - 100].to_owned()),
+        ("garbled.jsonl", format!("{}\n{{\"at\": x}}\n", lines[0])),
+        (
+            "version.jsonl",
+            with(0, &|header| {
+                (header["version"], header["operator"]) = (json!(2), json!("3.0.0"));
+            }),
+        ),
+        ("newer.jsonl", {
+            let newer = with(0, &|header| header["operator"] = json!("3.0.0"));
+            newer.replacen("\"observed\":{", "\"observed\":{\"moon\":\"full\",", 1)
+        }),
+        (
+            "changed.jsonl",
+            with(2, &|entry| entry["observed"]["pods"] = json!("none")),
+        ),
+        ("objects.yaml", recorded(&ready(&spec(3)))),
+    ];
+    let directory = directory("replay-errors", &files);
+    let commands: Vec<_> = files
+        .iter()
+        .map(|(name, _)| format!("replay {name}"))
+        .chain(["replay missing.jsonl".to_owned()])
+        .collect();
+    for command in &commands {
+        let (text, code) = run(&directory, command);
+        assert_eq!((code, text.lines().count()), (1, 1), "{command}: {text}");
+        assert!(text.starts_with("error: cannot use "), "{text}");
+    }
+    golden(
+        "replay-errors",
+        &directory,
+        &commands.iter().map(String::as_str).collect::<Vec<_>>(),
+    );
+}
+
+/// A file that an operator of before wrote must be understood for ever. It is not written again: what it decides may change.
+#[test]
+fn the_first_version_of_the_format_is_still_read() {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/decisions-1.jsonl");
+    let read = cli::replay::read(&path).unwrap();
+    assert_eq!((read.header.version, read.entries.len()), (1, DECISIONS_IN_THE_FIRST));
+    assert_eq!(cli::replay::page(&read).decisions.len(), DECISIONS_IN_THE_FIRST);
+}
+
+#[test]
+fn an_upgrade_changes_nothing_or_says_what() {
+    let world = ready(&spec(3));
+    let objects = recorded(&world);
+    let older = objects.replace(&world.scene.revision, "0123456789abcdef");
+    assert_ne!(older, objects);
+    let directory = directory("upgrade", &[("demo.yaml", objects), ("older.yaml", older)]);
+    let commands = ["demo.yaml", "older.yaml"].map(|file| format!("upgrade-preview demo --file {file}"));
+    golden("upgrade-preview", &directory, &commands.each_ref().map(String::as_str));
+    assert_eq!(run(&directory, &commands[0]).1, 0);
+    let (text, code) = run(&directory, &commands[1]);
+    assert!(
+        code == 2 && text.contains("demo-0, demo-1 and demo-2, which are of an older template"),
+        "{text}"
+    );
+}
+
+/// Compares what losses mean for a world.
+fn what_if(name: &str, world: &World, losses: &[&str]) -> String {
+    let directory = directory(name, &[("demo.yaml", recorded(world))]);
+    let commands: Vec<_> = losses
+        .iter()
+        .map(|loss| format!("what-if demo --lose {loss} --file demo.yaml"))
+        .collect();
+    golden(
+        name,
+        &directory,
+        &commands.iter().map(String::as_str).collect::<Vec<_>>(),
+    );
+    commands.iter().map(|command| run(&directory, command).0).collect()
+}
+
+#[test]
+fn a_loss_of_three() {
+    let mut world = ready(&spec(3));
+    place(&mut world, &[0x0300_0148, 0x0300_0148, 0x0300_0060]);
+    let text = what_if(
+        "what-if",
+        &world,
+        &[
+            "instance=demo-0",
+            "node=node-2",
+            "api",
+            "operator",
+            "instance=demo-7",
+            "node=moon",
+            "disk",
+        ],
+    );
+    assert!(text.contains("nothing that was acknowledged"), "{text}");
+}
+
+#[test]
+fn a_loss_of_what_commits_wait_for() {
+    let mut two = spec(2);
+    two["durability"] = json!({"mode": "Required"});
+    let mut world = ready(&two);
+    what_if("what-if-two", &world, &["instance=demo-0", "instance=demo-1", "api"]);
+    let node = world.scene.pods()[0].node.clone();
+    world.scene.pod_mut(1).node = node;
+    let text = what_if("what-if-node", &world, &["node=node-0"]);
+    assert!(
+        text.contains("nobody: it takes the answers of 1 of the 1 standby"),
+        "{text}"
+    );
+}
+
+#[test]
+fn a_loss_without_a_rule() {
+    let mut asynchronous = spec(3);
+    asynchronous["durability"] = json!({"mode": "Async"});
+    let mut world = ready(&asynchronous);
+    place(&mut world, &[0x0300_0148, 0x0300_0108, 0x0300_0060]);
+    let text = what_if("what-if-async", &world, &["instance=demo-0", "instance=demo-1"]);
+    assert!(text.contains("the best of them is 64 B behind"), "{text}");
+    what_if("what-if-one", &ready(&spec(1)), &["instance=demo-0", "api"]);
+}
+
+#[test]
+fn a_loss_after_a_loss_is_not_reckoned() {
+    let mut world = ready(&spec(3));
+    world.lose_primary();
+    let text = what_if("what-if-lost", &world, &["instance=demo-1"]);
+    assert!(text.starts_with("error: no primary of demo serves now"), "{text}");
 }
 
 #[test]

@@ -30,6 +30,9 @@ pub struct Arguments {
     /// Address of `/metrics`, `/healthz` and `/readyz`.
     #[arg(long, env = "LISTEN", default_value = "0.0.0.0:8081")]
     pub listen: SocketAddr,
+    /// Address of `/decisions/<namespace>/<name>`, which anybody who reaches it may read.
+    #[arg(long, env = "DECISIONS", default_value_t = crate::http::DECISIONS)]
+    pub decisions: SocketAddr,
     /// How the logs look.
     #[arg(long, env = "LOG_FORMAT", value_enum, default_value_t = LogFormat::Json)]
     pub log_format: LogFormat,

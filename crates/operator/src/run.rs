@@ -20,7 +20,7 @@ use crate::caches::{Caches, Report, is_forbidden, unread};
 use crate::config::{Arguments, Config};
 use crate::events;
 use crate::execute::Executor;
-use crate::http::{Pages, serve};
+use crate::http::{Pages, serve, serve_decisions};
 use crate::leader;
 use crate::metrics::Metrics;
 use crate::queue::Queue;
@@ -74,6 +74,10 @@ pub async fn run(arguments: Arguments) -> Result<()> {
         metrics.clone(),
         arguments.identity.clone(),
     );
+    let listener = TcpListener::bind(arguments.decisions)
+        .await
+        .with_context(|| format!("listen on {}", arguments.decisions))?;
+    let mut decisions = tokio::spawn(serve_decisions(listener, executor.decisions()));
     let mut election = Election::start(&arguments);
     let mut workers = Workers {
         executor: Arc::new(executor),
@@ -94,6 +98,7 @@ pub async fn run(arguments: Arguments) -> Result<()> {
         lost = ended => lost.context("stop acting")?,
         stopped = terminated() => stopped?,
         page = &mut pages => page.context("serve metrics and probes")?.context("serve metrics and probes")?,
+        page = &mut decisions => page.context("serve the decisions")?.context("serve the decisions")?,
         watch = watches.join_next() => anyhow::bail!("a watch ended: {watch:?}"),
     }
     tracing::info!("ends: lets what is under way finish");

@@ -9,6 +9,8 @@ use std::fmt::Debug;
 use std::sync::Arc;
 use std::time::Duration;
 
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
 use fake::{Fake, Path};
 use kube::ResourceExt;
 use kube::runtime::watcher::Event;
@@ -16,10 +18,14 @@ use operator::cache::{Cache, Key};
 use operator::caches::Caches;
 use operator::config::Config;
 use operator::execute::Executor;
+use operator::http::serve_decisions;
 use operator::metrics::Metrics;
+use operator::recording::{self, Entry, Header};
 use operator::requests::Requests;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpListener;
 
 fn key() -> Key {
     Key {
@@ -359,4 +365,70 @@ async fn a_request_that_contradicts_the_spec_is_refused_with_an_event() {
     assert_eq!(told.len(), 1, "{events:?}");
     let note = told[0]["note"].as_str().unwrap();
     assert!(note.contains("spec.primary.prefer names db-1"), "{note}");
+}
+
+/// The answer to `GET path`: its code and its body.
+async fn get(address: std::net::SocketAddr, path: &str) -> (u16, String) {
+    let mut stream = tokio::net::TcpStream::connect(address).await.unwrap();
+    let request = format!("GET {path} HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n");
+    stream.write_all(request.as_bytes()).await.unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).await.unwrap();
+    let (head, body) = answer.split_once("\r\n\r\n").unwrap();
+    (head.split(' ').nth(1).unwrap().parse().unwrap(), body.to_owned())
+}
+
+#[tokio::test]
+async fn what_is_recorded_replays_to_the_same_decisions_and_holds_no_secret() {
+    let fake = server();
+    let mut db = find(&fake, "clustereddatabases", "db");
+    db["spec"]["bootstrap"] = json!({"initdb": {"postInitSql": ["CREATE ROLE x PASSWORD 'hunter2'"]}});
+    db["spec"]["postgres"] = json!({"parameters": {"x.token": "hunter3"}});
+    fake.put("clustereddatabases", db);
+    let (executor, caches) = start(&fake);
+    settle(&executor, &caches, &fake).await;
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    tokio::spawn(serve_decisions(listener, executor.decisions()));
+
+    let (code, text) = get(address, "/decisions/ns/db").await;
+    assert_eq!(code, 200, "{text}");
+    let mut lines = text.lines();
+    let header: Header = serde_json::from_str(lines.next().unwrap()).unwrap();
+    assert_eq!(
+        (
+            header.namespace.as_str(),
+            header.name.as_str(),
+            header.uid.as_str(),
+            header.dropped
+        ),
+        ("ns", "db", "u-db", 0)
+    );
+    let entries: Vec<Entry> = lines.map(|line| serde_json::from_str(line).unwrap()).collect();
+    assert!(entries.len() >= 15, "{} decisions for a creation", entries.len());
+    for entry in &entries {
+        assert_eq!(recording::value(&entry.replay()), entry.decision, "at {}", entry.at);
+    }
+
+    let mut checked = 0;
+    for secret in fake.all("secrets") {
+        for (name, value) in secret["data"].as_object().unwrap() {
+            let encoded = value.as_str().unwrap();
+            let decoded = String::from_utf8(STANDARD.decode(encoded).unwrap()).unwrap();
+            // Certificates, names and addresses are no secrets.
+            if ["password", "uri", "jdbc-uri", "pgpass", "tls.key", "ca.key"].contains(&name.as_str()) {
+                checked += 1;
+                assert!(!text.contains(encoded) && !text.contains(decoded.trim()), "{name}");
+            }
+        }
+    }
+    assert!(checked >= 4, "only {checked} secrets were looked for");
+    assert!(!text.contains("hunter"), "statements and settings");
+    assert!(!text.contains("PRIVATE KEY"));
+
+    let (code, text) = get(address, "/decisions/ns/other").await;
+    assert_eq!(
+        (code, text.as_str()),
+        (404, "this operator has decided nothing about ns/other since it started")
+    );
 }

@@ -1,4 +1,4 @@
-//! What a new spec changes, field by field.
+//! What differs between two values, field by field: a spec and a new one, a decision and another.
 
 use serde::Serialize;
 use serde_json::Value;
@@ -27,10 +27,10 @@ impl std::fmt::Display for Change {
     }
 }
 
-/// The fields that differ, those of maps one by one.
-pub fn changes(old: &Value, new: &Value) -> Vec<Change> {
+/// The fields below `root` that differ, those of maps one by one.
+pub fn changes(root: &str, old: &Value, new: &Value) -> Vec<Change> {
     let mut found = Vec::new();
-    compare("spec", Some(old), Some(new), &mut found);
+    compare(root, Some(old), Some(new), &mut found);
     found
 }
 
@@ -47,7 +47,7 @@ fn compare(path: &str, old: Option<&Value>, new: Option<&Value>, found: &mut Vec
             .collect();
         keys.sort();
         for key in keys {
-            compare(&format!("{path}.{key}"), olds.get(key), news.get(key), found);
+            compare(&below(path, key), olds.get(key), news.get(key), found);
         }
         return;
     }
@@ -58,11 +58,11 @@ fn compare(path: &str, old: Option<&Value>, new: Option<&Value>, found: &mut Vec
     });
 }
 
-/// Fields of `given` that `understood` does not have: misspelt ones, or ones of another version. Where nothing is given,
-/// nothing is missed.
-pub fn unknown(given: &Value, understood: &Value) -> Vec<String> {
+/// Fields of `given`, which stands at `root`, that `understood` does not have: misspelt ones, or ones of another version.
+/// Where nothing is given, nothing is missed.
+pub fn unknown(root: &str, given: &Value, understood: &Value) -> Vec<String> {
     let mut found = Vec::new();
-    miss("spec", given, Some(understood), &mut found);
+    miss(root, given, Some(understood), &mut found);
     found
 }
 
@@ -76,7 +76,7 @@ fn miss(path: &str, given: &Value, understood: Option<&Value>, found: &mut Vec<S
     match (given, understood) {
         (Value::Object(fields), Value::Object(known)) => {
             for (key, value) in fields {
-                miss(&format!("{path}.{key}"), value, known.get(key), found);
+                miss(&below(path, key), value, known.get(key), found);
             }
         }
         (Value::Array(items), Value::Array(known)) => {
@@ -85,6 +85,14 @@ fn miss(path: &str, given: &Value, understood: Option<&Value>, found: &mut Vec<S
             }
         }
         _ => {}
+    }
+}
+
+fn below(path: &str, key: &str) -> String {
+    if path.is_empty() {
+        key.to_owned()
+    } else {
+        format!("{path}.{key}")
     }
 }
 
@@ -107,7 +115,7 @@ mod tests {
     fn changes_are_named_one_by_one() {
         let old = json!({"replicas": 3, "postgres": {"parameters": {"a": "1"}}, "same": [1]});
         let new = json!({"replicas": 5, "postgres": {"parameters": {"b": "2"}}, "same": [1], "resources": {"limits": {"cpu": "1"}}});
-        let told: Vec<_> = changes(&old, &new).iter().map(ToString::to_string).collect();
+        let told: Vec<_> = changes("spec", &old, &new).iter().map(ToString::to_string).collect();
         assert_eq!(
             told,
             [
@@ -117,7 +125,7 @@ mod tests {
                 "spec.resources.limits.cpu: (absent) -> 1",
             ]
         );
-        assert!(changes(&old, &old).is_empty());
+        assert!(changes("spec", &old, &old).is_empty());
     }
 
     #[test]
@@ -126,7 +134,7 @@ mod tests {
             json!({"replica": 3, "storage": {"size": "1Gi", "clas": "x"}, "paused": null, "list": [{"a": 1, "b": 2}]});
         let understood = json!({"replicas": 3, "storage": {"size": "1Gi"}, "list": [{"a": 1}]});
         assert_eq!(
-            unknown(&given, &understood),
+            unknown("spec", &given, &understood),
             ["spec.list[0].b", "spec.replica", "spec.storage.clas"]
         );
     }

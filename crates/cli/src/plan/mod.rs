@@ -14,7 +14,7 @@ use crate::look::Look;
 use crate::parameters::{self, Effect};
 use crate::text::{Page, Style, Tone, list};
 
-pub use fields::Change;
+pub use fields::{Change, changes, unknown};
 use simulate::{Case, Course};
 
 /// What `plan` ends with when nothing is to be done.
@@ -115,7 +115,7 @@ pub fn read(path: &Path, look: &Look) -> Result<ClusteredDatabase> {
     let mut new: ClusteredDatabase = serde_json::from_value(given.clone())
         .with_context(|| format!("the API server would refuse {} (correct its spec)", path.display()))?;
     let understood = serde_json::to_value(&new.spec).context("cannot write the new spec")?;
-    let unknown = fields::unknown(&given["spec"], &understood);
+    let unknown = fields::unknown("spec", &given["spec"], &understood);
     if !unknown.is_empty() {
         bail!(
             "{} has unknown fields: {}: correct or remove them",
@@ -143,7 +143,7 @@ pub fn page(look: &Look, new: &ClusteredDatabase) -> Result<PlanPage> {
         name: old.metadata.name.clone().unwrap_or_default(),
         namespace: look.namespace().to_owned(),
         refused: Vec::new(),
-        changes: fields::changes(&json(old)?, &json(new)?),
+        changes: fields::changes("spec", &json(old)?, &json(new)?),
         actions: Vec::new(),
         replaced: Vec::new(),
         restarted: Vec::new(),

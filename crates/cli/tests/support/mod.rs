@@ -10,11 +10,13 @@ use chrono::{DateTime, SecondsFormat, TimeDelta, Utc};
 use cli::snapshot::{Snapshot, kinds, name};
 use k8s_openapi::api::coordination::v1::Lease;
 use machine::cluster::testing::World;
-use machine::cluster::{ChildKind, ChildState, Known};
+use machine::cluster::{Action, ChildKind, ChildState, Due, Known};
 use machine::lease_object::{LeaseContent, write};
 use machine::protocol::{LeaseRecord, Lsn, Position, Timeline};
 use operator::builders::Subject;
+use operator::cache::Key;
 use operator::config::Config;
+use operator::decisions::Decisions;
 use operator::desired::{self, Desired};
 use serde_json::{Value, json};
 
@@ -45,6 +47,24 @@ pub fn ready(spec: &Value) -> World {
     assert!(world.settle(), "{:#?}", world.scene.decide());
     world.scene.now += TimeDelta::minutes(42);
     world
+}
+
+/// What the operator writes down while the world goes on until the database rests.
+pub fn followed(world: &mut World) -> String {
+    let decisions = Decisions::default();
+    let key = Key {
+        namespace: NAMESPACE.to_owned(),
+        name: "demo".to_owned(),
+    };
+    let rests = world.run_until(TimeDelta::minutes(10), |world, decision| {
+        let scene = &world.scene;
+        scene.with_wanted(|wanted| {
+            decisions.note(&key, wanted, &scene.observed, &scene.stored, decision, scene.now);
+        });
+        matches!(&decision.action, Action::Wait(waiting) if waiting.resting) && scene.due(decision) == Due::Never
+    });
+    assert!(rests, "{:#?}", world.scene.decide());
+    decisions.text(&key).unwrap()
 }
 
 /// The world's objects as a report writes them.

@@ -22,6 +22,7 @@ use crate::builders::Subject;
 use crate::cache::Key;
 use crate::caches::Caches;
 use crate::config::Config;
+use crate::decisions::Decisions;
 use crate::desired;
 use crate::memory::Memory;
 use crate::metrics::Metrics;
@@ -45,6 +46,7 @@ pub struct Executor {
     caches: Arc<Caches>,
     config: Config,
     metrics: Metrics,
+    decisions: Arc<Decisions>,
     /// Name of this operator, for the events that it writes.
     identity: String,
     memories: Mutex<BTreeMap<Key, Arc<tokio::sync::Mutex<Memory>>>>,
@@ -100,9 +102,15 @@ impl Executor {
             caches,
             config,
             metrics,
+            decisions: Arc::default(),
             identity,
             memories: Mutex::default(),
         }
+    }
+
+    /// The last decisions.
+    pub fn decisions(&self) -> Arc<Decisions> {
+        Arc::clone(&self.decisions)
     }
 
     /// Looks at one database; returns when to look again without an event, or `None` if it is gone.
@@ -113,6 +121,7 @@ impl Executor {
         let wait = self.steps(key, &mut memory).await;
         if wait.is_none() {
             self.memories.lock().unwrap_or_else(PoisonError::into_inner).remove(key);
+            self.decisions.forget(key);
         }
         self.metrics.reconciled(began.elapsed());
         wait
@@ -150,6 +159,7 @@ impl Executor {
         let stored = db.status.clone().unwrap_or_default();
         let decision = decide(&wanted, &observed, &stored, now);
         self.metrics.decided(decision.rule, decision.action.name());
+        self.decisions.note(key, &wanted, &observed, &stored, &decision, now);
         let situation = Situation {
             db: Arc::clone(&db),
             observed,

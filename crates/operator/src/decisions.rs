@@ -1,0 +1,269 @@
+//! The last decisions about each database, kept in memory for whoever wants to know later why something was done
+//! (`kubectl cdb record`). A decision is kept when it is another one than that before, so a database at rest adds nothing.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use api::ClusteredDatabaseStatus;
+use chrono::{DateTime, Utc};
+use machine::cluster::{Action, Decision, Observed, Wanted};
+
+use crate::cache::Key;
+use crate::recording::{Entry, FORMAT, Header, VERSION};
+
+/// How many decisions are kept of one database. A creation has some forty, a failover some ten: that is a bad day's.
+const MOST_OF_ONE: usize = 256;
+/// How many bytes are kept of all of them, a small part of the operator's memory limit (256 MiB). A decision about three
+/// instances has some 15 KB.
+const MOST_BYTES: usize = 8 << 20;
+
+/// The last decisions.
+#[derive(Debug)]
+pub struct Decisions {
+    kept: Mutex<Kept>,
+    most_bytes: usize,
+}
+
+#[derive(Debug, Default)]
+struct Kept {
+    /// All lines, the oldest first.
+    lines: VecDeque<Line>,
+    /// Bytes in them.
+    bytes: usize,
+    databases: BTreeMap<Key, Last>,
+}
+
+#[derive(Debug)]
+struct Line {
+    key: Key,
+    text: String,
+}
+
+/// What is known of one database.
+#[derive(Debug)]
+struct Last {
+    uid: String,
+    decision: Decision,
+    lines: usize,
+    dropped: u64,
+}
+
+impl Default for Decisions {
+    fn default() -> Self {
+        Self {
+            kept: Mutex::default(),
+            most_bytes: MOST_BYTES,
+        }
+    }
+}
+
+impl Decisions {
+    /// Keeps this decision, if it is another one than the last about this database.
+    pub fn note(
+        &self,
+        key: &Key,
+        wanted: &Wanted<'_>,
+        observed: &Observed,
+        stored: &ClusteredDatabaseStatus,
+        decision: &Decision,
+        now: DateTime<Utc>,
+    ) {
+        if self
+            .kept()
+            .databases
+            .get(key)
+            .is_some_and(|last| last.is(wanted.uid, decision))
+        {
+            return;
+        }
+        let entry = Entry::new(wanted, observed, stored, decision, now);
+        match serde_json::to_string(&entry) {
+            Ok(text) => self.kept().add(key, wanted.uid, decision, text, self.most_bytes),
+            Err(error) => tracing::warn!(database = %key, %error, "cannot write a decision down"),
+        }
+    }
+
+    /// Forgets a database that is gone.
+    pub fn forget(&self, key: &Key) {
+        self.kept().forget(key);
+    }
+
+    /// The text of the decisions about a database ([`crate::recording`]); `None` if there are none.
+    pub fn text(&self, key: &Key) -> Option<String> {
+        let kept = self.kept();
+        let last = kept.databases.get(key)?;
+        let header = Header {
+            format: FORMAT.to_owned(),
+            version: VERSION,
+            operator: env!("CARGO_PKG_VERSION").to_owned(),
+            namespace: key.namespace.clone(),
+            name: key.name.clone(),
+            uid: last.uid.clone(),
+            dropped: last.dropped,
+        };
+        let mut text = serde_json::to_string(&header).ok()?;
+        text.push('\n');
+        for line in kept.lines.iter().filter(|line| line.key == *key) {
+            text.push_str(&line.text);
+            text.push('\n');
+        }
+        Some(text)
+    }
+
+    fn kept(&self) -> MutexGuard<'_, Kept> {
+        self.kept.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Last {
+    /// The last decision about this very resource was this one. The times of a wait are left aside: until they stand in the
+    /// status they move on.
+    fn is(&self, uid: &str, decision: &Decision) -> bool {
+        let mut last = self.decision.clone();
+        last.wake = decision.wake;
+        if let (Action::Wait(last), Action::Wait(now)) = (&mut last.action, &decision.action) {
+            (last.since, last.deadline) = (now.since, now.deadline);
+        }
+        self.uid == uid && last == *decision
+    }
+}
+
+impl Kept {
+    fn add(&mut self, key: &Key, uid: &str, decision: &Decision, text: String, most_bytes: usize) {
+        if self.databases.get(key).is_some_and(|last| last.uid != uid) {
+            self.forget(key);
+        }
+        let last = self.databases.entry(key.clone()).or_insert_with(|| Last {
+            uid: uid.to_owned(),
+            decision: decision.clone(),
+            lines: 0,
+            dropped: 0,
+        });
+        last.decision = decision.clone();
+        last.lines += 1;
+        let full = last.lines > MOST_OF_ONE;
+        self.bytes += text.len();
+        self.lines.push_back(Line { key: key.clone(), text });
+        if full && let Some(oldest) = self.lines.iter().position(|line| line.key == *key) {
+            self.drop_line(oldest);
+        }
+        while self.bytes > most_bytes && !self.lines.is_empty() {
+            self.drop_line(0);
+        }
+    }
+
+    fn drop_line(&mut self, index: usize) {
+        let Some(line) = self.lines.remove(index) else { return };
+        self.bytes -= line.text.len();
+        if let Some(last) = self.databases.get_mut(&line.key) {
+            last.lines -= 1;
+            last.dropped += 1;
+        }
+    }
+
+    fn forget(&mut self, key: &Key) {
+        self.databases.remove(key);
+        self.lines.retain(|line| line.key != *key);
+        self.bytes = self.lines.iter().map(|line| line.text.len()).sum();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use chrono::TimeDelta;
+    use machine::cluster::decide;
+    use machine::cluster::testing::Scene;
+
+    use super::*;
+
+    fn key(name: &str) -> Key {
+        Key {
+            namespace: "shop".to_owned(),
+            name: name.to_owned(),
+        }
+    }
+
+    /// Notes what is decided about the scene as the resource `uid`.
+    fn note(decisions: &Decisions, scene: &Scene, name: &str, uid: &str) {
+        scene.with_wanted(|wanted| {
+            let wanted = Wanted { uid, ..*wanted };
+            let decision = decide(&wanted, &scene.observed, &scene.stored, scene.now);
+            decisions.note(
+                &key(name),
+                &wanted,
+                &scene.observed,
+                &scene.stored,
+                &decision,
+                scene.now,
+            );
+        });
+    }
+
+    fn lines(decisions: &Decisions, name: &str) -> usize {
+        decisions.text(&key(name)).map_or(0, |text| text.lines().count() - 1)
+    }
+
+    fn dropped(decisions: &Decisions, name: &str) -> u64 {
+        let text = decisions.text(&key(name)).unwrap();
+        serde_json::from_str::<Header>(text.lines().next().unwrap())
+            .unwrap()
+            .dropped
+    }
+
+    #[test]
+    fn a_database_at_rest_adds_nothing() {
+        let (decisions, mut scene) = (Decisions::default(), Scene::ready(3));
+        for _ in 0..3 {
+            note(&decisions, &scene, "demo", "u");
+            scene.now += TimeDelta::seconds(10);
+        }
+        assert_eq!(lines(&decisions, "demo"), 1);
+        scene.edit(|spec| spec.paused = true);
+        note(&decisions, &scene, "demo", "u");
+        assert_eq!(lines(&decisions, "demo"), 2);
+        scene.edit(|spec| spec.paused = false);
+        note(&decisions, &scene, "demo", "u");
+        assert_eq!(lines(&decisions, "demo"), 3, "what was decided before is news again");
+        assert_eq!(decisions.text(&key("other")), None);
+    }
+
+    #[test]
+    fn another_resource_of_the_same_name_begins_anew() {
+        let (decisions, mut scene) = (Decisions::default(), Scene::ready(3));
+        note(&decisions, &scene, "demo", "u");
+        scene.edit(|spec| spec.paused = true);
+        note(&decisions, &scene, "demo", "v");
+        assert_eq!(lines(&decisions, "demo"), 1);
+        decisions.forget(&key("demo"));
+        assert_eq!(decisions.text(&key("demo")), None);
+        assert_eq!(decisions.kept().bytes, 0);
+    }
+
+    #[test]
+    fn the_oldest_are_dropped_of_one_database_and_of_all() {
+        let (decisions, mut scene) = (Decisions::default(), Scene::ready(1));
+        for round in 0..MOST_OF_ONE + 3 {
+            scene.edit(|spec| spec.paused = round % 2 == 0);
+            note(&decisions, &scene, "demo", "u");
+        }
+        assert_eq!(
+            (lines(&decisions, "demo"), dropped(&decisions, "demo")),
+            (MOST_OF_ONE, 3)
+        );
+
+        let small = Decisions {
+            most_bytes: 30_000,
+            ..Decisions::default()
+        };
+        note(&small, &scene, "quiet", "q");
+        for round in 0..50 {
+            scene.edit(|spec| spec.paused = round % 2 == 0);
+            note(&small, &scene, "busy", "b");
+        }
+        let kept = small.kept().bytes;
+        assert!(kept <= 30_000 && lines(&small, "busy") > 0, "{kept} bytes");
+        assert_eq!((lines(&small, "quiet"), dropped(&small, "quiet")), (0, 1));
+        note(&small, &scene, "quiet", "q");
+        assert_eq!(lines(&small, "busy") as u64 + dropped(&small, "busy"), 50);
+    }
+}

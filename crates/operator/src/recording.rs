@@ -1,0 +1,211 @@
+//! What the operator decided about a database, with all that each decision was made from, as text that other programs
+//! and later versions read: JSON, one object a line, the [`Header`] first, then one [`Entry`] for each decision.
+//!
+//! A change of the machine's input that older text lacks is given a default value there (`#[serde(default)]`); one that
+//! cannot be raises [`VERSION`].
+
+use api::{ClusteredDatabaseSpec, ClusteredDatabaseStatus};
+use chrono::{DateTime, Utc};
+use machine::cluster::{Decision, Observed, Wanted, decide};
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+/// What such a text calls itself.
+pub const FORMAT: &str = "clustereddatabase-decisions";
+/// The version of the format that is written.
+pub const VERSION: u32 = 1;
+
+/// The first line.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Header {
+    /// [`FORMAT`].
+    pub format: String,
+    /// [`VERSION`].
+    pub version: u32,
+    /// Version of the operator that decided.
+    pub operator: String,
+    /// The database's namespace.
+    pub namespace: String,
+    /// Its name.
+    pub name: String,
+    /// Its UID.
+    pub uid: String,
+    /// How many older decisions were dropped to make room.
+    pub dropped: u64,
+}
+
+/// One decision.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Entry {
+    /// When it was made: the machine's `now`.
+    pub at: DateTime<Utc>,
+    /// What the user wanted.
+    pub wanted: OwnedWanted,
+    /// What was observed.
+    pub observed: Observed,
+    /// The status as it was stored.
+    pub stored: ClusteredDatabaseStatus,
+    /// What was decided ([`Decision`]). As data: a later machine may decide what this one has no name for.
+    pub decision: Value,
+}
+
+/// [`Wanted`], on its own, without what no decision looks at and might hold a secret.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+#[allow(missing_docs, reason = "each is the field of the same name")]
+pub struct OwnedWanted {
+    pub name: String,
+    pub uid: String,
+    pub resource_version: String,
+    pub generation: i64,
+    pub deleting: bool,
+    pub finalizer: bool,
+    pub spec: ClusteredDatabaseSpec,
+    pub invalid: Option<String>,
+    pub settings: String,
+    pub revision: String,
+    #[serde(default)]
+    pub data_bytes: u64,
+    pub wal_bytes: Option<u64>,
+    pub recreate_lease: Option<String>,
+    pub accept_loss: Option<String>,
+    pub switchover: Option<String>,
+}
+
+impl Entry {
+    /// The entry for this decision.
+    pub fn new(
+        wanted: &Wanted<'_>,
+        observed: &Observed,
+        stored: &ClusteredDatabaseStatus,
+        decision: &Decision,
+        now: DateTime<Utc>,
+    ) -> Self {
+        Self {
+            at: now,
+            wanted: OwnedWanted::new(wanted),
+            observed: observed.clone(),
+            stored: stored.clone(),
+            decision: value(decision),
+        }
+    }
+
+    /// What this program's machine decides about it.
+    pub fn replay(&self) -> Decision {
+        decide(&self.wanted.lent(), &self.observed, &self.stored, self.at)
+    }
+}
+
+/// A decision as it stands in an [`Entry`].
+pub fn value(decision: &Decision) -> Value {
+    // A decision has neither maps with other keys than text nor anything else that JSON cannot say.
+    serde_json::to_value(decision).unwrap_or_default()
+}
+
+impl OwnedWanted {
+    fn new(wanted: &Wanted<'_>) -> Self {
+        let Wanted {
+            name,
+            uid,
+            resource_version,
+            generation,
+            deleting,
+            finalizer,
+            spec,
+            invalid,
+            settings,
+            revision,
+            data_bytes,
+            wal_bytes,
+            recreate_lease,
+            accept_loss,
+            switchover,
+        } = *wanted;
+        Self {
+            name: name.to_owned(),
+            uid: uid.to_owned(),
+            resource_version: resource_version.to_owned(),
+            generation,
+            deleting,
+            finalizer,
+            spec: without_secrets(spec),
+            invalid: invalid.map(str::to_owned),
+            settings: settings.to_owned(),
+            revision: revision.to_owned(),
+            data_bytes,
+            wal_bytes,
+            recreate_lease: recreate_lease.map(str::to_owned),
+            accept_loss: accept_loss.map(str::to_owned),
+            switchover: switchover.map(str::to_owned),
+        }
+    }
+
+    fn lent(&self) -> Wanted<'_> {
+        Wanted {
+            name: &self.name,
+            uid: &self.uid,
+            resource_version: &self.resource_version,
+            generation: self.generation,
+            deleting: self.deleting,
+            finalizer: self.finalizer,
+            spec: &self.spec,
+            invalid: self.invalid.as_deref(),
+            settings: &self.settings,
+            revision: &self.revision,
+            data_bytes: self.data_bytes,
+            wal_bytes: self.wal_bytes,
+            recreate_lease: self.recreate_lease.as_deref(),
+            accept_loss: self.accept_loss.as_deref(),
+            switchover: self.switchover.as_deref(),
+        }
+    }
+}
+
+/// Without the statements of the first start, which may make roles with passwords, and the values of settings and of the
+/// user's annotations. Decisions know them by `settings` and `revision`.
+fn without_secrets(spec: &ClusteredDatabaseSpec) -> ClusteredDatabaseSpec {
+    let mut spec = spec.clone();
+    spec.bootstrap.initdb.post_init_sql.clear();
+    let values = spec
+        .postgres
+        .parameters
+        .values_mut()
+        .chain(spec.pod_metadata.annotations.values_mut())
+        .chain(spec.service_account_annotations.values_mut());
+    values.for_each(String::clear);
+    spec
+}
+
+#[cfg(test)]
+mod tests {
+    use machine::cluster::testing::Scene;
+
+    use super::*;
+
+    /// What stands in a file is read as it was written, in every state of the machine's own examples, and decides the same.
+    #[test]
+    fn an_entry_is_read_as_it_was_written_and_decides_the_same() {
+        let mut broken = Scene::ready(3);
+        broken.lease_mut().unwrap().holder = None;
+        broken.edit(|spec| {
+            spec.postgres.parameters.insert("work_mem".to_owned(), "8MB".to_owned());
+            spec.bootstrap.initdb.post_init_sql = vec!["CREATE ROLE x PASSWORD 'hunter2'".to_owned()];
+            spec.pod_metadata
+                .annotations
+                .insert("a".to_owned(), "hunter3".to_owned());
+        });
+        for scene in [Scene::new(3), Scene::ready(1), Scene::ready(3), broken] {
+            let decision = scene.decide();
+            let entry =
+                scene.with_wanted(|wanted| Entry::new(wanted, &scene.observed, &scene.stored, &decision, scene.now));
+            let text = serde_json::to_string(&entry).unwrap();
+            assert!(!text.contains("hunter") && !text.contains("8MB"), "{text}");
+            let read: Entry = serde_json::from_str(&text).unwrap();
+            assert_eq!(read, entry);
+            assert_eq!(read.replay(), decision);
+            assert_eq!(value(&read.replay()), read.decision);
+        }
+    }
+}
