@@ -54,8 +54,8 @@ pub use certificates::AgentsCertificate;
 pub use decision::{Because, Decision, Failure, Step};
 pub use facts::Facts;
 pub use failure::IMAGE_PATIENCE;
-pub use observed::{
 pub use fenced::fence_of;
+pub use observed::{
     Certificates, ChildKind, ChildState, Children, Claim, Fault, FaultKind, ImageError, Known, Observed, Pod, SetFacts,
     StorageClass, Target, Validity, Volume,
 };
@@ -106,9 +106,9 @@ pub const RULES: &[Rule] = &[
     rollout::AWAIT_SETTINGS,
     scaling::AWAIT_SCALE,
     durability::AWAIT_DURABILITY,
+    switchover::AWAIT_REFUGE,
     volumes::AWAIT_EXPANDABLE,
     rest::REST,
-    switchover::AWAIT_REFUGE,
 ];
 
 /// A database is looked at again after this long, even if nothing happens.

@@ -163,19 +163,6 @@ fn restart(facts: &Facts<'_>) -> Option<Proposal> {
     )
 }
 
-/// The permitted restart is still to be expected: same pod, same settings, and not yet served with them since.
-fn in_use(facts: &Facts<'_>, permit: &RestartPermit) -> bool {
-    let pod = facts
-        .pods()
-        .iter()
-        .find(|pod| pod.name == permit.pod && pod.uid == permit.pod_uid && !pod.terminating);
-    let done = |pod: &Pod| {
-        facts.serves(pod)
-            && facts
-                .report(pod)
-                .is_some_and(|now| now.settings == permit.settings && !now.pending_restart)
-    };
-    let possible = permit.settings == facts.wanted.settings && !fenced::is_fenced(facts, &permit.pod);
 /// A standby that is not back after this long may never be (its volume, its settings): it is waited for no more, and keeps
 /// no primary where it is. Less than the time in which a requested switchover has to begin.
 const RESTART_PATIENCE: TimeDelta = TimeDelta::minutes(2);
@@ -195,6 +182,19 @@ pub(super) fn restarting<'a>(facts: &Facts<'a>) -> Option<&'a RestartPermit> {
     (in_use(facts, permit) && facts.now < restart_deadline(facts, permit)).then_some(permit)
 }
 
+/// The permitted restart is still to be expected: same pod, same settings, and not yet served with them since.
+fn in_use(facts: &Facts<'_>, permit: &RestartPermit) -> bool {
+    let pod = facts
+        .pods()
+        .iter()
+        .find(|pod| pod.name == permit.pod && pod.uid == permit.pod_uid && !pod.terminating);
+    let done = |pod: &Pod| {
+        facts.serves(pod)
+            && facts
+                .report(pod)
+                .is_some_and(|now| now.settings == permit.settings && !now.pending_restart)
+    };
+    let possible = permit.settings == facts.wanted.settings && !fenced::is_fenced(facts, &permit.pod);
     possible && pod.is_some_and(|pod| !done(pod))
 }
 

@@ -104,11 +104,10 @@ fn reasons<'a>(facts: &Facts<'a>, primary: &'a Pod) -> impl Iterator<Item = Reas
 /// nodes are cordoned, nothing is gained by moving.
 fn drained<'a>(facts: &Facts<'_>, primary: &'a Pod) -> Option<&'a str> {
     let node = primary.node.as_deref().filter(|_| !facts.takes_pods(primary));
-    node.filter(|_| facts.pods().iter().any(refuge))
     let refuge = |pod: &Pod| pod.uid != primary.uid && no_refuge(facts, pod).is_none();
+    node.filter(|_| facts.pods().iter().any(refuge))
 }
 
-/// The instance that the spec prefers to this primary. While its node takes no pods it is not preferred: it would have to
 /// Why no primary finds refuge in this pod from a node that is drained.
 fn no_refuge(facts: &Facts<'_>, pod: &Pod) -> Option<String> {
     let name = &pod.name;
@@ -153,6 +152,7 @@ fn await_refuge(facts: &Facts<'_>) -> Option<Proposal> {
     Proposal::wait(facts, Step::Switchover, what, who)
 }
 
+/// The instance that the spec prefers to this primary. While its node takes no pods it is not preferred: it would have to
 /// move away again.
 fn preferred_instead<'a>(facts: &Facts<'a>, primary: &Pod) -> Option<&'a str> {
     let prefer = facts.wanted.spec.primary.prefer.as_deref()?;
@@ -342,8 +342,8 @@ fn await_switchover(facts: &Facts<'_>) -> Option<Proposal> {
 mod tests {
     use api::Phase;
 
-    use super::super::testing::Scene;
     use super::super::ChildKind;
+    use super::super::testing::Scene;
     use super::*;
     use crate::protocol::{Lsn, MemberState, Timeline};
 
@@ -590,7 +590,6 @@ mod tests {
     }
 
     #[test]
-    #[test]
     fn a_drain_with_nowhere_to_go_is_said_with_what_can_be_done() {
         let mut scene = Scene::ready(3);
         for ordinal in 0..3 {
@@ -668,6 +667,7 @@ mod tests {
         );
     }
 
+    #[test]
     fn a_drained_primary_waits_for_a_standby_elsewhere_and_not_for_all() {
         let mut scene = Scene::ready(3);
         scene.cordon(0, true);
