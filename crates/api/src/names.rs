@@ -18,6 +18,11 @@ pub const ROLE_REPLICA: &str = "replica";
 pub const ANNOTATION_APPLIED: &str = "clustereddatabase.io/applied-hash";
 /// Annotation on a pod template: the revision (hash of everything that needs a new pod).
 pub const ANNOTATION_REVISION: &str = "clustereddatabase.io/revision";
+/// Annotation on a pod template: the revision without cpu and memory, which can be changed in a running pod.
+pub const ANNOTATION_BASE_REVISION: &str = "clustereddatabase.io/base-revision";
+/// Annotation on a pod whose cpu and memory are being changed: the revision that it is to have then, a space, and since
+/// when (RFC 3339).
+pub const ANNOTATION_RESIZING: &str = "clustereddatabase.io/resizing";
 /// Label on volume claims: UID of the ClusteredDatabase that they were made for.
 pub const LABEL_CLUSTER_UID: &str = "clustereddatabase.io/uid";
 /// Annotation that a user puts on a `ClusteredDatabase` whose Lease was lost: its UID as value asks the operator to make

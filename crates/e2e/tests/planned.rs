@@ -1,10 +1,11 @@
 //! End-to-end: what is planned: nodes that are drained, switchovers on request, changes that wait for their user.
 
+use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
 use api::ClusteredDatabase;
-use api::names::{ANNOTATION_SWITCHOVER, Names};
+use api::names::{ANNOTATION_SWITCHOVER, CONTAINER, Names};
 use api::status::RequestOutcome;
 use e2e::namespace::summary;
 use e2e::wait::{Seen, until};
@@ -12,13 +13,16 @@ use e2e::{Namespace, SqlClient, connect_for_test};
 use k8s_openapi::api::core::v1::{Node, Pod};
 use kube::ResourceExt;
 use kube::api::{Api, EvictParams, Patch, PatchParams};
-use serde_json::json;
+use serde_json::{Value, json};
 use testbed::POSTGRES_IMAGE;
 
 /// Bound of every step; far above what it takes, since the machine may be busy.
 const BOUND: Duration = Duration::from_secs(180);
 /// Longest time without a write while a primary is moved.
 const INTERRUPTION: Duration = Duration::from_secs(5);
+
+/// Longest time without a write while nothing is interrupted: the machine may be busy.
+const UNINTERRUPTED: Duration = Duration::from_secs(2);
 
 /// A database of three, with a client that has made a table.
 async fn ready(name: &str) -> Result<(Namespace, SqlClient)> {
@@ -162,6 +166,74 @@ async fn one_instance_can_be_drained() -> Result<()> {
     let node = node_of(&namespace, "db-0").await?;
     cordoned(&namespace, &node, evict(&namespace, "db-0")).await?;
     namespace.wait_ready("db", BOUND).await?;
+    namespace.remove().await
+}
+
+/// UID, restarts, and cpu and memory by the kubelet's word, of PostgreSQL's container in each pod.
+async fn containers(namespace: &Namespace) -> Result<BTreeMap<String, (String, i32, Value)>> {
+    let mut found = BTreeMap::new();
+    for ordinal in 0..3 {
+        let name = Names::new("db").pod(ordinal);
+        let pod = namespace.api::<Pod>().get(&name).await?;
+        let statuses = pod.status.clone().and_then(|status| status.container_statuses);
+        let postgres = statuses.into_iter().flatten().find(|status| status.name == CONTAINER);
+        let postgres = postgres.with_context(|| format!("a container of {name}"))?;
+        let resources = serde_json::to_value(postgres.resources)?;
+        found.insert(name, (pod.uid().unwrap_or_default(), postgres.restart_count, resources));
+    }
+    Ok(found)
+}
+
+/// Changes cpu and memory, and waits for `Ready`; returns the longest time between two writes.
+async fn resized(namespace: &Namespace, sql: &SqlClient, resources: &Value) -> Result<Duration> {
+    let change = async {
+        namespace.change("db", json!({"resources": resources})).await?;
+        namespace.wait_ready("db", BOUND).await
+    };
+    let ((_, took), interruption) = writing(sql, change).await?;
+    println!(
+        "{resources}: {:.1} s, {:.1} s without a write",
+        took.as_secs_f64(),
+        interruption.as_secs_f64()
+    );
+    Ok(interruption)
+}
+
+#[tokio::test]
+async fn cpu_and_memory_are_changed_in_place_and_what_kubernetes_cannot_is_done_by_replacement() -> Result<()> {
+    let namespace = Namespace::fresh(connect_for_test().await?, "e2e-resize").await?;
+    let of =
+        |cpu: &str, memory: &str| json!({"requests": {"cpu": cpu, "memory": "128Mi"}, "limits": {"memory": memory}});
+    let spec = json!({"replicas": 3, "storage": {"size": "1Gi"}, "resources": of("50m", "512Mi")});
+    namespace.create("db", spec).await?;
+    namespace.wait_ready("db", BOUND).await?;
+    let sql = SqlClient::start(&namespace, "db", POSTGRES_IMAGE).await?;
+    sql.sql("CREATE TABLE t (v int)").await?;
+    let (before, first) = (containers(&namespace).await?, primary(&namespace).await?);
+
+    let wanted = of("60m", "640Mi");
+    let interruption = resized(&namespace, &sql, &wanted).await?;
+    let after = containers(&namespace).await?;
+    for (pod, (uid, restarts, resources)) in &after {
+        let (uid_before, restarts_before, _) = &before[pod];
+        ensure!(uid == uid_before, "{pod} was replaced");
+        ensure!(
+            restarts == restarts_before,
+            "PostgreSQL's container in {pod} was restarted"
+        );
+        ensure!(*resources == wanted, "{pod} has {resources}, and {wanted} is wanted");
+    }
+    ensure!(primary(&namespace).await? == first, "the primary moved");
+    ensure!(interruption < UNINTERRUPTED, "{interruption:?} without a write");
+
+    // Kubernetes takes no limit away from a running pod.
+    let wanted = json!({"requests": {"cpu": "60m", "memory": "128Mi"}, "limits": null});
+    let interruption = resized(&namespace, &sql, &wanted).await?;
+    ensure!(interruption < INTERRUPTION, "{interruption:?} without a write");
+    for (pod, (uid, _, resources)) in containers(&namespace).await? {
+        ensure!(uid != before[&pod].0, "{pod} is the same");
+        ensure!(resources["limits"].is_null(), "{pod} has {resources}");
+    }
     namespace.remove().await
 }
 

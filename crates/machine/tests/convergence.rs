@@ -8,7 +8,7 @@ use api::Phase;
 use api::spec::{PrimaryUpdates, VolumeFate};
 use api::status::{DurabilityMode, MemberRole, RequestOutcome};
 use chrono::TimeDelta;
-use machine::cluster::testing::{Crash, World};
+use machine::cluster::testing::{Crash, Resizes, World};
 use machine::cluster::{Action, ChildKind, ChildState, Known, Step};
 use proptest::prelude::*;
 
@@ -198,6 +198,83 @@ fn drift(world: &mut World) {
     };
     world.scene.generation += 1;
     world.scene.set_child(ChildKind::StatefulSet, set);
+}
+
+/// The spec asks for other cpu and memory.
+fn resized(world: &mut World, resources: &str) {
+    world.scene.revision = format!("r1+{resources}");
+    drift(world);
+}
+
+fn uids(world: &World) -> Vec<String> {
+    world.scene.pods().iter().map(|pod| pod.uid.clone()).collect()
+}
+
+fn order<'a>(world: &'a World, action: &str) -> Vec<&'a str> {
+    let writes = world.writes.iter().filter(|write| write.starts_with(action));
+    writes.filter_map(|write| write.split('"').nth(1)).collect()
+}
+
+#[test]
+fn cpu_and_memory_are_changed_in_place_the_primary_last() {
+    for pace in [1, 10] {
+        let mut world = ready(3);
+        world.pace = pace;
+        let before = uids(&world);
+        resized(&mut world, "large");
+        assert!(world.settle(), "{:#?}", world.scene.decide());
+        assert_rests(&world);
+        assert_eq!(order(&world, "ResizePod"), ["demo-2", "demo-1", "demo-0"]);
+        assert_eq!(uids(&world), before, "no pod is replaced");
+        assert_eq!(world.primaries, ["demo-0"]);
+    }
+}
+
+#[test]
+fn what_cannot_be_resized_is_replaced_with_one_switchover() {
+    for resizes in [Resizes::Refused, Resizes::Infeasible, Resizes::Deferred] {
+        let mut world = ready(3);
+        world.resizes = resizes;
+        resized(&mut world, "large");
+        assert!(world.settle(), "{resizes:?}: {:#?}", world.scene.decide());
+        assert_rests(&world);
+        assert_eq!(order(&world, "ReplacePod"), ["demo-2", "demo-1", "demo-0"]);
+        assert_eq!(world.primaries, ["demo-0", "demo-1"], "{resizes:?}");
+    }
+}
+
+#[test]
+fn a_resize_ends_the_same_wherever_the_operator_dies_and_nothing_is_resized_twice_for_it() {
+    for write in 1..30 {
+        let mut world = ready(3).crashing(Crash::After(write));
+        let before = uids(&world);
+        resized(&mut world, "large");
+        assert!(world.settle(), "{write}: {:#?}", world.scene.decide());
+        assert_rests(&world);
+        assert_eq!((uids(&world), order(&world, "ResizePod").len()), (before, 3), "{write}");
+    }
+}
+
+#[test]
+fn resources_that_are_changed_back_on_the_way_are_changed_back_everywhere() {
+    for ticks in 1..60 {
+        let mut world = ready(3);
+        world.pace = 5;
+        let before = uids(&world);
+        resized(&mut world, "large");
+        world.run_until(TimeDelta::milliseconds(100 * ticks), |_, _| false);
+        resized(&mut world, "small");
+        world.run_until(TimeDelta::milliseconds(100 * ticks), |_, _| false);
+        world.scene.revision = "r1".to_owned();
+        drift(&mut world);
+        assert!(world.settle(), "{ticks}: {:#?}", world.scene.decide());
+        assert_rests(&world);
+        assert!(
+            world.resources().iter().all(|resources| resources.is_empty()),
+            "{ticks}"
+        );
+        assert_eq!((uids(&world), world.primaries.len()), (before, 1), "{ticks}");
+    }
 }
 
 #[test]
@@ -655,6 +732,8 @@ fn a_wiped_status_comes_back() {
 enum Event {
     Replicas(i32),
     Revision(u8),
+    Resources(u8),
+    Resizes(Resizes),
     Parameter(u8),
     KillPod(u32),
     LosePrimary,
@@ -683,9 +762,12 @@ fn event() -> impl Strategy<Value = Event> {
         DurabilityMode::Preferred,
         DurabilityMode::Required,
     ];
+    let resizes = vec![Resizes::Done, Resizes::Refused, Resizes::Infeasible, Resizes::Deferred];
     prop_oneof![
         (1..=5).prop_map(Event::Replicas),
         (0..3_u8).prop_map(Event::Revision),
+        (0..3_u8).prop_map(Event::Resources),
+        prop::sample::select(resizes).prop_map(Event::Resizes),
         (0..3_u8).prop_map(Event::Parameter),
         (0..5_u32).prop_map(Event::KillPod),
         Just(Event::LosePrimary),
@@ -714,11 +796,20 @@ proptest! {
             match event {
                 Event::Replicas(replicas) => world.scene.edit(|spec| spec.replicas = replicas),
                 Event::Revision(revision) => {
-                    world.scene.revision = format!("r{revision}");
+                    let resources = world.scene.revision.split_once('+').map_or("", |(_, resources)| resources);
+                    world.scene.revision = format!("r{revision}+{resources}");
                     if world.scene.observed.stateful_set.is_some() {
                         drift(&mut world);
                     }
                 }
+                Event::Resources(resources) => {
+                    let base = world.scene.revision.split('+').next().unwrap_or_default();
+                    world.scene.revision = format!("{base}+{resources}");
+                    if world.scene.observed.stateful_set.is_some() {
+                        drift(&mut world);
+                    }
+                }
+                Event::Resizes(resizes) => world.resizes = resizes,
                 Event::Parameter(value) => world.scene.edit(|spec| {
                     spec.postgres.parameters.insert("shared_buffers".to_owned(), format!("{value}MB"));
                 }),
@@ -786,6 +877,8 @@ proptest! {
         assert_roles(&world, &primary);
         prop_assert!(world.scene.spec.primary.prefer.as_ref().is_none_or(|prefer| *prefer == primary));
         prop_assert_eq!(world.scene.stored.phase, Some(Phase::Ready));
+        let wanted = world.scene.revision.split_once('+').map_or("", |(_, resources)| resources).to_owned();
+        prop_assert!(world.resources().iter().all(|resources| *resources == wanted), "{:?}", world.resources());
         let kept = world.scene.pods().len();
         prop_assert_eq!(i32::try_from(kept).unwrap(), world.scene.spec.replicas);
     }

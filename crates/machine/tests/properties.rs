@@ -13,8 +13,8 @@ use api::status::{
 use chrono::TimeDelta;
 use machine::cluster::testing::Scene;
 use machine::cluster::{
-    Action, ApplyHow, ChildKind, ChildState, Due, Exact, Fault, FaultKind, ImageError, Known, StatusChange, Step,
-    StorageClass, Target, Volume, briefly_away, due, may_follow, ready, rests, stored_phase,
+    Action, ApplyHow, ChildKind, ChildState, Due, Exact, Fault, FaultKind, ImageError, Known, Pod, Resizing, Resources,
+    StatusChange, Step, StorageClass, Target, Volume, briefly_away, due, may_follow, ready, rests, stored_phase,
 };
 use machine::cluster::{Facts, RULES};
 use machine::protocol::MemberState;
@@ -43,6 +43,8 @@ enum Change {
     PodReady(u32, bool),
     PodTerminating(u32),
     PodRevision(u32, u8),
+    PodResources(u32, Resources),
+    PodResizing(u32, u8, i64),
     PodUid(u32),
     PodImage(u32, i64),
     PodNode(u32),
@@ -64,6 +66,7 @@ enum Change {
     Parameter,
     Size,
     Revision(u8),
+    Resources(u8),
     Fates(bool),
     RecreateLease,
     Phase(Option<Phase>),
@@ -140,6 +143,17 @@ fn target() -> impl Strategy<Value = Target> {
         (0..5_u32).prop_map(|ordinal| Target::Pod(format!("demo-{ordinal}"))),
         (0..5_u32).prop_map(|ordinal| Target::Claim(format!("data-demo-{ordinal}"))),
         (0..5_u32).prop_map(|ordinal| Target::Certificate(format!("demo-{ordinal}"))),
+        (0..5_u32).prop_map(|ordinal| Target::Resize(format!("demo-{ordinal}"))),
+    ]
+}
+
+fn resources() -> impl Strategy<Value = Resources> {
+    let message = || Just("no room".to_owned());
+    prop_oneof![
+        Just(Resources::Other),
+        prop::option::of(message()).prop_map(|message| Resources::Asked { message }),
+        Just(Resources::Given),
+        message().prop_map(|message| Resources::Refused { message }),
     ]
 }
 
@@ -163,6 +177,8 @@ fn observed_change() -> impl Strategy<Value = Change> {
         2 => (pod(), any::<bool>()).prop_map(|(pod, ready)| Change::PodReady(pod, ready)),
         1 => pod().prop_map(Change::PodTerminating),
         2 => (pod(), 0..3_u8).prop_map(|(pod, revision)| Change::PodRevision(pod, revision)),
+        3 => (pod(), resources()).prop_map(|(pod, resources)| Change::PodResources(pod, resources)),
+        2 => (pod(), 0..2_u8, 0..120_i64).prop_map(|(pod, to, ago)| Change::PodResizing(pod, to, ago)),
         1 => pod().prop_map(Change::PodUid),
         1 => (pod(), 0..300_i64).prop_map(|(pod, seconds)| Change::PodImage(pod, seconds)),
         1 => pod().prop_map(Change::PodNode),
@@ -206,6 +222,7 @@ fn other_change() -> impl Strategy<Value = Change> {
         1 => Just(Change::Parameter),
         1 => Just(Change::Size),
         2 => (0..3_u8).prop_map(Change::Revision),
+        3 => (0..2_u8).prop_map(Change::Resources),
         1 => any::<bool>().prop_map(Change::Fates),
         1 => Just(Change::RecreateLease),
         3 => prop::option::of(prop::sample::select(Phase::ALL.to_vec())).prop_map(Change::Phase),
@@ -325,6 +342,13 @@ fn apply(scene: &mut Scene, change: Change) {
                 pod.revision = (revision > 0).then(|| format!("r{revision}"))
             });
         }
+        Change::PodResources(ordinal, resources) => pod(scene, ordinal, |pod| pod.resources = resources),
+        Change::PodResizing(ordinal, to, ago) => pod(scene, ordinal, |pod| {
+            pod.resizing = Some(Resizing {
+                to: format!("r1+{to}"),
+                since: now - TimeDelta::seconds(ago),
+            });
+        }),
         Change::PodUid(ordinal) => pod(scene, ordinal, |pod| pod.uid = format!("new-{ordinal}")),
         Change::PodImage(ordinal, ago) => pod(scene, ordinal, |pod| {
             pod.ready = false;
@@ -383,6 +407,9 @@ fn apply(scene: &mut Scene, change: Change) {
         }),
         Change::Size => scene.data_bytes *= 2,
         Change::Revision(revision) => scene.revision = format!("r{revision}"),
+        Change::Resources(resources) => {
+            scene.revision = format!("{}+{resources}", scene.revision.split('+').next().unwrap_or_default());
+        }
         Change::Fates(delete) => scene.edit(|spec| {
             let fate = if delete { VolumeFate::Delete } else { VolumeFate::Retain };
             (spec.volume_policy.on_delete, spec.volume_policy.on_scale_down) = (fate, fate);
@@ -481,6 +508,8 @@ fn planned() -> impl Strategy<Value = Scene> {
     let change = prop_oneof![
         4 => (0..5_u32).prop_map(Change::Cordon),
         2 => (0..5_u32).prop_map(Change::Prefer),
+        1 => (0..2_u8).prop_map(Change::Resources),
+        1 => (0..5_u32, resources()).prop_map(|(pod, resources)| Change::PodResources(pod, resources)),
         2 => (0..5_u32).prop_map(|to| Change::Request(to, 1, 0)),
         1 => (0..5_u32, 1..3_u8).prop_map(|(pod, revision)| Change::PodRevision(pod, revision)),
         1 => (1..3_u8).prop_map(Change::Revision),
@@ -552,7 +581,12 @@ fn assert_action(scene: &Scene, action: &Action) {
             assert!(scene.recreate_lease.is_some() && scene.observed.lease == Known::Known(None));
         }
         Action::WriteStatus(changes) => assert!(!changes.is_empty()),
-        Action::LabelPod { pod, .. } | Action::ReplacePod(pod) => assert!(is_observed(scene, pod)),
+        Action::LabelPod { pod, .. }
+        | Action::MarkPod { pod, .. }
+        | Action::ResizePod(pod)
+        | Action::ReplacePod(pod) => {
+            assert!(is_observed(scene, pod));
+        }
         Action::DeleteRoleBinding(exact) | Action::OrphanStatefulSet(exact) | Action::DeleteStatefulSet(exact) => {
             assert!(is_observed(scene, exact))
         }
@@ -575,6 +609,24 @@ fn assert_action(scene: &Scene, action: &Action) {
     }
 }
 
+/// Nothing but cpu and memory keeps this pod from being as the template says, and it is not known that it cannot get them.
+fn resizable(scene: &Scene, facts: &Facts<'_>, pod: &Pod) -> bool {
+    let base = scene.revision.split('+').next();
+    let refused = |fault: &Fault| {
+        fault.target == Target::Resize(pod.name.clone())
+            && matches!(fault.kind, FaultKind::Invalid | FaultKind::Forbidden)
+    };
+    let late =
+        |resizing: &Resizing| resizing.to == scene.revision && scene.now >= resizing.since + TimeDelta::seconds(60);
+    let possible = match &pod.resources {
+        Resources::Given => true,
+        Resources::Other => !scene.observed.faults.iter().any(refused),
+        Resources::Asked { .. } => !pod.resizing.as_ref().is_some_and(late),
+        Resources::Refused { .. } => false,
+    };
+    !facts.current_revision(pod) && pod.base_revision.as_deref() == base && possible
+}
+
 /// Invariant 29: a serving member is taken down only while all others serve.
 fn assert_voluntary(scene: &Scene, facts: &Facts<'_>, action: &Action) {
     if let Action::ReplacePod(exact) = action
@@ -589,6 +641,33 @@ fn assert_voluntary(scene: &Scene, facts: &Facts<'_>, action: &Action) {
         let primary = facts.primary().is_some_and(|primary| primary.uid == pod.uid);
         assert!(!primary || facts.expected() == 1, "a primary hands over before it goes");
         assert!(!switching(facts), "nobody is taken away while a primary hands over");
+        assert!(
+            !pod.ready || !resizable(scene, facts, pod),
+            "{} can be resized",
+            pod.name
+        );
+    }
+    if let Action::ResizePod(exact) | Action::MarkPod { pod: exact, .. } = action {
+        let pod = scene.pods().iter().find(|pod| pod.uid == exact.uid()).unwrap();
+        assert!(!scene.deleting && resizable(scene, facts, pod));
+        assert!(facts.all_serve_except(None) && facts.primary().is_some() && !switching(facts));
+        let last = |other: &Pod| {
+            let kept = other.terminating || scene.spec.fenced.contains(&other.name);
+            other.uid == pod.uid || facts.current_revision(other) || kept
+        };
+        let primary = facts.primary().is_some_and(|primary| primary.uid == pod.uid);
+        assert!(!primary || scene.pods().iter().all(last), "the primary is the last");
+    }
+    if let Action::ResizePod(exact) = action {
+        let pod = scene.pods().iter().find(|pod| pod.uid == exact.uid()).unwrap();
+        let noted = pod
+            .resizing
+            .as_ref()
+            .is_some_and(|resizing| resizing.to == scene.revision);
+        assert!(
+            noted && pod.resources == Resources::Other,
+            "it is noted before it is asked for"
+        );
     }
     if let (Action::Apply(apply), Some(set)) = (action, &scene.observed.stateful_set)
         && let (ChildKind::StatefulSet, Some(replicas)) = (apply.kind, apply.replicas)
@@ -664,7 +743,7 @@ proptest! {
         if scene.invalid.is_some() && !scene.deleting {
             let touches = matches!(
                 decision.action,
-                Action::Apply(_) | Action::ReplacePod(_) | Action::ResizeClaim { .. } | Action::OrphanStatefulSet(_)
+                Action::Apply(_) | Action::ReplacePod(_) | Action::ResizePod(_) | Action::MarkPod { .. } | Action::ResizeClaim { .. } | Action::OrphanStatefulSet(_)
             );
             prop_assert!(!touches, "{:?}", decision.action);
         }

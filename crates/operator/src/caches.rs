@@ -3,12 +3,14 @@
 use std::sync::Arc;
 
 use api::ClusteredDatabase;
-use api::names::{DATA_VOLUME, LABEL_CLUSTER, LEASE_POSITIONS, WAL_VOLUME};
+use api::names::{CONTAINER, DATA_VOLUME, LABEL_CLUSTER, LEASE_POSITIONS, WAL_VOLUME};
 use futures::StreamExt;
 use k8s_openapi::NamespaceResourceScope;
 use k8s_openapi::api::apps::v1::StatefulSet;
 use k8s_openapi::api::coordination::v1::Lease;
-use k8s_openapi::api::core::v1::{Node, NodeSpec, PersistentVolumeClaim, Pod, Secret, Service, ServiceAccount};
+use k8s_openapi::api::core::v1::{
+    Container, Node, NodeSpec, PersistentVolumeClaim, Pod, Secret, Service, ServiceAccount,
+};
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use k8s_openapi::api::rbac::v1::{Role, RoleBinding};
@@ -358,8 +360,15 @@ fn prune_node(node: &mut Node) {
 fn prune_pod(pod: &mut Pod) {
     if let Some(spec) = &mut pod.spec {
         let node_name = spec.node_name.take();
+        let postgres = spec.containers.iter_mut().find(|container| container.name == CONTAINER);
+        let resources = postgres.and_then(|container| container.resources.take());
         *spec = k8s_openapi::api::core::v1::PodSpec {
             node_name,
+            containers: vec![Container {
+                name: CONTAINER.to_owned(),
+                resources,
+                ..Default::default()
+            }],
             ..Default::default()
         };
     }

@@ -81,6 +81,13 @@ pub const RULES: &[Rule] = &[
     },
     Rule {
         group: "",
+        resource: "pods/resize",
+        verbs: &["patch"],
+        why: "change cpu and memory of a running pod in place; without it, or before Kubernetes 1.33, pods are replaced",
+        scope: Scope::Namespace,
+    },
+    Rule {
+        group: "",
         resource: "persistentvolumeclaims",
         verbs: &["list", "watch", "patch", "delete"],
         why: "see the members' volumes, grow them, delete them where volumePolicy says so",

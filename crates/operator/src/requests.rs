@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use k8s_openapi::NamespaceResourceScope;
+use k8s_openapi::api::core::v1::Pod;
 use kube::api::{DeleteParams, Patch, PatchParams, PostParams, Preconditions, PropagationPolicy};
 use kube::{Api, Client, Resource};
 use machine::cluster::{Exact, FaultKind};
@@ -24,6 +25,8 @@ const TIMEOUT: Duration = Duration::from_secs(10);
 const CRASH_VARIABLE: &str = "CDB_CRASH_AFTER_WRITES";
 /// An object can have no such version (etcd starts behind it), so an apply with it makes, and never changes.
 const NO_VERSION: &str = "1";
+/// The API server's words for a path that it does not serve.
+const NO_SUCH_RESOURCE: &str = "could not find the requested resource";
 
 /// The API server, as the executor uses it.
 #[derive(Clone)]
@@ -152,6 +155,25 @@ impl Requests {
         };
         self.write::<K, _>("patch", self.api(namespace).patch(exact.name(), &params, &patch))
             .await
+    }
+
+    /// Changes the resources of this very pod's containers in place, by strategic merge patch of its subresource `resize`.
+    pub async fn resize(&self, namespace: &str, exact: &Exact, change: Value) -> Result<Pod, Refused> {
+        let patch = Patch::Strategic(with_metadata(change, precondition(exact)));
+        let params = PatchParams {
+            field_manager: Some(MANAGER.to_owned()),
+            ..PatchParams::default()
+        };
+        let pods = self.api::<Pod>(namespace);
+        let answer = self.write::<Pod, _>("resize", pods.patch_resize(exact.name(), &params, &patch));
+        match answer.await {
+            // Kubernetes before 1.33 has no such subresource; its words are those for any path that there is not.
+            Err(Refused::NotFound(message)) if message.contains(NO_SUCH_RESOURCE) => Err(Refused::Refused {
+                kind: FaultKind::Invalid,
+                message: format!("the API server does not offer it: {message}"),
+            }),
+            answer => answer,
+        }
     }
 
     /// Replaces the status, if the object is still at the version that `object` has.
@@ -303,6 +325,43 @@ mod tests {
         assert_eq!(kind_of(404, "not found"), FaultKind::Conflict);
         assert_eq!(kind_of(429, "too many requests"), FaultKind::Transient);
         assert_eq!(kind_of(504, "timeout"), FaultKind::Transient);
+    }
+
+    /// Answers every request with this, and with the request's method, path, content type and body as its message.
+    fn echoing(code: u16, message: &'static str) -> Requests {
+        let service = tower::service_fn(move |request: http::Request<kube::client::Body>| async move {
+            let (parts, body) = request.into_parts();
+            let body = body.collect_bytes().await.map_err(std::io::Error::other)?;
+            let body: Value = serde_json::from_slice(&body).unwrap_or_default();
+            let kind = parts.headers["content-type"].to_str().unwrap_or_default();
+            let said = format!("{message} {} {} {kind} {body}", parts.method, parts.uri.path());
+            let status = json!({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure",
+                                "code": code, "reason": "Any", "message": said});
+            let answer = http::Response::builder().status(code);
+            answer
+                .body(kube::client::Body::from(status.to_string().into_bytes()))
+                .map_err(std::io::Error::other)
+        });
+        Requests::new(Client::new(service, "default"), Metrics::default())
+    }
+
+    #[tokio::test]
+    async fn a_resize_asks_for_this_very_pod_and_a_server_that_does_not_know_it_refuses() {
+        let exact = Exact::new("db-0", "u", "7");
+        let ask = |code, message| {
+            let (exact, requests) = (exact.clone(), echoing(code, message));
+            async move { requests.resize("ns", &exact, json!({"spec": {}})).await.unwrap_err() }
+        };
+        let refused = ask(422, "no").await;
+        assert_eq!(refused.kind(), FaultKind::Invalid);
+        assert_eq!(
+            refused.to_string(),
+            "no PATCH /api/v1/namespaces/ns/pods/db-0/resize application/strategic-merge-patch+json \
+             {\"metadata\":{\"resourceVersion\":\"7\",\"uid\":\"u\"},\"spec\":{}}"
+        );
+        let unknown = ask(404, "the server could not find the requested resource").await;
+        assert_eq!(unknown.kind(), FaultKind::Invalid, "the pod is replaced then");
+        assert_eq!(ask(404, "pods \"db-0\" not found").await.kind(), FaultKind::Conflict);
     }
 
     #[test]

@@ -6,7 +6,7 @@ use api::status::{RestartPermit, SwitchoverMemo, SwitchoverRequest};
 use chrono::{DateTime, Utc};
 use serde::{Deserialize, Serialize};
 
-use super::observed::{ChildKind, Target};
+use super::observed::{ChildKind, Resizing, Target};
 use crate::protocol::{Epoch, MemberId, Timeline};
 use crate::quorum::SyncRule;
 
@@ -47,6 +47,15 @@ pub enum Action {
         /// The label's value.
         role: &'static str,
     },
+    /// Note on one pod how it stands to the template.
+    MarkPod {
+        /// The pod.
+        pod: Exact,
+        /// What to note.
+        mark: PodMark,
+    },
+    /// Ask for the wanted cpu and memory of PostgreSQL's container in one running pod (its subresource `resize`).
+    ResizePod(Exact),
     /// Delete one pod, so that the StatefulSet makes it again from its present template.
     ReplacePod(Exact),
     /// Delete the RoleBinding, whose role cannot be changed; the next decision makes it again.
@@ -77,7 +86,10 @@ impl Action {
             Action::RecreateLease { .. } => Target::Child(ChildKind::Lease),
             Action::DeleteRoleBinding(_) => Target::Child(ChildKind::RoleBinding),
             Action::OrphanStatefulSet(_) | Action::DeleteStatefulSet(_) => Target::Child(ChildKind::StatefulSet),
-            Action::LabelPod { pod, .. } | Action::ReplacePod(pod) => Target::Pod(pod.name.clone()),
+            Action::LabelPod { pod, .. } | Action::MarkPod { pod, .. } | Action::ReplacePod(pod) => {
+                Target::Pod(pod.name.clone())
+            }
+            Action::ResizePod(pod) => Target::Resize(pod.name.clone()),
             Action::ResizeClaim { claim, .. } | Action::DeleteClaim(claim) => Target::Claim(claim.name.clone()),
         })
     }
@@ -92,6 +104,8 @@ impl Action {
             Action::RecreateLease { .. } => "RecreateLease",
             Action::WriteStatus(_) => "WriteStatus",
             Action::LabelPod { .. } => "LabelPod",
+            Action::MarkPod { .. } => "MarkPod",
+            Action::ResizePod(_) => "ResizePod",
             Action::ReplacePod(_) => "ReplacePod",
             Action::DeleteRoleBinding(_) => "DeleteRoleBinding",
             Action::OrphanStatefulSet(_) => "OrphanStatefulSet",
@@ -100,6 +114,19 @@ impl Action {
             Action::DeleteClaim(_) => "DeleteClaim",
         }
     }
+}
+
+/// What is noted on a pod about a change of its cpu and memory.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all_fields = "camelCase")]
+pub enum PodMark {
+    /// It is begun (annotation [`api::names::ANNOTATION_RESIZING`]).
+    Resizing(Resizing),
+    /// It is done: the pod is as this revision of the template says.
+    Current {
+        /// The value of its annotation [`api::names::ANNOTATION_REVISION`].
+        revision: String,
+    },
 }
 
 /// One object at one version: the precondition of every delete and of every change that cannot be taken back.

@@ -73,7 +73,7 @@ pub enum Step {
     Repair,
     /// Settings are being taken up.
     Settings,
-    /// Pods are being replaced, one at a time.
+    /// Pods are being brought to the wanted template, one at a time.
     Rollout,
     /// The number of instances is being changed.
     Scaling,

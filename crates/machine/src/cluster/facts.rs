@@ -146,9 +146,9 @@ impl<'a> Facts<'a> {
         !unschedulable.is_some_and(|nodes| node.is_some_and(|node| nodes.contains(node)))
     }
 
-    /// This pod was made from the wanted template.
+    /// This pod is as the wanted template says: made from it, or brought there in place.
     pub fn current_revision(&self, pod: &Pod) -> bool {
-        pod.revision.as_deref() == Some(self.wanted.revision)
+        pod.revision.as_deref() == Some(self.wanted.revision) && pod.resizing.is_none()
     }
 
     /// Since when `what` has been waited for.

@@ -126,7 +126,7 @@ fn refused(facts: &Facts<'_>) -> Option<Failure> {
         .observed
         .faults
         .iter()
-        .filter(|fault| !matches!(fault.target, Target::Child(kind) if is_current(facts, kind)))
+        .filter(|fault| !is_over(facts, &fault.target))
         .find_map(|fault| match (&fault.target, fault.kind) {
             (target, FaultKind::Quota) => {
                 let message = format!("a quota refuses {}: {}", describe(facts, target), fault.message);
@@ -157,8 +157,16 @@ pub(super) fn forbidden(facts: &Facts<'_>) -> Option<String> {
     Some(format!("{object} cannot be made or changed: {}", fault.message))
 }
 
-fn is_current(facts: &Facts<'_>, kind: ChildKind) -> bool {
-    matches!(facts.child(kind), Some(ChildState::Current { .. }))
+/// What was refused has come about, or is not wanted any more.
+fn is_over(facts: &Facts<'_>, target: &Target) -> bool {
+    match target {
+        Target::Child(kind) => matches!(facts.child(*kind), Some(ChildState::Current { .. })),
+        Target::Resize(name) => {
+            let mut pods = facts.pods().iter();
+            pods.all(|pod| pod.name != *name || facts.current_revision(pod))
+        }
+        Target::Resource | Target::Status | Target::Pod(_) | Target::Claim(_) | Target::Certificate(_) => false,
+    }
 }
 
 /// A pod of the wanted template whose image has not run for [`IMAGE_PATIENCE`]. One of an older template is not waited
@@ -268,6 +276,7 @@ fn describe(facts: &Facts<'_>, target: &Target) -> String {
         Target::Child(kind) => format!("{} {}", kind.kind(), facts.child_name(*kind)),
         Target::Pod(name) => format!("pod {name}"),
         Target::Claim(name) => format!("claim {name}"),
+        Target::Resize(name) => format!("cpu and memory of pod {name}"),
         Target::Certificate(pod) => format!("the certificate of {pod}"),
     }
 }

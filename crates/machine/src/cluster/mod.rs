@@ -35,6 +35,7 @@ mod page;
 mod patience;
 mod phase;
 mod request;
+mod resize;
 mod rest;
 mod rollout;
 mod rule;
@@ -49,15 +50,15 @@ mod wanted;
 use api::ClusteredDatabaseStatus;
 use chrono::{DateTime, TimeDelta, Utc};
 
-pub use action::{Action, Apply, ApplyHow, DeletionStep, Exact, StatusChange, Waiting};
+pub use action::{Action, Apply, ApplyHow, DeletionStep, Exact, PodMark, StatusChange, Waiting};
 pub use certificates::AgentsCertificate;
 pub use decision::{Because, Decision, Failure, Step};
 pub use facts::Facts;
 pub use failure::IMAGE_PATIENCE;
 pub use fenced::fence_of;
 pub use observed::{
-    Certificates, ChildKind, ChildState, Children, Claim, Fault, FaultKind, ImageError, Known, Observed, Pod, SetFacts,
-    StorageClass, Target, Validity, Volume,
+    Certificates, ChildKind, ChildState, Children, Claim, Fault, FaultKind, ImageError, Known, Observed, Pod, Resizing,
+    Resources, SetFacts, StorageClass, Target, Validity, Volume,
 };
 pub use page::state_machine_page;
 pub use patience::{patience, rests};
@@ -95,6 +96,7 @@ pub const RULES: &[Rule] = &[
     creation::AWAIT_DATABASE,
     failover::AWAIT_PRIMARY,
     scaling::REMOVED_MEMBERS,
+    resize::RESIZE,
     rollout::REPLACE_SERVING,
     rollout::RESTART,
     request::AWAIT_REQUEST,

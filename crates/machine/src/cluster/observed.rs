@@ -282,12 +282,50 @@ pub struct Pod {
     pub terminating: bool,
     /// Its annotation [`api::names::ANNOTATION_REVISION`].
     pub revision: Option<String>,
+    /// Its annotation [`api::names::ANNOTATION_BASE_REVISION`].
+    pub base_revision: Option<String>,
+    /// Its annotation [`api::names::ANNOTATION_RESIZING`]: it is not as any template says until this is gone.
+    pub resizing: Option<Resizing>,
+    /// Where PostgreSQL's container stands against the wanted cpu and memory.
+    #[serde(default)]
+    pub resources: Resources,
     /// Its label [`api::names::LABEL_ROLE`].
     pub role: Option<String>,
     /// A container's image cannot be pulled or started.
     pub image_error: Option<ImageError>,
     /// The agent's termination message, if it ended because the first database could not be made.
     pub bootstrap_error: Option<String>,
+}
+
+/// A change of a pod's cpu and memory that was begun.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Resizing {
+    /// The revision that the pod is to have then.
+    pub to: String,
+    /// When it was begun.
+    pub since: DateTime<Utc>,
+}
+
+/// Where a pod's container stands against the wanted cpu and memory.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all_fields = "camelCase")]
+pub enum Resources {
+    /// It asks for others.
+    #[default]
+    Other,
+    /// It asks for them, and has not got them yet.
+    Asked {
+        /// The kubelet's words, if it waits for something.
+        message: Option<String>,
+    },
+    /// It has them.
+    Given,
+    /// This pod cannot get them in place.
+    Refused {
+        /// Why not.
+        message: String,
+    },
 }
 
 /// An image that does not run: `ErrImagePull`, `ImagePullBackOff`, `ErrImageNeverPull`, `InvalidImageName`,
@@ -387,6 +425,8 @@ pub enum Target {
     Claim(String),
     /// The certificate of the member in this pod.
     Certificate(String),
+    /// The cpu and memory of a pod, by name.
+    Resize(String),
 }
 
 /// The kind of a refusal.

@@ -14,6 +14,7 @@ use super::fenced;
 use super::members::exact;
 use super::observed::Pod;
 use super::request;
+use super::resize;
 use super::rule::{Proposal, Rule};
 
 /// See [`Rule::what`].
@@ -29,7 +30,7 @@ pub const REPLACE_IDLE: Rule = Rule {
 pub const REPLACE_SERVING: Rule = Rule {
     name: "replace-serving",
     family: "rollout",
-    what: "A pod of an older template that serves is replaced while all others serve: the highest standby first, a primary only if it is alone.",
+    what: "A pod of an older template that serves and cannot be brought to the new one in place is replaced while all others serve: the highest standby first, a primary only if it is alone.",
     propose: replace_serving,
     passable: false,
 };
@@ -53,13 +54,25 @@ pub const AWAIT_SETTINGS: Rule = Rule {
 };
 
 fn outdated<'a>(facts: &Facts<'a>) -> impl Iterator<Item = &'a Pod> {
-    let revision = facts.wanted.revision;
     facts
         .pods()
         .iter()
         .rev()
-        .filter(move |pod| !pod.terminating && pod.revision.as_deref() != Some(revision))
-        .filter(move |pod| !fenced::is_kept(facts, pod))
+        .filter(move |pod| !pod.terminating && !facts.current_revision(pod) && !fenced::is_kept(facts, pod))
+}
+
+/// The pod of an older template whose turn it is, if all serve.
+pub(super) fn next<'a>(facts: &Facts<'a>) -> Option<&'a Pod> {
+    let primary = facts.primary();
+    let is_primary = |pod: &&Pod| primary.is_some_and(|primary| primary.uid == pod.uid);
+    outdated(facts)
+        .find(|pod| !is_primary(pod))
+        .or_else(|| outdated(facts).next())
+}
+
+/// Only a new pod can be as the wanted template says.
+pub(super) fn needs_replacing(facts: &Facts<'_>, pod: &Pod) -> bool {
+    !facts.current_revision(pod) && !resize::suffices(facts, pod)
 }
 
 fn replace(pod: &Pod, because: String) -> Option<Proposal> {
@@ -108,19 +121,17 @@ fn replace_idle(facts: &Facts<'_>) -> Option<Proposal> {
 
 fn replace_serving(facts: &Facts<'_>) -> Option<Proposal> {
     let primary = facts.primary();
-    let is_primary = |pod: &Pod| primary.is_some_and(|primary| primary.uid == pod.uid);
-    let pod = outdated(facts)
-        .find(|pod| !is_primary(pod))
-        .or_else(|| outdated(facts).next())?;
+    let pod = next(facts).filter(|pod| needs_replacing(facts, pod))?;
     // A primary that another can take over from is moved first, and goes as a standby.
-    if is_primary(pod) && (facts.expected() > 1 || supervised(facts)) {
+    let is_primary = primary.is_some_and(|primary| primary.uid == pod.uid);
+    if is_primary && (facts.expected() > 1 || supervised(facts)) {
         return None;
     }
     if primary.is_some() && facts.status.intent.restart.is_none() && facts.all_serve_except(Some(pod.ordinal)) {
-        return replace(
-            pod,
-            format!("{} is of an older template, and all others serve", pod.name),
-        );
+        let why = resize::obstacle(facts, pod);
+        let why = why.map_or(String::new(), |why| format!("; it cannot be resized in place: {why}"));
+        let because = format!("{} is of an older template, and all others serve{why}", pod.name);
+        return replace(pod, because);
     }
     None
 }
@@ -255,7 +266,7 @@ fn await_supervisor(facts: &Facts<'_>) -> Option<Proposal> {
     let others = || facts.pods().iter().filter(|pod| pod.uid != primary.uid);
     let report = facts.report(primary).filter(|report| report.pending_restart);
     let lowers = report.is_some_and(|report| report.lowers_limits);
-    let why = if !facts.current_revision(primary) {
+    let why = if needs_replacing(facts, primary) {
         others()
             .all(|pod| facts.current_revision(pod))
             .then_some("its pod is of an older template")
@@ -331,8 +342,13 @@ pub const AWAIT_ROLLOUT: Rule = Rule {
 
 fn await_rollout(facts: &Facts<'_>) -> Option<Proposal> {
     outdated(facts).next()?;
+    let doing = if outdated(facts).any(|pod| needs_replacing(facts, pod)) {
+        "replace"
+    } else {
+        "resize"
+    };
     let what = format!(
-        "all others to serve, to replace {}",
+        "all others to serve, to {doing} {}",
         list(outdated(facts).map(|pod| pod.name.as_str()))
     );
     Proposal::wait(

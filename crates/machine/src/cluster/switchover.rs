@@ -85,7 +85,8 @@ impl Reason<'_> {
 /// Why this primary is to go. Nothing to hand over to is no reason to stay.
 fn reasons<'a>(facts: &Facts<'a>, primary: &'a Pod) -> impl Iterator<Item = Reason<'a>> {
     let replicas = facts.wanted.replicas();
-    let template = !facts.current_revision(primary) && facts.wanted.spec.primary.updates == PrimaryUpdates::Automatic;
+    let template =
+        rollout::needs_replacing(facts, primary) && facts.wanted.spec.primary.updates == PrimaryUpdates::Automatic;
     let reasons = if facts.expected() <= 1 {
         [None; 5]
     } else {
@@ -535,7 +536,10 @@ mod tests {
         assert_eq!((moved(&behind), behind.decide().rule), (None, "await-standbys"));
         let restarts = prefer(&|scene| scene.report_mut(2).pending_restart = true);
         assert_eq!(moved(&restarts), None);
-        let outdated = prefer(&|scene| scene.pod_mut(2).revision = Some("r0".to_owned()));
+        let outdated = prefer(&|scene| {
+            let pod = scene.pod_mut(2);
+            (pod.revision, pod.base_revision) = (Some("r0".to_owned()), Some("r0".to_owned()));
+        });
         assert_eq!(
             (moved(&outdated), replaced(&outdated)),
             (None, Some("demo-2".to_owned()))

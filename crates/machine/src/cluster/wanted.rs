@@ -25,6 +25,8 @@ pub struct Wanted<'a> {
     pub settings: &'a str,
     /// Hash of everything that needs a new pod; stands in [`api::names::ANNOTATION_REVISION`] of the pod template.
     pub revision: &'a str,
+    /// The same without cpu and memory, which running pods can be given; stands in [`api::names::ANNOTATION_BASE_REVISION`].
+    pub base_revision: &'a str,
     /// `spec.storage.size` in bytes.
     pub data_bytes: u64,
     /// `spec.storage.wal.size` in bytes.

@@ -5,6 +5,7 @@ pub mod budget;
 pub mod endpoint_slice;
 pub mod lease;
 pub mod pod_template;
+pub mod resources;
 pub mod role;
 pub mod secrets;
 pub mod service_account;

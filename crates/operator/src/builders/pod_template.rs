@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 
 use api::names::{
-    ANNOTATION_REVISION, APP_PATH, CONTAINER, DATA_PATH, DATA_VOLUME, LABEL_ROLE, PEER_PORT, PROBE_PORT, ROLE_REPLICA,
-    RUN_PATH, TLS_PATH, WAL_PATH, WAL_VOLUME,
+    ANNOTATION_BASE_REVISION, ANNOTATION_REVISION, APP_PATH, CONTAINER, DATA_PATH, DATA_VOLUME, LABEL_ROLE, PEER_PORT,
+    PROBE_PORT, ROLE_REPLICA, RUN_PATH, TLS_PATH, WAL_PATH, WAL_VOLUME,
 };
 use k8s_openapi::api::core::v1::{
     Capabilities, Container, ContainerPort, EmptyDirVolumeSource, EnvVar, EnvVarSource, HTTPGetAction, KeyToPath,
@@ -16,6 +16,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, ObjectMeta};
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 
 use super::Subject;
+use super::resources;
 use super::secrets::PASSWORD_KEY;
 use super::services::{PEER_PORT_NAME, POSTGRES_PORT_NAME};
 use crate::drift::hash;
@@ -39,7 +40,7 @@ const AGENT: &str = "/cdb/run/agent";
 /// Read by the group (fsGroup) and by nobody else; PostgreSQL refuses keys that others may read.
 const SECRET_MODE: i32 = 0o440;
 
-/// The pod template, with its revision as an annotation.
+/// The pod template, with its revisions as annotations.
 pub fn pod_template(subject: &Subject<'_>) -> PodTemplateSpec {
     let metadata = &subject.db.spec.pod_metadata;
     let mut labels = metadata.labels.clone();
@@ -54,12 +55,13 @@ pub fn pod_template(subject: &Subject<'_>) -> PodTemplateSpec {
         }),
         spec: Some(pod_spec(subject)),
     };
-    let revision = revision(&template);
+    let revisions = [
+        (ANNOTATION_REVISION, revision(&template)),
+        (ANNOTATION_BASE_REVISION, base_revision(&template)),
+    ];
     if let Some(metadata) = &mut template.metadata {
-        metadata
-            .annotations
-            .get_or_insert_default()
-            .insert(ANNOTATION_REVISION.to_owned(), revision);
+        let annotations = metadata.annotations.get_or_insert_default();
+        annotations.extend(revisions.map(|(name, revision)| (name.to_owned(), revision)));
     }
     template
 }
@@ -74,6 +76,7 @@ pub fn revision(template: &PodTemplateSpec) -> String {
         .and_then(|metadata| metadata.annotations.as_mut())
     {
         annotations.remove(ANNOTATION_REVISION);
+        annotations.remove(ANNOTATION_BASE_REVISION);
     }
     for container in template
         .spec
@@ -83,6 +86,25 @@ pub fn revision(template: &PodTemplateSpec) -> String {
         container.image = None;
     }
     hash(&template)
+}
+
+/// The same without cpu and memory, which Kubernetes changes in a running pod. The container that copies the agent has run;
+/// the bound of shared memory stays what it was until there is a new pod, and what is used counts against the limit anyway.
+fn base_revision(template: &PodTemplateSpec) -> String {
+    let mut template = template.clone();
+    if let Some(spec) = &mut template.spec {
+        let containers = spec
+            .containers
+            .iter_mut()
+            .chain(spec.init_containers.iter_mut().flatten());
+        containers.for_each(|container| resources::remove(&mut container.resources));
+        let mut volumes = spec.volumes.iter_mut().flatten();
+        let shared = volumes.find(|volume| volume.name == SHM_VOLUME);
+        if let Some(source) = shared.and_then(|volume| volume.empty_dir.as_mut()) {
+            source.size_limit = None;
+        }
+    }
+    revision(&template)
 }
 
 /// The image with PostgreSQL: the one asked for, or the operator's for that major version.
@@ -468,6 +490,30 @@ mod tests {
             json!({"storage": {"size": "1Gi"}, "podMetadata": {"labels": {"a": "b"}}}),
         ] {
             assert_ne!(first, revision_for(changed, &config));
+        }
+    }
+
+    #[test]
+    fn the_base_revision_changes_with_what_a_running_pod_cannot_be_given() {
+        let config = Config::default();
+        let base = |spec: serde_json::Value| {
+            let db = database(spec);
+            let template = pod_template(&Subject::new(&db, &config).unwrap());
+            template.metadata.unwrap().annotations.unwrap()[ANNOTATION_BASE_REVISION].clone()
+        };
+        let first = base(json!({"storage": {"size": "1Gi"}}));
+        for same in [
+            json!({"storage": {"size": "1Gi"}, "resources": {"limits": {"cpu": "1", "memory": "2Gi"}}}),
+            json!({"storage": {"size": "1Gi"}, "resources": {"requests": {"cpu": "1"}, "limits": {"memory": "1Gi"}}}),
+        ] {
+            assert_eq!(first, base(same));
+        }
+        for changed in [
+            json!({"storage": {"size": "1Gi"}, "postgres": {"image": "other:17"}}),
+            json!({"storage": {"size": "1Gi"}, "resources": {"limits": {"ephemeral-storage": "1Gi"}}}),
+            json!({"storage": {"size": "1Gi"}, "podMetadata": {"labels": {"a": "b"}}}),
+        ] {
+            assert_ne!(first, base(changed));
         }
     }
 

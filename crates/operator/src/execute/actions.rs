@@ -2,21 +2,25 @@
 
 use std::collections::BTreeMap;
 
-use api::names::{FINALIZER, LABEL_ROLE, LEASE_RELEASE, LEASE_RULE, LEASE_SYSTEM_ID, LEASE_TIMELINE};
+use api::names::{
+    ANNOTATION_RESIZING, ANNOTATION_REVISION, FINALIZER, LABEL_ROLE, LEASE_RELEASE, LEASE_RULE, LEASE_SYSTEM_ID,
+    LEASE_TIMELINE,
+};
 use k8s_openapi::api::apps::v1::StatefulSet;
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod};
 use k8s_openapi::api::rbac::v1::RoleBinding;
 use kube::ResourceExt;
 use kube::api::PropagationPolicy;
-use machine::cluster::{Action, Exact, FaultKind};
+use machine::cluster::{Action, Exact, FaultKind, PodMark};
 use machine::protocol::Release;
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::{Executor, Failure, Outcome, Situation};
-use crate::builders::{Subject, lease};
+use crate::builders::{Subject, lease, resources};
 use crate::cache::{Cache, Key};
 use crate::memory::Memory;
+use crate::observe::noted_as;
 use crate::requests::{Deleted, Writable};
 
 impl Executor {
@@ -41,6 +45,18 @@ impl Executor {
             Action::LabelPod { pod, role } => {
                 let change = json!({"metadata": {"labels": {LABEL_ROLE: role}}});
                 let pod: Pod = self.requests.merge(&key.namespace, pod, change).await?;
+                self.caches.pods.put(pod);
+                Ok(Outcome::Done)
+            }
+            Action::MarkPod { pod, mark } => {
+                let change = json!({"metadata": {"annotations": noted(mark)}});
+                let pod: Pod = self.requests.merge(&key.namespace, pod, change).await?;
+                self.caches.pods.put(pod);
+                Ok(Outcome::Done)
+            }
+            Action::ResizePod(exact) => {
+                let change = resources::resize(subject.db.spec.resources.as_ref());
+                let pod = self.requests.resize(&key.namespace, exact, change).await?;
                 self.caches.pods.put(pod);
                 Ok(Outcome::Done)
             }
@@ -131,6 +147,14 @@ impl Executor {
             Deleted::Going(object) => cache.put(*object),
         }
         Ok(Outcome::Done)
+    }
+}
+
+/// The annotations that say `mark`; one that is `null` goes.
+fn noted(mark: &PodMark) -> Value {
+    match mark {
+        PodMark::Resizing(resizing) => json!({ANNOTATION_RESIZING: noted_as(resizing)}),
+        PodMark::Current { revision } => json!({ANNOTATION_REVISION: revision, ANNOTATION_RESIZING: null}),
     }
 }
 

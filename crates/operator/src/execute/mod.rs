@@ -11,7 +11,10 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use api::ClusteredDatabase;
-use api::names::{ANNOTATION_ACCEPT_LOSS, ANNOTATION_RECREATE_LEASE, ANNOTATION_SWITCHOVER, FINALIZER};
+use api::names::{
+    ANNOTATION_ACCEPT_LOSS, ANNOTATION_BASE_REVISION, ANNOTATION_RECREATE_LEASE, ANNOTATION_REVISION,
+    ANNOTATION_SWITCHOVER, FINALIZER,
+};
 use api::quantity::Quantity;
 use chrono::{DateTime, SubsecRound, TimeDelta, Utc};
 use kube::ResourceExt;
@@ -306,6 +309,7 @@ pub struct WantedFacts {
     invalid: Option<String>,
     settings: String,
     revision: String,
+    base_revision: String,
     data_bytes: u64,
     wal_bytes: Option<u64>,
 }
@@ -320,13 +324,16 @@ impl WantedFacts {
             .desired
             .as_ref()
             .and_then(|(_, all)| all.get(&machine::cluster::ChildKind::StatefulSet));
-        let revision = set.and_then(|set| {
-            set.content["spec"]["template"]["metadata"]["annotations"][api::names::ANNOTATION_REVISION].as_str()
-        });
+        let revision = |annotation: &str| {
+            let text =
+                set.and_then(|set| set.content["spec"]["template"]["metadata"]["annotations"][annotation].as_str());
+            text.unwrap_or_default().to_owned()
+        };
         Self {
             invalid: (!invalid.is_empty()).then(|| invalid.join("; ")),
             settings: settings_hash(&db.spec.postgres.parameters),
-            revision: revision.unwrap_or_default().to_owned(),
+            revision: revision(ANNOTATION_REVISION),
+            base_revision: revision(ANNOTATION_BASE_REVISION),
             data_bytes: bytes(&db.spec.storage.size),
             wal_bytes: db.spec.storage.wal.as_ref().map(|wal| bytes(&wal.size)),
         }
@@ -345,6 +352,7 @@ impl WantedFacts {
             invalid: self.invalid.as_deref(),
             settings: &self.settings,
             revision: &self.revision,
+            base_revision: &self.base_revision,
             data_bytes: self.data_bytes,
             wal_bytes: self.wal_bytes,
             recreate_lease: db.annotations().get(ANNOTATION_RECREATE_LEASE).map(String::as_str),

@@ -4,6 +4,7 @@ mod children;
 mod claims;
 mod nodes;
 mod pods;
+mod resources;
 mod secrets;
 
 use api::ClusteredDatabase;
@@ -13,6 +14,7 @@ use machine::cluster::{Certificates, ChildKind, Known, Observed, SetFacts};
 use machine::protocol::LeaseRecord;
 
 pub use children::{Stray, children, verdict};
+pub use pods::noted_as;
 pub use secrets::{Checked, check};
 
 use crate::cache::Key;
@@ -32,7 +34,7 @@ pub fn observe(
     Observed {
         children: children(caches, key, db, memory, strays),
         stateful_set: stateful_set(caches, key),
-        pods: known(pods::pods(caches, key, memory, now)),
+        pods: known(pods::pods(caches, key, db, memory, now)),
         claims: known(claims::claims(caches, key)),
         unschedulable_nodes: known(nodes::unschedulable(caches, key)),
         lease: lease(caches, key),

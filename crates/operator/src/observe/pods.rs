@@ -2,12 +2,17 @@
 
 use std::collections::BTreeSet;
 
-use api::names::{ANNOTATION_REVISION, CONTAINER, LABEL_ROLE, Names, TERMINATION_BOOTSTRAP};
+use api::ClusteredDatabase;
+use api::names::{
+    ANNOTATION_BASE_REVISION, ANNOTATION_RESIZING, ANNOTATION_REVISION, CONTAINER, LABEL_ROLE, Names,
+    TERMINATION_BOOTSTRAP,
+};
 use chrono::{DateTime, Utc};
 use k8s_openapi::api::core::v1::{ContainerStatus, Pod as KubePod, PodStatus};
 use kube::ResourceExt;
-use machine::cluster::{ChildKind, ImageError, Pod};
+use machine::cluster::{ChildKind, ImageError, Pod, Resizing};
 
+use super::resources::resources;
 use super::time;
 use crate::cache::Key;
 use crate::caches::Caches;
@@ -27,20 +32,31 @@ const IMAGE_REASONS: [&str; 6] = [
 const WAITING: &str = "ImagePullBackOff";
 
 /// The database's pods, in order of ordinal.
-pub fn pods(caches: &Caches, key: &Key, memory: &mut Memory, now: DateTime<Utc>) -> Option<Vec<Pod>> {
+pub fn pods(
+    caches: &Caches,
+    key: &Key,
+    db: &ClusteredDatabase,
+    memory: &mut Memory,
+    now: DateTime<Utc>,
+) -> Option<Vec<Pod>> {
     let names = Names::new(&key.name);
     let mut pods: Vec<_> = caches
         .pods
         .list(key)?
         .iter()
-        .filter_map(|pod| self::pod(&names, pod, memory, now))
+        .filter_map(|pod| {
+            Some(Pod {
+                resources: resources(pod, db.spec.resources.as_ref()),
+                ..self::pod(&names, pod, memory, now)?
+            })
+        })
         .collect();
     pods.sort_by_key(|pod| pod.ordinal);
     if let Some(identity) = identity_since(caches, key) {
         // A token is bound to the UID of its ServiceAccount: with one that was made again since, the API server knows the
         // agents in these pods no more. So they count as made from an older template, and are replaced.
         for pod in pods.iter_mut().filter(|pod| pod.created < identity) {
-            pod.revision = None;
+            (pod.revision, pod.base_revision) = (None, None);
         }
     }
     let present: BTreeSet<_> = pods
@@ -84,12 +100,30 @@ fn pod(names: &Names, pod: &KubePod, memory: &mut Memory, now: DateTime<Utc>) ->
         ready: condition("Ready").is_some_and(|condition| condition.status == "True"),
         terminating: pod.metadata.deletion_timestamp.is_some(),
         revision: pod.annotations().get(ANNOTATION_REVISION).cloned(),
+        base_revision: pod.annotations().get(ANNOTATION_BASE_REVISION).cloned(),
+        resizing: pod.annotations().get(ANNOTATION_RESIZING).map(|text| resizing(text)),
+        resources: machine::cluster::Resources::default(),
         role: pod.labels().get(LABEL_ROLE).cloned(),
         image_error: image_error(status, &uid, memory, now),
         bootstrap_error: bootstrap_error(status),
         name,
         uid,
     })
+}
+
+/// What [`ANNOTATION_RESIZING`] says. What cannot be read is about no revision, and is written again.
+fn resizing(text: &str) -> Resizing {
+    let (to, since) = text.split_once(' ').unwrap_or_default();
+    let since = since.parse();
+    Resizing {
+        to: since.as_ref().map_or("", |_| to).to_owned(),
+        since: since.unwrap_or_default(),
+    }
+}
+
+/// How [`ANNOTATION_RESIZING`] is written.
+pub fn noted_as(resizing: &Resizing) -> String {
+    format!("{} {}", resizing.to, resizing.since.to_rfc3339())
 }
 
 fn image_error(status: &PodStatus, uid: &str, memory: &mut Memory, now: DateTime<Utc>) -> Option<ImageError> {
@@ -153,6 +187,7 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
+    use crate::builders::fixture::smallest;
 
     fn observed(status: Value, memory: &mut Memory, now: DateTime<Utc>) -> Pod {
         observed_in(&Caches::default(), status, memory, now)
@@ -163,7 +198,7 @@ mod tests {
             "metadata": {"name": "db-1", "namespace": "ns", "uid": "u", "resourceVersion": "5",
                 "creationTimestamp": "2027-01-01T00:00:00Z",
                 "labels": {"clustereddatabase.io/cluster": "db", "clustereddatabase.io/role": "replica"},
-                "annotations": {"clustereddatabase.io/revision": "r"}},
+                "annotations": {"clustereddatabase.io/revision": "r", "clustereddatabase.io/base-revision": "b"}},
             "spec": {"nodeName": "n1", "containers": []},
             "status": status,
         });
@@ -176,7 +211,7 @@ mod tests {
             namespace: "ns".to_owned(),
             name: "db".to_owned(),
         };
-        pods(caches, &key, memory, now).unwrap().remove(0)
+        pods(caches, &key, &smallest(), memory, now).unwrap().remove(0)
     }
 
     fn at(text: &str) -> DateTime<Utc> {
@@ -200,6 +235,19 @@ mod tests {
             (pod.revision.as_deref(), pod.created),
             (Some("r"), at("2027-01-01T00:00:00Z"))
         );
+        assert_eq!((pod.base_revision.as_deref(), pod.resizing), (Some("b"), None));
+    }
+
+    #[test]
+    fn the_note_of_a_resize_is_read_as_it_is_written() {
+        let since = at("2027-01-01T00:00:00.250Z");
+        let noted = Resizing {
+            to: "abc".to_owned(),
+            since,
+        };
+        assert_eq!(resizing(&noted_as(&noted)), noted);
+        assert_eq!(resizing("nonsense").to, "", "it is about no revision");
+        assert_eq!(resizing("abc yesterday").to, "");
     }
 
     #[test]

@@ -10,8 +10,8 @@ use chrono::{DateTime, TimeDelta, Utc};
 
 use crate::cluster::members::ordinal_of;
 use crate::cluster::{
-    ChildKind, ChildState, Claim, Decision, Known, Observed, Pod, SetFacts, StorageClass, Volume, Wanted, decide, due,
-    status,
+    ChildKind, ChildState, Claim, Decision, Known, Observed, Pod, Resources, SetFacts, StorageClass, Volume, Wanted,
+    decide, due, status,
 };
 use crate::cluster::{Due, StatusChange};
 use crate::protocol::{
@@ -40,7 +40,7 @@ pub struct Scene {
     pub finalizer: bool,
     /// See [`Wanted::invalid`].
     pub invalid: Option<String>,
-    /// See [`Wanted::revision`].
+    /// See [`Wanted::revision`]. What stands behind a `+` is cpu and memory, and [`Wanted::base_revision`] goes without it.
     pub revision: String,
     /// See [`Wanted::data_bytes`].
     pub data_bytes: u64,
@@ -276,6 +276,7 @@ impl Scene {
             invalid: self.invalid.as_deref(),
             settings: &settings,
             revision: &self.revision,
+            base_revision: base_of(&self.revision),
             data_bytes: self.data_bytes,
             wal_bytes: None,
             recreate_lease: self.recreate_lease.as_deref(),
@@ -349,6 +350,11 @@ fn spec(replicas: u32) -> ClusteredDatabaseSpec {
     }
 }
 
+/// A revision without its cpu and memory.
+pub(super) fn base_of(revision: &str) -> &str {
+    revision.split_once('+').map_or(revision, |(base, _)| base)
+}
+
 pub(super) fn child_uid(kind: ChildKind) -> String {
     format!("uid-{kind:?}")
 }
@@ -381,6 +387,9 @@ pub(super) fn pod(ordinal: u32, revision: &str, now: DateTime<Utc>) -> Pod {
         ready: true,
         terminating: false,
         revision: Some(revision.to_owned()),
+        base_revision: Some(base_of(revision).to_owned()),
+        resizing: None,
+        resources: Resources::Given,
         role: Some("replica".to_owned()),
         image_error: None,
         bootstrap_error: None,

@@ -9,7 +9,8 @@ use super::scene::{NAME, Scene, UID, child_uid, claim, empty_lease, holder, pod,
 use crate::cluster::budgets::{primary_stays, replicas_stay};
 use crate::cluster::members::ordinal_of;
 use crate::cluster::{
-    Action, Apply, ApplyHow, ChildKind, ChildState, Decision, Due, Exact, Fault, FaultKind, ImageError, Known, Pod, Target,
+    Action, Apply, ApplyHow, ChildKind, ChildState, Decision, Due, Exact, Fault, FaultKind, ImageError, Known, Pod,
+    PodMark, Resources, Target,
 };
 use crate::protocol::{Epoch, MemberId, MemberReport, MemberState, Release, settings_hash};
 
@@ -19,6 +20,11 @@ const TICK: TimeDelta = TimeDelta::milliseconds(100);
 /// For so long a lost primary is away: the others have elected one by then.
 const OUTAGE: TimeDelta = TimeDelta::seconds(5);
 
+/// The cpu and memory of a revision.
+fn resources_of(revision: &str) -> &str {
+    revision.split_once('+').map_or("", |(_, resources)| resources)
+}
+
 /// When the operator dies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Crash {
@@ -26,6 +32,19 @@ pub enum Crash {
     Never,
     /// Right after its write with this number (counted from 1); a new one begins with nothing in memory.
     After(usize),
+}
+
+/// What becomes of a change of a running pod's cpu and memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Resizes {
+    /// The kubelet does it.
+    Done,
+    /// The API server refuses it, or does not offer it.
+    Refused,
+    /// The kubelet says that it cannot.
+    Infeasible,
+    /// The kubelet waits for room.
+    Deferred,
 }
 
 /// An abstract cluster with one database and one operator.
@@ -45,18 +64,24 @@ pub struct World {
     pub broken: BTreeSet<String>,
     /// Agents do not hand the lease over when they are asked to.
     pub stubborn: bool,
+    /// What becomes of changes of cpu and memory in running pods.
+    pub resizes: Resizes,
     /// Objects that an admission webhook refuses.
     pub refused: BTreeSet<ChildKind>,
     /// Who has been primary, in order.
     pub primaries: Vec<String>,
     /// Parameters that PostgreSQL takes up only with a restart, as they are in force in each pod (by UID).
     in_force: BTreeMap<String, String>,
+    /// Cpu and memory that each pod (by UID) asks for and that it has got, as they stand in revisions.
+    resources: BTreeMap<String, (String, String)>,
     /// Pods (by UID) whose PostgreSQL is dead until then.
     dead: BTreeMap<String, DateTime<Utc>>,
     /// Claims (by UID) with a database of this identity on them.
     data: BTreeMap<String, MemberId>,
     /// Revision of the StatefulSet's template.
     template: String,
+    /// The generation that was looked at last.
+    generation: i64,
     crash: Crash,
     due_since: Option<DateTime<Utc>>,
     serial: u32,
@@ -75,11 +100,14 @@ impl World {
             broken: BTreeSet::new(),
             stubborn: false,
             refused: BTreeSet::new(),
+            resizes: Resizes::Done,
             primaries: Vec::new(),
+            resources: BTreeMap::new(),
             in_force: BTreeMap::new(),
             dead: BTreeMap::new(),
             data: BTreeMap::new(),
             template: String::new(),
+            generation: 1,
             crash: Crash::Never,
             due_since: None,
             serial: 0,
@@ -97,6 +125,7 @@ impl World {
     pub fn run_until(&mut self, limit: TimeDelta, mut done: impl FnMut(&World, &Decision) -> bool) -> bool {
         let end = self.scene.now + limit;
         while self.scene.now < end {
+            self.look();
             let decision = self.scene.decide();
             if self.gone || done(self, &decision) {
                 return true;
@@ -169,7 +198,7 @@ impl World {
                 self.scene.finalizer = false;
                 self.gone = true;
             }
-            Action::Apply(apply) if self.refused.contains(&apply.kind) => self.refuse(apply.kind),
+            Action::Apply(apply) if self.refused.contains(&apply.kind) => self.refuse(Target::Child(apply.kind)),
             Action::Apply(apply) => self.apply(apply),
             Action::RecreateLease {
                 member,
@@ -190,6 +219,14 @@ impl World {
                 self.scene.observed.lease = Known::Known(Some(lease));
             }
             Action::LabelPod { pod, role } => self.pod(pod).role = Some((*role).to_owned()),
+            Action::MarkPod { pod, mark } => {
+                let pod = self.pod(pod);
+                match mark {
+                    PodMark::Resizing(resizing) => pod.resizing = Some(resizing.clone()),
+                    PodMark::Current { revision } => (pod.revision, pod.resizing) = (Some(revision.clone()), None),
+                }
+            }
+            Action::ResizePod(exact) => self.resize(exact),
             Action::ReplacePod(exact) => self.pod(exact).terminating = true,
             Action::DeleteRoleBinding(_) => self.scene.set_child(ChildKind::RoleBinding, ChildState::Missing),
             Action::OrphanStatefulSet(_) => self.remove_set(),
@@ -210,6 +247,44 @@ impl World {
         }
     }
 
+    fn resize(&mut self, exact: &Exact) {
+        let uid = self.pod(exact).uid.clone();
+        if self.resizes == Resizes::Refused {
+            return self.refuse(Target::Resize(exact.name().to_owned()));
+        }
+        let wanted = resources_of(&self.scene.revision).to_owned();
+        if let Some((asked, _)) = self.resources.get_mut(&uid) {
+            *asked = wanted;
+        }
+    }
+
+    /// What the operator's executor does before a decision: failures end with the spec that they were about, and each
+    /// pod's cpu and memory are compared with the wanted.
+    fn look(&mut self) {
+        if self.generation != self.scene.generation {
+            self.generation = self.scene.generation;
+            self.scene.observed.faults.clear();
+        }
+        let wanted = resources_of(&self.scene.revision).to_owned();
+        let resizes = self.resizes;
+        for pod in self.scene.pods_mut() {
+            let Some((asked, given)) = self.resources.get(&pod.uid) else {
+                continue;
+            };
+            pod.resources = match resizes {
+                _ if *asked != wanted => Resources::Other,
+                _ if *given == wanted => Resources::Given,
+                Resizes::Infeasible => Resources::Refused {
+                    message: "Node didn't have enough capacity: cpu".to_owned(),
+                },
+                Resizes::Done | Resizes::Refused => Resources::Asked { message: None },
+                Resizes::Deferred => Resources::Asked {
+                    message: Some("Node didn't have enough resource: cpu".to_owned()),
+                },
+            };
+        }
+    }
+
     /// The pod that an action names; with another UID the API server would refuse.
     fn pod(&mut self, exact: &Exact) -> &mut Pod {
         let found = self.scene.pods_mut().iter_mut().find(|pod| pod.uid == exact.uid());
@@ -227,9 +302,9 @@ impl World {
         self.scene.set_child(kind, ChildState::Current { uid: child_uid(kind) });
     }
 
-    /// A webhook refuses what is done to this object; the executor counts that.
-    fn refuse(&mut self, kind: ChildKind) {
-        let (target, at) = (Target::Child(kind), self.scene.now);
+    /// A webhook refuses what is done to this; the executor counts that.
+    fn refuse(&mut self, target: Target) {
+        let at = self.scene.now;
         let faults = &mut self.scene.observed.faults;
         if let Some(fault) = faults.iter_mut().find(|fault| fault.target == target) {
             (fault.attempts, fault.at) = (fault.attempts + 1, at);
@@ -275,6 +350,10 @@ impl World {
         }
         for index in 0..self.scene.pods().len() {
             self.agent(index);
+        }
+        let works = matches!(self.resizes, Resizes::Done | Resizes::Refused);
+        for (asked, given) in self.resources.values_mut().filter(|_| works) {
+            given.clone_from(asked);
         }
         let holder = self.scene.lease_mut().and_then(|lease| lease.holder.as_ref());
         if let Some(serving) = holder.filter(|holder| holder.serving) {
@@ -375,6 +454,8 @@ impl World {
         self.serial += 1;
         let mut new = pod(ordinal, &self.template, self.scene.now);
         (new.uid, new.ready, new.node) = (format!("pod-{}", self.serial), false, None);
+        let resources = resources_of(&self.template).to_owned();
+        self.resources.insert(new.uid.clone(), (resources.clone(), resources));
         if self.broken.contains(&self.template) {
             new.image_error = Some(ImageError {
                 reason: "ImagePullBackOff".to_owned(),
@@ -575,6 +656,13 @@ impl World {
                 .map(|report| report.member.clone())
                 .collect();
         }
+    }
+
+    /// The cpu and memory that the pods have, as they stand in revisions.
+    pub fn resources(&self) -> Vec<&str> {
+        let pods = self.scene.pods().iter();
+        pods.filter_map(|pod| Some(self.resources.get(&pod.uid)?.1.as_str()))
+            .collect()
     }
 
     /// The database's name.

@@ -1,0 +1,213 @@
+//! Where PostgreSQL's container in a running pod stands against the wanted cpu and memory.
+
+use api::names::CONTAINER;
+use api::quantity::Quantity;
+use k8s_openapi::api::core::v1::{ContainerStatus, Pod, PodCondition, ResourceRequirements};
+use machine::cluster::Resources;
+
+use crate::builders::resources::{Amounts, amounts};
+
+/// The kubelet has not begun, and says why (reason `Infeasible`, `Deferred`).
+const PENDING: &str = "PodResizePending";
+/// The kubelet is at it.
+const IN_PROGRESS: &str = "PodResizeInProgress";
+const INFEASIBLE: &str = "Infeasible";
+
+/// Where the pod stands.
+pub fn resources(pod: &Pod, wanted: Option<&ResourceRequirements>) -> Resources {
+    let wanted = amounts(wanted);
+    let containers = pod.spec.iter().flat_map(|spec| &spec.containers);
+    let asked = containers
+        .filter(|container| container.name == CONTAINER)
+        .map(|container| amounts(container.resources.as_ref()))
+        .next()
+        .unwrap_or_default();
+    for (kind, wanted, asked) in [("request", &wanted.0, &asked.0), ("limit", &wanted.1, &asked.1)] {
+        if let Some(name) = asked.keys().find(|name| !wanted.contains_key(*name)) {
+            return Resources::Refused {
+                message: format!(
+                    "its {kind} of {name} is wanted no more, and Kubernetes takes none away from a running pod"
+                ),
+            };
+        }
+    }
+    if !same(&wanted.0, &asked.0) || !same(&wanted.1, &asked.1) {
+        return Resources::Other;
+    }
+    let pending = condition(pod, PENDING);
+    if let Some(condition) = pending.filter(|pending| pending.reason.as_deref() == Some(INFEASIBLE)) {
+        return Resources::Refused {
+            message: words(condition),
+        };
+    }
+    let under_way = pending.or_else(|| condition(pod, IN_PROGRESS));
+    if under_way.is_none() && has(pod, &wanted.0, &wanted.1) {
+        return Resources::Given;
+    }
+    Resources::Asked {
+        message: under_way.map(words).filter(|words| !words.is_empty()),
+    }
+}
+
+/// What the kubelet says of a resize, if it says it of the pod's present spec.
+fn condition<'a>(pod: &'a Pod, kind: &str) -> Option<&'a PodCondition> {
+    let mut conditions = pod.status.iter().flat_map(|status| status.conditions.iter().flatten());
+    let found = conditions.find(|found| found.type_ == kind && found.status == "True")?;
+    let stale = found.observed_generation.is_some() && found.observed_generation < pod.metadata.generation;
+    // Until it has seen the present spec, it is at it.
+    (kind != PENDING || !stale).then_some(found)
+}
+
+fn words(condition: &PodCondition) -> String {
+    let parts = [condition.reason.as_deref(), condition.message.as_deref()];
+    let parts: Vec<_> = parts.into_iter().flatten().filter(|part| !part.is_empty()).collect();
+    parts.join(": ")
+}
+
+/// The kubelet says that the container has these.
+fn has(pod: &Pod, requests: &Amounts, limits: &Amounts) -> bool {
+    let mut containers = pod
+        .status
+        .iter()
+        .flat_map(|status| status.container_statuses.iter().flatten());
+    let Some(status) = containers.find(|container| container.name == CONTAINER) else {
+        return false;
+    };
+    let ContainerStatus {
+        resources: Some(actual),
+        allocated_resources,
+        ..
+    } = status
+    else {
+        return false;
+    };
+    let none = Amounts::new();
+    let actual_requests = actual.requests.as_ref().unwrap_or(&none);
+    holds(actual_requests, requests)
+        && holds(allocated_resources.as_ref().unwrap_or(actual_requests), requests)
+        && holds(actual.limits.as_ref().unwrap_or(&none), limits)
+}
+
+fn same(one: &Amounts, other: &Amounts) -> bool {
+    one.len() == other.len() && holds(one, other)
+}
+
+/// Whether `all` has each of `some`, by value.
+fn holds(all: &Amounts, some: &Amounts) -> bool {
+    some.iter().all(|(name, amount)| {
+        let found = all.get(name).and_then(|found| Quantity::parse(&found.0).ok());
+        found.is_some() && found == Quantity::parse(&amount.0).ok()
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    fn small() -> Value {
+        json!({"requests": {"cpu": "100m", "memory": "256Mi"}, "limits": {"memory": "256Mi"}})
+    }
+
+    /// A pod that asks for `asked`, whose kubelet has given it `given` and says this.
+    fn seen(asked: Value, given: &Value, conditions: Value, wanted: &Value) -> Resources {
+        let pod = serde_json::from_value(json!({
+            "metadata": {"name": "db-1", "generation": 3},
+            "spec": {"containers": [{"name": "postgres", "resources": asked}]},
+            "status": {"conditions": conditions, "containerStatuses": [{
+                "name": "postgres", "image": "i", "imageID": "", "ready": true, "restartCount": 0,
+                "resources": given, "allocatedResources": given["requests"],
+            }]},
+        }));
+        let wanted: ResourceRequirements = serde_json::from_value(wanted.clone()).unwrap();
+        resources(&pod.unwrap(), Some(&wanted))
+    }
+
+    fn pending(reason: &str, generation: i64) -> Value {
+        json!([{"type": "PodResizePending", "status": "True", "reason": reason, "message": "no room",
+                "observedGeneration": generation}])
+    }
+
+    fn refused(found: &Resources) -> &str {
+        match found {
+            Resources::Refused { message } => message,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn a_pod_has_what_the_kubelet_says_that_it_has() {
+        let large = json!({"requests": {"cpu": "0.2", "memory": "256Mi"}, "limits": {"memory": "0.25Gi"}});
+        let as_kubernetes_writes =
+            json!({"requests": {"cpu": "200m", "memory": "256Mi"}, "limits": {"memory": "256Mi"}});
+        let none = json!([]);
+        assert_eq!(seen(small(), &small(), none.clone(), &large), Resources::Other);
+        let asked = Resources::Asked { message: None };
+        assert_eq!(
+            seen(as_kubernetes_writes.clone(), &small(), none.clone(), &large),
+            asked
+        );
+        let given = seen(
+            as_kubernetes_writes.clone(),
+            &as_kubernetes_writes,
+            none.clone(),
+            &large,
+        );
+        assert_eq!(given, Resources::Given, "amounts are compared by value");
+        assert_eq!(
+            seen(as_kubernetes_writes, &json!({}), none, &large),
+            asked,
+            "a kubelet that does not say"
+        );
+    }
+
+    #[test]
+    fn a_request_that_the_api_server_completed_is_no_difference() {
+        let wanted = json!({"limits": {"cpu": "1"}});
+        let completed = json!({"limits": {"cpu": "1"}, "requests": {"cpu": "1"}});
+        assert_eq!(
+            seen(completed.clone(), &completed, json!([]), &wanted),
+            Resources::Given
+        );
+    }
+
+    #[test]
+    fn what_is_wanted_no_more_needs_a_new_pod() {
+        let found = seen(
+            small(),
+            &small(),
+            json!([]),
+            &json!({"requests": {"cpu": "100m", "memory": "256Mi"}}),
+        );
+        assert!(
+            refused(&found).starts_with("its limit of memory is wanted no more"),
+            "{found:?}"
+        );
+        let more = json!({"requests": {"cpu": "100m", "memory": "256Mi"}, "limits": {"memory": "256Mi", "cpu": "1"}});
+        assert_eq!(
+            seen(small(), &small(), json!([]), &more),
+            Resources::Other,
+            "one more can be asked for"
+        );
+    }
+
+    #[test]
+    fn the_kubelets_refusal_counts_if_it_is_of_the_present_spec() {
+        let found = seen(small(), &small(), pending("Infeasible", 3), &small());
+        assert_eq!(refused(&found), "Infeasible: no room");
+        let before = seen(small(), &small(), pending("Infeasible", 2), &small());
+        assert_eq!(before, Resources::Given, "that was about the spec of before");
+        let waits = Resources::Asked {
+            message: Some("Deferred: no room".to_owned()),
+        };
+        assert_eq!(seen(small(), &json!({}), pending("Deferred", 3), &small()), waits);
+        let at_it = json!([{"type": "PodResizeInProgress", "status": "True"}]);
+        let asked = Resources::Asked { message: None };
+        assert_eq!(
+            seen(small(), &small(), at_it, &small()),
+            asked,
+            "not done before it says so"
+        );
+    }
+}
