@@ -34,6 +34,7 @@ pub fn change(change: &StatusChange) -> Option<String> {
         StatusChange::GrantBootstrap { pod, .. } => format!("let {pod} make the database"),
         StatusChange::ForgetMember { pod } => format!("forget instance {pod}"),
         StatusChange::RequestStop => "stop PostgreSQL everywhere".to_owned(),
+        StatusChange::EndStop => "let PostgreSQL run again everywhere".to_owned(),
         _ => return None,
     })
 }

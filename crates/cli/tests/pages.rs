@@ -159,7 +159,12 @@ fn merge(into: &mut Value, changes: &Value) {
 /// Compares the plan for changing a database of `replicas` so, and checks the exit code.
 fn plan(name: &str, of: Value, changes: &Value, code: i32) -> String {
     let world = ready(&of);
-    let files = [("demo.yaml", recorded(&world)), ("new.yaml", changed(of, changes))];
+    plan_of(name, &world, of, changes, code)
+}
+
+/// The same, for the database of this world.
+fn plan_of(name: &str, world: &World, of: Value, changes: &Value, code: i32) -> String {
+    let files = [("demo.yaml", recorded(world)), ("new.yaml", changed(of, changes))];
     let directory = directory(name, &files);
     let command = "plan demo --filename new.yaml --file demo.yaml";
     golden(name, &directory, &[command]);
@@ -245,6 +250,58 @@ fn volumes_grow_and_never_shrink() {
         3,
     );
     assert!(text.contains("spec.storage.size: size cannot shrink"), "{text}");
+}
+
+/// A database whose user has put it, or a part of it, to rest: it stays so for ten minutes.
+fn put_to_rest(changes: &Value) -> World {
+    let mut world = ready(&spec(3));
+    let mut to = spec(3);
+    merge(&mut to, changes);
+    world.scene.edit(|spec| *spec = serde_json::from_value(to).unwrap());
+    world.run_until(TimeDelta::minutes(10), |_, _| false);
+    world
+}
+
+#[test]
+fn a_database_is_put_to_sleep_and_woken() {
+    let text = plan("plan-hibernate", spec(3), &json!({"hibernated": true}), 2);
+    assert!(text.contains("Reads and writes stop until"), "{text}");
+    assert!(text.contains("Removed             none"), "the instances stay: {text}");
+    let world = put_to_rest(&json!({"hibernated": true}));
+    assert_eq!(world.scene.stored.phase, Some(Phase::Hibernated));
+    let text = plan_of(
+        "plan-wake",
+        &world,
+        spec(3),
+        &json!({"hibernated": false, "replicas": 5}),
+        2,
+    );
+    assert!(text.contains("let PostgreSQL run again everywhere"), "{text}");
+    assert!(text.contains("Added               demo-3, then demo-4"), "{text}");
+    assert!(!text.contains("It ends in a wait"), "{text}");
+}
+
+#[test]
+fn an_instance_is_fenced_and_unfenced() {
+    let text = plan("plan-fence", spec(3), &json!({"fenced": ["demo-0"]}), 2);
+    assert!(text.contains("Primary             demo-0, then demo-1"), "{text}");
+    let world = put_to_rest(&json!({"fenced": ["demo-0"]}));
+    assert_eq!(world.scene.stored.step.as_deref(), Some("Fenced"));
+    let text = plan_of("plan-unfence", &world, spec(3), &json!({"fenced": []}), 2);
+    assert!(
+        text.contains("start PostgreSQL again by themselves in demo-0"),
+        "{text}"
+    );
+    assert!(text.contains("Primary             demo-1\n"), "{text}");
+    let all = json!({"fenced": ["demo-0", "demo-1", "demo-2"]});
+    let text = plan_of(
+        "plan-unfence-all",
+        &put_to_rest(&all),
+        spec(3),
+        &json!({"fenced": []}),
+        2,
+    );
+    assert!(text.contains("Primary             demo-0\n"), "{text}");
 }
 
 #[test]

@@ -6,7 +6,8 @@ mod simulate;
 use std::path::Path;
 
 use anyhow::{Context, Result, bail};
-use api::{ClusteredDatabase, Phase, validate, validate_update};
+use api::status::MemberRole;
+use api::{ClusteredDatabase, ClusteredDatabaseStatus, Phase, validate, validate_update};
 use serde::Serialize;
 use serde_json::Value;
 
@@ -163,11 +164,11 @@ pub fn page(look: &Look, new: &ClusteredDatabase) -> Result<PlanPage> {
         old,
         new,
         config: &look.config,
-        primary: status.current_primary.as_deref(),
+        primary: primary(&status),
         storage_class: &look.observed.storage_class,
     };
     let course = simulate::run(&case)?;
-    page.interruption = interruption(new, &course);
+    page.interruption = interruption(old, new, &course);
     page.notes = notes(look, new, &course);
     page.actions = steps(old, new, &course);
     (page.replaced, page.restarted) = (course.replaced, course.restarted);
@@ -204,10 +205,29 @@ fn steps(old: &ClusteredDatabase, new: &ClusteredDatabase, course: &Course) -> V
     claims.chain(actions).collect()
 }
 
+/// Who is primary, or was it last.
+fn primary(status: &ClusteredDatabaseStatus) -> Option<&str> {
+    let mut members = status.members.iter();
+    let last = members.find(|(_, member)| member.role == Some(MemberRole::Primary));
+    status.current_primary.as_deref().or(last.map(|(pod, _)| pod.as_str()))
+}
+
 /// What applications notice.
-fn interruption(new: &ClusteredDatabase, course: &Course) -> Vec<String> {
+fn interruption(old: &ClusteredDatabase, new: &ClusteredDatabase, course: &Course) -> Vec<String> {
     if new.spec.paused {
         return vec!["None while spec.paused is true: the operator changes nothing.".to_owned()];
+    }
+    match (old.spec.hibernated, new.spec.hibernated) {
+        (true, true) => return vec!["None: the database hibernates, and nothing is served.".to_owned()],
+        (false, true) => {
+            return vec![
+                "Reads and writes stop until the database is woken: all instances stop, and their pods go.".to_owned(),
+            ];
+        }
+        (true, false) => {
+            return vec!["None: nothing was served. The database serves again when it has woken.".to_owned()];
+        }
+        (false, false) => {}
     }
     let (first, last) = (course.primaries.first(), course.primaries.last());
     let mut told = Vec::new();
@@ -257,10 +277,25 @@ fn interruption(new: &ClusteredDatabase, course: &Course) -> Vec<String> {
     if !course.removed.is_empty() {
         told.push(format!("Connections to {} end with it.", list(&course.removed)));
     }
+    let fenced = only_in(&new.spec.fenced, &old.spec.fenced);
+    if !fenced.is_empty() {
+        told.push(format!(
+            "Connections to {} are cut: PostgreSQL stops there and stays stopped; pods and volumes stay.",
+            list(&fenced)
+        ));
+    }
+    if told.is_empty() && old.spec.fenced.len() == usize::try_from(old.spec.replicas).unwrap_or(0) {
+        told.push("None: nothing was served, since all instances were fenced.".to_owned());
+    }
     if told.is_empty() {
         told.push("None: no instance is restarted, and the primary stays where it is.".to_owned());
     }
     told
+}
+
+/// What stands in the one list, and not in the other.
+fn only_in(one: &[String], other: &[String]) -> Vec<String> {
+    one.iter().filter(|name| !other.contains(name)).cloned().collect()
 }
 
 fn notes(look: &Look, new: &ClusteredDatabase, course: &Course) -> Vec<String> {
@@ -289,6 +324,13 @@ fn notes(look: &Look, new: &ClusteredDatabase, course: &Course) -> Vec<String> {
         notes.push(format!(
             "Settings of extensions: {}. If PostgreSQL asks for a restart, instances are restarted in place, one at a time.",
             list(&unknown)
+        ));
+    }
+    let unfenced = only_in(&look.db.spec.fenced, &new.spec.fenced);
+    if !unfenced.is_empty() && !new.spec.paused {
+        notes.push(format!(
+            "The agents start PostgreSQL again by themselves in {}: as standbys, unless nobody else has taken over.",
+            list(&unfenced)
         ));
     }
     if let Some((what, who)) = &course.stuck {

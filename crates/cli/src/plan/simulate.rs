@@ -3,10 +3,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use anyhow::{Context, Result, bail};
-use api::ClusteredDatabase;
 use api::names::{ANNOTATION_REVISION, Names};
 use api::quantity::Quantity;
 use api::spec::ClusteredDatabaseSpec;
+use api::{ClusteredDatabase, Phase};
 use chrono::TimeDelta;
 use machine::cluster::testing::World;
 use machine::cluster::{Action, ChildKind, ChildState, Decision, Due, Known, StatusChange, Step, StorageClass};
@@ -31,9 +31,9 @@ pub struct Course {
     pub actions: Vec<Done>,
     /// Pods that are deleted and made again, in order.
     pub replaced: Vec<String>,
-    /// Pods that are new.
+    /// Instances that are new.
     pub added: Vec<String>,
-    /// Pods that are gone in the end.
+    /// Instances that are gone for good in the end.
     pub removed: Vec<String>,
     /// Pods in which PostgreSQL is restarted in place, in order.
     pub restarted: Vec<String>,
@@ -76,14 +76,14 @@ pub fn run(case: &Case<'_>) -> Result<Course> {
     let (old, new) = (objects(case.old, case.config)?, objects(case.new, case.config)?);
     let mut world = start(case, revision(&old))?;
     apply(&mut world, case, &old, &new);
-    let before: BTreeMap<String, String> = uids(&world);
+    let before = members(&world);
     let lowers = parameters::lowers_limits(&case.old.spec.postgres.parameters, &case.new.spec.postgres.parameters);
     world.primaries.drain(..world.primaries.len().saturating_sub(1));
     let mut course = follow(&mut world, case, lowers);
     course.primaries = world.primaries.clone();
-    let after = uids(&world);
-    course.added = after.keys().filter(|pod| !before.contains_key(*pod)).cloned().collect();
-    course.removed = before.keys().filter(|pod| !after.contains_key(*pod)).cloned().collect();
+    let after = members(&world);
+    course.added = after.difference(&before).cloned().collect();
+    course.removed = before.difference(&after).cloned().collect();
     let gone: BTreeSet<_> = course.removed.iter().cloned().collect();
     course.replaced.retain(|pod| !gone.contains(pod));
     Ok(named(course, world.name(), case.old))
@@ -111,7 +111,8 @@ fn start(case: &Case<'_>, revision: String) -> Result<World> {
         world.scene.observed.storage_class = case.storage_class.clone();
     }
     let mut first = spec.clone();
-    first.paused = false;
+    (first.paused, first.hibernated) = (false, false);
+    first.fenced.clear();
     first.primary.prefer = case.primary.and_then(|pod| renamed(pod, case.old, world.name()));
     world.scene.spec = first;
     if !world.settle() {
@@ -122,8 +123,17 @@ fn start(case: &Case<'_>, revision: String) -> Result<World> {
         );
     }
     world.scene.edit(|now| *now = spec);
-    world.settle();
+    world.run_until(PATIENCE, rests);
     Ok(world)
+}
+
+/// Nothing goes on any more, or nobody but the user can let it go on; and the status says so.
+fn rests(world: &World, decision: &Decision) -> bool {
+    let Action::Wait(waiting) = &decision.action else {
+        return false;
+    };
+    let by_user = matches!(decision.step, Some(Step::Paused | Step::Fenced)) || decision.phase == Phase::Hibernated;
+    (waiting.resting || by_user) && world.scene.due(decision) == Due::Never
 }
 
 /// The user changes the resource.
@@ -156,21 +166,18 @@ fn follow(world: &mut World, case: &Case<'_>, lowers: bool) -> Course {
     let end = world.scene.now + PATIENCE;
     let mut last = None;
     while world.scene.now < end {
-        let mut rests = false;
+        let mut rested = false;
         world.run_until(TICK, |world, decision| {
             note(&mut course, decision, world.name());
-            rests = match &decision.action {
-                Action::Wait(waiting) if waiting.resting => world.scene.due(decision) == Due::Never,
-                Action::Wait(waiting) => {
-                    last = Some((waiting.what.to_string(), waiting.who_can_end_it.to_string()));
-                    // Nobody but the user ends these.
-                    decision.step == Some(Step::Paused)
-                }
-                _ => false,
-            };
-            rests
+            if let Action::Wait(waiting) = &decision.action
+                && !waiting.resting
+            {
+                last = Some((waiting.what.to_string(), waiting.who_can_end_it.to_string()));
+            }
+            rested = rests(world, decision);
+            rested
         });
-        if rests {
+        if rested {
             break;
         }
         for report in world
@@ -218,9 +225,9 @@ fn note(course: &mut Course, decision: &Decision, name: &str) {
     }
 }
 
-fn uids(world: &World) -> BTreeMap<String, String> {
-    let pods = world.scene.pods().iter();
-    pods.map(|pod| (pod.name.clone(), pod.uid.clone())).collect()
+/// The instances, also of a database that hibernates.
+fn members(world: &World) -> BTreeSet<String> {
+    world.scene.stored.members.keys().cloned().collect()
 }
 
 fn bytes(size: &str) -> u64 {
