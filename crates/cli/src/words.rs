@@ -16,6 +16,10 @@ pub fn action(action: &Action, name: &str) -> String {
             }
         }
         Action::LabelPod { pod, role } => format!("label pod {} as {role}", pod.name()),
+        Action::ResizePod(pod) => format!(
+            "change cpu and memory of pod {} in place (where Kubernetes cannot, the pod is replaced)",
+            pod.name()
+        ),
         Action::ReplacePod(pod) => format!("delete pod {}, to be made again from the new template", pod.name()),
         Action::OrphanStatefulSet(set) => format!("delete StatefulSet {} and keep its pods", set.name()),
         Action::DeleteStatefulSet(set) => format!("delete StatefulSet {} with its pods", set.name()),

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use anyhow::{Context, Result, bail};
-use api::names::{ANNOTATION_REVISION, Names};
+use api::names::{ANNOTATION_BASE_REVISION, ANNOTATION_REVISION, Names};
 use api::quantity::Quantity;
 use api::spec::ClusteredDatabaseSpec;
 use api::{ClusteredDatabase, Phase};
@@ -95,10 +95,18 @@ fn objects(db: &ClusteredDatabase, config: &Config) -> Result<BTreeMap<ChildKind
     Ok(desired::all(&subject))
 }
 
+/// The template's revision, as the model writes it: what cpu and memory add to it stands behind a `+`.
 fn revision(objects: &BTreeMap<ChildKind, Desired>) -> String {
     let set = objects.get(&ChildKind::StatefulSet).map(|set| &set.content);
-    let revision = set.and_then(|set| set["spec"]["template"]["metadata"]["annotations"][ANNOTATION_REVISION].as_str());
-    revision.unwrap_or_default().to_owned()
+    let annotation = |name: &str| {
+        let revision = set.and_then(|set| set["spec"]["template"]["metadata"]["annotations"][name].as_str());
+        revision.unwrap_or_default()
+    };
+    format!(
+        "{}+{}",
+        annotation(ANNOTATION_BASE_REVISION),
+        annotation(ANNOTATION_REVISION)
+    )
 }
 
 /// A database that is as its old spec wants it, with the same primary.
@@ -205,7 +213,7 @@ fn note(course: &mut Course, decision: &Decision, name: &str) {
         because: decision.because.to_string(),
     };
     match &decision.action {
-        Action::Wait(_) | Action::LabelPod { .. } => {}
+        Action::Wait(_) | Action::LabelPod { .. } | Action::MarkPod { .. } => {}
         Action::WriteStatus(changes) => {
             for change in changes {
                 if let StatusChange::PermitRestart(permit) = change {
