@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 use super::context::{Context, Tenure};
 use super::failsafe;
 use super::lease_rules::{self, Write};
+use super::loss;
 use super::observed::Promised;
 use super::{Action, Draft, Memo, Mode, Observed, Purpose, Verdict};
 use crate::protocol::{Epoch, LeaseRecord, MemberId, Position, PromiseReply, PromiseRequest, Timeline};
@@ -20,13 +21,9 @@ const ALONE: u64 = 1_000;
 /// Distance between rounds of asking, in milliseconds: a round trip and a promise take some 20 ms each.
 const ROUND: u64 = 100;
 /// For so long an answer says how its member sees the primary, in milliseconds.
-const FRESH: u64 = 2_000;
+pub(super) const FRESH: u64 = 2_000;
 /// For so long a candidate of an asynchronous cluster waits for the positions of members that do not answer, in milliseconds.
 const MUSTER: u64 = 1_000;
-/// The same once a loss is accepted: what a member that answers late has is worth more than these seconds.
-const MUSTER_LOSS: u64 = 10_000;
-/// The same while a member answers that does not know yet where its WAL ends: it replays.
-const MUSTER_SLOW: u64 = 60_000;
 /// For so long everybody but the chosen successor leaves a released lease alone, in milliseconds.
 const SUCCESSION: u64 = 2_000;
 
@@ -193,7 +190,7 @@ fn stands(context: &Context, record: &LeaseRecord, epoch: Epoch) -> bool {
     if covers_release(record, context.position()) {
         return may_succeed(context, record);
     }
-    if !record.rule.is_synchronous() || is_loss_accepted(context, record) {
+    if !record.rule.is_synchronous() || loss::is_accepted(context, record) {
         return true;
     }
     let likely = context.observed.promises.values().filter(|promised| {
@@ -332,7 +329,7 @@ fn basis(context: &Context, draft: &mut Draft, record: &LeaseRecord, epoch: Epoc
         if record.rule.can_elect(promised) {
             return best.then_some(Basis::Quorum);
         }
-        return (best && goes_on_with_loss(context, draft, record, epoch)).then_some(Basis::Accepted);
+        return (best && loss::goes_on(context, draft, record, epoch)).then_some(Basis::Accepted);
     }
     let holder = record.holder.as_ref().map(|holder| &holder.incarnation.member);
     let others = record.members.values().map(|report| &report.member);
@@ -346,46 +343,6 @@ fn basis(context: &Context, draft: &mut Draft, record: &LeaseRecord, epoch: Epoc
         return None;
     }
     best.then_some(Basis::Clock)
-}
-
-/// The user accepts, in this very epoch, the loss of what the missing members have.
-pub(super) fn is_loss_accepted(context: &Context, record: &LeaseRecord) -> bool {
-    context.cluster().and_then(|cluster| cluster.accepted_loss) == Some(record.epoch)
-}
-
-/// So it is, whoever may answer has had time to, nobody who answers still hears the primary, and the last holder has no
-/// lease any more: nobody keeps it acknowledging but members that cannot be heard from here.
-fn goes_on_with_loss(context: &Context, draft: &mut Draft, record: &LeaseRecord, epoch: Epoch) -> bool {
-    let (Some((_, suspected)), Some((accepted, since)), Some(expiry)) =
-        (draft.memo.suspected, draft.memo.accepted_loss, context.expires_at())
-    else {
-        return false;
-    };
-    if accepted != record.epoch {
-        return false;
-    }
-    let fresh = context
-        .observed
-        .promises
-        .values()
-        .filter(|answer| context.now.since(answer.at) < FRESH);
-    let mut wait = MUSTER_LOSS;
-    for Promised { reply, .. } in fresh {
-        if reply.promised < epoch && !reply.suspects {
-            return false;
-        }
-        if reply.promised < epoch || reply.position.is_none() {
-            // It is there, and its WAL will be known.
-            wait = MUSTER_SLOW;
-        }
-    }
-    let mustered = suspected.max(since).plus(wait);
-    let at = if record.holder.is_some() {
-        mustered.max(expiry)
-    } else {
-        mustered
-    };
-    context.reached(at, draft)
 }
 
 /// Final positions of the members that have promised `epoch`.
@@ -411,11 +368,6 @@ pub(super) fn remember(context: &Context, memo: &mut Memo) {
         (Some(_), Some(epoch), Some((of, since))) if of == epoch => Some((epoch, since)),
         (Some(_), Some(epoch), _) => Some((epoch, context.now)),
     };
-    let accepted = context.record().filter(|record| is_loss_accepted(context, record));
-    memo.accepted_loss = accepted.map(|record| match memo.accepted_loss {
-        Some((of, since)) if of == record.epoch => (of, since),
-        _ => (record.epoch, context.now),
-    });
 }
 
 /// What an election waits for, in words: each missing answer, and who could give it.
@@ -465,9 +417,6 @@ mod tests {
     use crate::protocol::{Lsn, Release};
     use crate::timing::Timing;
 
-    /// When [`silenced`] suspects.
-    const SILENT: u64 = 1_000 + Timing::DEFAULT.suspect();
-
     fn decided(observed: &Observed, now: u64) -> Decision {
         decide(observed, &settled(), BootTime(now))
     }
@@ -478,13 +427,6 @@ mod tests {
             pod: "orders-2".to_owned(),
             lease: "lease".to_owned(),
         }
-    }
-
-    fn promised(epoch: u64) -> Observed {
-        let mut observed = silenced();
-        volume(&mut observed).promise.as_mut().unwrap().epoch = Epoch(epoch);
-        observed.postgres.configured.as_mut().unwrap().upstream = None;
-        observed
     }
 
     #[test]
@@ -553,9 +495,7 @@ mod tests {
         assert_eq!(decided(&observed, SILENT).action, Action::Promise { epoch: Epoch(2) });
         observed.asked_for = Some(Epoch(1));
         assert_eq!(decided(&observed, SILENT).action, Action::Wait);
-        observed
-            .promises
-            .insert("orders-2".to_owned(), answer_of_third(1, None));
+        third_answers(&mut observed, 1, None);
         assert_eq!(decided(&observed, SILENT).action, Action::Promise { epoch: Epoch(2) });
         assert_eq!(
             decided(&observed, 4_000 + FRESH).action,
@@ -612,8 +552,7 @@ mod tests {
     #[test]
     fn an_election_is_won_with_enough_promises_by_who_has_most() {
         let outcome = |third: Option<Promised>, now: u64| {
-            let mut observed = promised(2);
-            observed.tasks.ask.running = Some(Work::Ask);
+            let mut observed = asking(2);
             observed
                 .promises
                 .extend(third.map(|third| ("orders-2".to_owned(), third)));
@@ -659,85 +598,31 @@ mod tests {
 
     #[test]
     fn expiry_alone_elects_nobody_under_a_synchronous_rule() {
-        let mut observed = promised(2);
-        observed.tasks.ask.running = Some(Work::Ask);
+        let observed = asking(2);
         assert_eq!(decided(&observed, 10_000_000).action, Action::Wait);
-    }
-
-    #[test]
-    fn an_accepted_loss_elects_the_best_of_those_that_answer_once_the_lease_has_run_out() {
-        let expiry = Timing::DEFAULT.lease;
-        let accepted = SILENT + 1_000;
-        let memo = Memo {
-            suspected: Some((Epoch(1), BootTime(SILENT))),
-            accepted_loss: Some((Epoch(1), BootTime(accepted))),
-            ..settled()
-        };
-        let mustered = accepted + MUSTER_LOSS;
-        assert!(mustered > expiry);
-        let mut observed = silenced();
-        observed.tasks.ask.running = Some(Work::Ask);
-        let rule = |observed: &Observed, now: u64| decide(observed, &memo, BootTime(now)).rule;
-        assert_eq!(rule(&observed, mustered), "wait", "it suspects alone");
-        for stale in [0, 2] {
-            cluster(&mut observed).accepted_loss = Some(Epoch(stale));
-            assert_eq!(rule(&observed, mustered), "wait", "said of another epoch");
-        }
-        cluster(&mut observed).accepted_loss = Some(Epoch(1));
-        assert_eq!(rule(&observed, mustered), "promise");
-        let mut observed = promised(2);
-        observed.tasks.ask.running = Some(Work::Ask);
-        cluster(&mut observed).accepted_loss = Some(Epoch(1));
-        assert_eq!(rule(&observed, mustered - 1), "wait", "others may still answer");
-        assert_eq!(rule(&observed, mustered), "win election");
-        observed.lease.changed = BootTime(mustered);
-        assert_eq!(
-            rule(&observed, mustered + expiry - 1),
-            "wait",
-            "the old primary may still write"
-        );
-        assert_eq!(rule(&observed, mustered + expiry), "win election");
-        observed.lease.changed = BootTime(0);
-        let mut told = |promised: u64, suspects: bool, position: Option<u64>, now: u64| {
-            let mut answer = answer_of_third(promised, position);
-            (answer.reply.suspects, answer.at) = (suspects, BootTime(now));
-            record(&mut observed).rule.required = 2;
-            for ordinal in [3, 4] {
-                let name = MemberId::new(ordinal, "cccc", ordinal);
-                record(&mut observed).rule.names.insert(name);
-            }
-            observed.promises.insert("orders-3".to_owned(), answer);
-            rule(&observed, now)
-        };
-        assert_eq!(told(1, false, None, mustered + 600_000), "wait", "it hears the primary");
-        assert_eq!(told(2, true, None, mustered), "wait", "it replays");
-        assert_eq!(
-            told(2, true, None, accepted + MUSTER_SLOW),
-            "win election",
-            "for too long"
-        );
-        observed.promises.clear();
-        let better = answer_of_third(2, Some(0x180));
-        observed.promises.insert("orders-2".to_owned(), better);
-        assert_eq!(rule(&observed, mustered), "wait", "another that answers has more");
     }
 
     #[test]
     fn a_promise_of_another_epoch_elects_nobody() {
         for epoch in [1, 3] {
-            let mut observed = promised(epoch);
-            observed.tasks.ask.running = Some(Work::Ask);
-            observed
-                .promises
-                .insert("orders-2".to_owned(), answer_of_third(epoch, Some(0x80)));
+            let mut observed = asking(epoch);
+            third_answers(&mut observed, epoch, Some(0x80));
             assert!(!matches!(decided(&observed, SILENT).action, Action::WriteLease { .. }));
         }
     }
 
     #[test]
+    fn a_lease_behind_the_status_elects_nobody() {
+        let mut observed = asking(2);
+        third_answers(&mut observed, 2, Some(0x80));
+        assert_eq!(decided(&observed, SILENT).rule, "win election");
+        cluster(&mut observed).epoch = Some(Epoch(2));
+        assert_eq!(decided(&observed, SILENT).action, Action::Wait);
+    }
+
+    #[test]
     fn wal_of_a_timeline_that_nobody_reserved_does_not_count() {
-        let mut observed = promised(2);
-        observed.tasks.ask.running = Some(Work::Ask);
+        let mut observed = asking(2);
         let mut stray = answer_of_third(2, Some(0x180));
         stray.reply.position.as_mut().unwrap().timeline = Timeline(2);
         observed.promises.insert("orders-2".to_owned(), stray);
@@ -753,8 +638,7 @@ mod tests {
     }
 
     fn vacant(position: Option<u64>, successor: Option<&str>) -> Observed {
-        let mut observed = promised(2);
-        observed.tasks.ask.running = Some(Work::Ask);
+        let mut observed = asking(2);
         let member = other_holder().incarnation.member;
         record(&mut observed).holder = None;
         record(&mut observed).release = Some(Release {
@@ -795,8 +679,7 @@ mod tests {
 
     #[test]
     fn without_a_rule_the_clock_decides_and_the_best_of_those_that_answer() {
-        let mut observed = promised(2);
-        observed.tasks.ask.running = Some(Work::Ask);
+        let mut observed = asking(2);
         record(&mut observed).rule = SyncRule::default();
         let expiry = Timing::DEFAULT.lease;
         let memo = Memo {
@@ -807,13 +690,9 @@ mod tests {
         assert_eq!(decided(&observed, expiry - 1).action, Action::Wait);
         assert_eq!(rule(&observed, expiry), "wait", "the others may still answer");
         assert_eq!(rule(&observed, expiry + MUSTER), "win election");
-        observed
-            .promises
-            .insert("orders-2".to_owned(), answer_of_third(2, Some(0x80)));
+        third_answers(&mut observed, 2, Some(0x80));
         assert_eq!(rule(&observed, expiry), "win election", "all have answered");
-        observed
-            .promises
-            .insert("orders-2".to_owned(), answer_of_third(2, Some(0x180)));
+        third_answers(&mut observed, 2, Some(0x180));
         assert_eq!(rule(&observed, expiry + MUSTER), "wait", "another has more");
     }
 }

@@ -16,6 +16,8 @@ pub(super) const CLUSTER_UID: &str = "c0ffee";
 pub(super) const CLAIM: &str = "aaaa0000-1111";
 pub(super) const SYSTEM_ID: &str = "7411111111111111111";
 pub(super) const SETTINGS: &str = "cbf29ce484222325";
+/// When [`silenced`] suspects.
+pub(super) const SILENT: u64 = 1_000 + Timing::DEFAULT.suspect();
 /// When the holder of [`primary`] is fenced: it has renewed at 1 s.
 pub(super) const FENCE: u64 = 1_000 + Timing::DEFAULT.fence;
 
@@ -398,6 +400,27 @@ pub(super) fn silenced() -> Observed {
     let answer = observed.postgres.answer.as_mut().expect("an answer");
     (answer.streaming, answer.received_all) = (false, true);
     observed
+}
+
+/// [`silenced`] has promised `epoch`, and follows nobody.
+pub(super) fn promised(epoch: u64) -> Observed {
+    let mut observed = silenced();
+    volume(&mut observed).promise.as_mut().unwrap().epoch = Epoch(epoch);
+    observed.postgres.configured.as_mut().unwrap().upstream = None;
+    observed
+}
+
+/// [`promised`], which asks the others just now.
+pub(super) fn asking(epoch: u64) -> Observed {
+    let mut observed = promised(epoch);
+    observed.tasks.ask.running = Some(Work::Ask);
+    observed
+}
+
+/// [`answer_of_third`] has come.
+pub(super) fn third_answers(observed: &mut Observed, epoch: u64, lsn: Option<u64>) {
+    let answer = answer_of_third(epoch, lsn);
+    observed.promises.insert("orders-2".to_owned(), answer);
 }
 
 /// The answer of `orders-2`.

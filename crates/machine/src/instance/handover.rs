@@ -38,7 +38,7 @@ pub(super) fn target(context: &Context, draft: &mut Draft) -> Option<String> {
     let near = written.0.saturating_sub(flushed.0) <= LAG;
     let able = peer.report.state == MemberState::Streaming && peer.report.fault.is_none();
     let replayed = peer.queue() <= LAG;
-    (fresh && near && replayed && able && members::is_wanted(context, wanted)).then(|| wanted.clone())
+    (fresh && near && able && replayed && members::is_wanted(context, wanted)).then(|| wanted.clone())
 }
 
 /// A handover has ended when the lease is not this run's any more, or when it holds it again.

@@ -7,7 +7,7 @@ use std::borrow::Cow;
 
 use super::context::{Context, Tenure};
 use super::{Action, Database, Draft, Mode, Process, Purpose, Verdict};
-use super::{election, members, shutdown};
+use super::{election, loss, members, rejoin, shutdown};
 use crate::lease_object::LeaseContent;
 use crate::protocol::{Epoch, Fork, HolderRecord, LeaseRecord, MemberReport, MemberState, Position, Release, Timeline};
 use crate::quorum::SyncRule;
@@ -65,13 +65,14 @@ impl<'a> Write<'a> {
     }
 }
 
-/// The history of the timeline that is written here, or what is on record.
+/// The newest part of the history of the timeline that is written here, or of what is on record.
 fn history(context: &Context, record: &LeaseRecord) -> Vec<Fork> {
-    if context.accepting() {
-        context.observed.postgres.history.clone()
+    let known = if context.accepting() {
+        &context.observed.postgres.history
     } else {
-        record.history.clone()
-    }
+        &record.history
+    };
+    known[known.len().saturating_sub(rejoin::FORKS)..].to_vec()
 }
 
 /// Keeps the lease, before anything else; at once when what it says about the holder or a member has changed.
@@ -88,7 +89,7 @@ pub(super) fn renew(context: &Context, draft: &mut Draft) -> Option<Verdict> {
     let timing = context.timing();
     let sent = context.observed.lease.confirmed.map(|confirmed| confirmed.sent);
     let due = sent.map_or(context.now, |sent| sent.plus(timing.renew));
-    let accepted = election::is_loss_accepted(context, record);
+    let accepted = loss::is_accepted(context, record);
     let used_up = if accepted {
         Epoch(record.epoch.0 + 1)
     } else {
@@ -372,6 +373,56 @@ mod tests {
             Action::Wait,
             "never on data of another system"
         );
+    }
+
+    #[test]
+    fn the_lease_holds_the_newest_part_of_a_long_history() {
+        let mut observed = primary();
+        let forks = 1..=u32::try_from(rejoin::FORKS).unwrap() + 7;
+        observed.postgres.history = forks
+            .map(|timeline| Fork {
+                timeline: Timeline(timeline),
+                end: crate::protocol::Lsn(u64::MAX - u64::from(timeline)),
+            })
+            .collect();
+        match decided(&observed, 3_000).action {
+            Action::WriteLease { content, .. } => {
+                assert_eq!(content.history, observed.postgres.history[7..]);
+                let annotation = serde_json::to_string(&content.history).unwrap();
+                assert!(
+                    annotation.len() < 32 << 10,
+                    "an object's annotations may be 256 KiB together"
+                );
+            }
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn a_lease_behind_the_status_is_not_taken() {
+        let mut observed = restarted();
+        cluster(&mut observed).epoch = Some(Epoch(2));
+        assert_eq!(decided(&observed, 1).action, Action::Wait, "it is an old one");
+    }
+
+    #[test]
+    fn the_shorter_fence_counts_while_the_times_change() {
+        let promised_short: fn(&mut Observed) = |o| o.lease.confirmed.as_mut().unwrap().timing.fence = 3_000;
+        let wanted_short: fn(&mut Observed) = |o| cluster(o).timing.fence = 3_000;
+        for change in [promised_short, wanted_short] {
+            let mut observed = primary();
+            change(&mut observed);
+            assert_ne!(decided(&observed, 3_999).rule, "fence");
+            assert_eq!(decided(&observed, 4_000).rule, "fence");
+        }
+    }
+
+    #[test]
+    fn a_promotion_that_was_begun_is_not_begun_again_under_its_number() {
+        let mut observed = elected();
+        assert_eq!(decided(&observed, 1_200).rule, "promote");
+        volume(&mut observed).promise.as_mut().unwrap().promoting = Some(Timeline(2));
+        assert_ne!(decided(&observed, 1_200).rule, "promote");
     }
 
     #[test]

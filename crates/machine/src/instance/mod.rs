@@ -17,6 +17,7 @@ mod give_way;
 mod handover;
 mod identity;
 mod lease_rules;
+mod loss;
 mod members;
 mod observed;
 mod primary;
@@ -338,6 +339,7 @@ fn remember(context: &Context, mut memo: Memo) -> Memo {
         memo.terminating_since = memo.terminating_since.or(Some(context.now));
     }
     election::remember(context, &mut memo);
+    loss::remember(context, &mut memo);
     give_way::remember(context, &mut memo);
     handover::remember(context, &mut memo);
     rejoin::remember(context, &mut memo);

@@ -10,6 +10,10 @@ use crate::timing::BootTime;
 /// So many failures in a row, and the data is copied anew: a primary that restarts refuses rewinds for some seconds.
 const REWINDS: u32 = 6;
 
+/// So many changes of timeline the Lease remembers: 25 KiB of the 256 that an object's annotations may have. Whose data is of
+/// an older one has been away for so many changes of the primary.
+pub(super) const FORKS: usize = 500;
+
 /// For so long a member must miss WAL before it is copied anew, in milliseconds: longer than a view of the primary that is
 /// just changing.
 const MISSES: u64 = 10_000;
@@ -58,6 +62,15 @@ pub(super) fn lineage(context: &Context) -> Lineage {
     } else {
         Lineage::Diverged { timeline }
     }
+}
+
+/// The data is of a timeline from before all that the Lease remembers: whether it is part of the history is not known any more.
+fn is_forgotten(context: &Context) -> bool {
+    let Some(record) = context.record().filter(|record| record.history.len() >= FORKS) else {
+        return false;
+    };
+    let own = context.database().map(|database| database.timeline);
+    record.history.first().is_some_and(|oldest| own < Some(oldest.timeline))
 }
 
 /// Whether the primary has removed WAL after `end`, by an answer of its that was asked for after `since`; `None` if it does not
@@ -201,8 +214,9 @@ pub(super) fn rewind(context: &Context, draft: &mut Draft) -> Option<Verdict> {
         return copy_anew(context, draft);
     }
     let task = &context.tasks().volume;
-    // A rewind that was broken off has mixed two histories; only a copy helps.
-    if volume.rewinding || task.failures >= REWINDS {
+    // A rewind that was broken off has mixed two histories; only a copy helps. Data that went no other way would be left as it
+    // is by a rewind, again and again.
+    if volume.rewinding || task.failures >= REWINDS || is_forgotten(context) {
         // Commits that were acknowledged by the primary alone may be on this volume only.
         let keep = database.primary || !context.record()?.rule.is_synchronous();
         return Verdict::new(
@@ -474,6 +488,30 @@ mod tests {
             lsn: Lsn(0x101),
         });
         assert_eq!(decided(&observed).rule, "stop diverged");
+    }
+
+    #[test]
+    fn data_from_before_all_that_the_lease_remembers_is_copied_anew() {
+        let of = |first: u32, primary: bool| {
+            let mut observed = behind(0x80, primary);
+            let forks = u32::try_from(FORKS).unwrap();
+            let record = record(&mut observed);
+            let fork = |timeline| Fork {
+                timeline: Timeline(timeline),
+                end: Lsn(u64::from(timeline) << 24),
+            };
+            record.history = (first..first + forks).map(fork).collect();
+            record.holder.as_mut().unwrap().timeline = Some(Timeline(first + forks));
+            decided(&observed)
+        };
+        assert_eq!(of(1, true).rule, "start standby");
+        let aside = of(2, true);
+        assert_eq!(aside.action, Action::SetAside { keep: true });
+        assert_eq!(
+            of(2, false).action,
+            aside.action,
+            "commits wait for nobody: it may be the only copy"
+        );
     }
 
     #[test]

@@ -229,40 +229,25 @@ mod tests {
         assert_eq!(decided(&observed, 1_200).rule, "report");
     }
 
+    fn reply(admitted: bool) -> ReportReply {
+        ReportReply {
+            epoch: Epoch(1),
+            admitted,
+            gives_way: false,
+            oldest: None,
+        }
+    }
+
     #[test]
     fn only_the_holder_answers_and_admits_who_has_a_slot() {
         let mut observed = primary();
         let now = BootTime(1_200);
-        assert_eq!(
-            answer(&observed, &Memo::default(), now, &request(1)),
-            Ok(ReportReply {
-                epoch: Epoch(1),
-                admitted: true,
-                gives_way: false,
-                oldest: None,
-            })
-        );
-        assert_eq!(
-            answer(&observed, &Memo::default(), now, &request(0)),
-            Ok(ReportReply {
-                epoch: Epoch(1),
-                admitted: true,
-                gives_way: false,
-                oldest: None,
-            })
-        );
+        assert_eq!(answer(&observed, &Memo::default(), now, &request(1)), Ok(reply(true)));
+        assert_eq!(answer(&observed, &Memo::default(), now, &request(0)), Ok(reply(true)));
         assert!(answer(&observed, &Memo::default(), now, &request(2)).is_err());
         assert!(answer(&observed, &Memo::default(), BootTime(FENCE), &request(1)).is_err());
         observed.admitted.clear();
-        assert_eq!(
-            answer(&observed, &Memo::default(), now, &request(1)),
-            Ok(ReportReply {
-                epoch: Epoch(1),
-                admitted: false,
-                gives_way: false,
-                oldest: None,
-            })
-        );
+        assert_eq!(answer(&observed, &Memo::default(), now, &request(1)), Ok(reply(false)));
         assert!(answer(&standby(), &Memo::default(), now, &request(1)).is_err());
     }
 

@@ -1,0 +1,128 @@
+//! The user accepts a loss: with too few promises the best of those that answer is elected, once the old primary's lease has
+//! run out by the clock. Said for one resource and one epoch ([`crate::protocol::accepted_loss`]).
+
+use super::context::Context;
+use super::election::FRESH;
+use super::observed::Promised;
+use super::{Draft, Memo};
+use crate::protocol::{Epoch, LeaseRecord};
+
+/// For so long a candidate waits for the positions of members that do not answer, in milliseconds: what one that answers late
+/// has is worth more than these seconds.
+const MUSTER_LOSS: u64 = 10_000;
+/// The same while a member answers that does not know yet where its WAL ends: it replays.
+const MUSTER_SLOW: u64 = 60_000;
+
+/// The user accepts, in this very epoch, the loss of what the missing members have.
+pub(super) fn is_accepted(context: &Context, record: &LeaseRecord) -> bool {
+    context.cluster().and_then(|cluster| cluster.accepted_loss) == Some(record.epoch)
+}
+
+/// So it is, whoever may answer has had time to, nobody who answers still hears the primary, and the last holder has no
+/// lease any more: nobody keeps it acknowledging but members that cannot be heard from here.
+pub(super) fn goes_on(context: &Context, draft: &mut Draft, record: &LeaseRecord, epoch: Epoch) -> bool {
+    let (Some((_, suspected)), Some((accepted, since)), Some(expiry)) =
+        (draft.memo.suspected, draft.memo.accepted_loss, context.expires_at())
+    else {
+        return false;
+    };
+    if accepted != record.epoch {
+        return false;
+    }
+    let fresh = context
+        .observed
+        .promises
+        .values()
+        .filter(|answer| context.now.since(answer.at) < FRESH);
+    let mut wait = MUSTER_LOSS;
+    for Promised { reply, .. } in fresh {
+        if reply.promised < epoch && !reply.suspects {
+            return false;
+        }
+        if reply.promised < epoch || reply.position.is_none() {
+            // It is there, and its WAL will be known.
+            wait = MUSTER_SLOW;
+        }
+    }
+    let mustered = suspected.max(since).plus(wait);
+    let at = if record.holder.is_some() {
+        mustered.max(expiry)
+    } else {
+        mustered
+    };
+    context.reached(at, draft)
+}
+
+/// Since when a loss has been accepted, in which epoch.
+pub(super) fn remember(context: &Context, memo: &mut Memo) {
+    let accepted = context.record().filter(|record| is_accepted(context, record));
+    memo.accepted_loss = accepted.map(|record| match memo.accepted_loss {
+        Some((of, since)) if of == record.epoch => (of, since),
+        _ => (record.epoch, context.now),
+    });
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::fixtures::*;
+    use super::super::*;
+    use super::*;
+    use crate::timing::Timing;
+
+    #[test]
+    fn an_accepted_loss_elects_the_best_of_those_that_answer_once_the_lease_has_run_out() {
+        let expiry = Timing::DEFAULT.lease;
+        let accepted = SILENT + 1_000;
+        let memo = Memo {
+            suspected: Some((Epoch(1), BootTime(SILENT))),
+            accepted_loss: Some((Epoch(1), BootTime(accepted))),
+            ..settled()
+        };
+        let mustered = accepted + MUSTER_LOSS;
+        assert!(mustered > expiry);
+        let mut observed = silenced();
+        observed.tasks.ask.running = Some(Work::Ask);
+        let rule = |observed: &Observed, now: u64| decide(observed, &memo, BootTime(now)).rule;
+        assert_eq!(rule(&observed, mustered), "wait", "it suspects alone");
+        for stale in [0, 2] {
+            cluster(&mut observed).accepted_loss = Some(Epoch(stale));
+            assert_eq!(rule(&observed, mustered), "wait", "said of another epoch");
+        }
+        cluster(&mut observed).accepted_loss = Some(Epoch(1));
+        assert_eq!(rule(&observed, mustered), "promise");
+        let mut observed = asking(2);
+        cluster(&mut observed).accepted_loss = Some(Epoch(1));
+        assert_eq!(rule(&observed, mustered - 1), "wait", "others may still answer");
+        assert_eq!(rule(&observed, mustered), "win election");
+        observed.lease.changed = BootTime(mustered);
+        assert_eq!(
+            rule(&observed, mustered + expiry - 1),
+            "wait",
+            "the old primary may still write"
+        );
+        assert_eq!(rule(&observed, mustered + expiry), "win election");
+        observed.lease.changed = BootTime(0);
+        let mut told = |promised: u64, suspects: bool, position: Option<u64>, now: u64| {
+            let mut answer = answer_of_third(promised, position);
+            (answer.reply.suspects, answer.at) = (suspects, BootTime(now));
+            record(&mut observed).rule.required = 2;
+            for ordinal in [3, 4] {
+                let name = MemberId::new(ordinal, "cccc", ordinal);
+                record(&mut observed).rule.names.insert(name);
+            }
+            observed.promises.insert("orders-3".to_owned(), answer);
+            rule(&observed, now)
+        };
+        assert_eq!(told(1, false, None, mustered + 600_000), "wait", "it hears the primary");
+        assert_eq!(told(2, true, None, mustered), "wait", "it replays");
+        assert_eq!(
+            told(2, true, None, accepted + MUSTER_SLOW),
+            "win election",
+            "for too long"
+        );
+        observed.promises.clear();
+        let better = answer_of_third(2, Some(0x180));
+        observed.promises.insert("orders-2".to_owned(), better);
+        assert_eq!(rule(&observed, mustered), "wait", "another that answers has more");
+    }
+}
