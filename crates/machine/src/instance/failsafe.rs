@@ -7,7 +7,7 @@
 use std::collections::BTreeMap;
 
 use super::context::{Context, Tenure};
-use super::{Action, Draft, FailsafeGiven, Mode, Observed, Verdict, election, members};
+use super::{Action, Confirmed, Draft, FailsafeGiven, Mode, Observed, Verdict, election, members};
 use crate::protocol::{Epoch, FailsafeReply, FailsafeRequest, LeaseRecord, MemberId};
 use crate::quorum::SyncRule;
 use crate::timing::BootTime;
@@ -20,7 +20,7 @@ const OVERDUE_PERCENT: u64 = 150;
 pub(super) fn ask(context: &Context, draft: &mut Draft) -> Option<Verdict> {
     let (epoch, _) = context.held()?;
     let record = context.record()?;
-    let confirmed = context.observed.lease.confirmed?;
+    let confirmed = context.observed.lease.confirmed.as_ref()?;
     if !context.writable() || draft.memo.gives_way.is_some() {
         return None;
     }
@@ -35,9 +35,8 @@ pub(super) fn ask(context: &Context, draft: &mut Draft) -> Option<Verdict> {
     if peers.is_empty() {
         return None;
     }
-    let renew = context.timing().renew;
-    let overdue = confirmed.sent.plus(renew * OVERDUE_PERCENT / 100);
-    let at = overdue.max(task.ended.plus(renew / 2));
+    let again = task.ended.plus(context.timing().renew / 2);
+    let at = overdue(context, confirmed).max(again);
     if !context.reached(at, draft) {
         return None;
     }
@@ -50,6 +49,17 @@ pub(super) fn ask(context: &Context, draft: &mut Draft) -> Option<Verdict> {
         Action::AskFailsafe { peers, request },
         "the lease cannot be renewed: the others are asked not to take it",
     )
+}
+
+/// When a renewal after this one is overdue.
+fn overdue(context: &Context, confirmed: &Confirmed) -> BootTime {
+    confirmed.sent.plus(context.timing().renew * OVERDUE_PERCENT / 100)
+}
+
+/// The Lease can be written, by all that is known: no write has failed since one succeeded, and that was not long ago.
+pub(super) fn is_lease_writable(context: &Context) -> bool {
+    let confirmed = context.observed.lease.confirmed.as_ref();
+    context.tasks().lease.failures == 0 && confirmed.is_some_and(|confirmed| context.now < overdue(context, confirmed))
 }
 
 /// Members that may take the lease, with their addresses, by pod name: all others on record, and those that have reported

@@ -4,7 +4,7 @@ use proptest::prelude::*;
 
 use super::fixtures::*;
 use super::*;
-use crate::protocol::{Epoch, Release};
+use crate::protocol::{Epoch, Lsn, MemberState, Release};
 use crate::quorum::SyncRule;
 use crate::timing::Timing;
 
@@ -217,6 +217,64 @@ fn candidates() -> impl Strategy<Value = Observed> {
         changes.into_iter().for_each(|change| CHANGES[change](&mut observed));
         observed
     })
+}
+
+/// Primaries whose PostgreSQL has ended by itself, with more or less WAL to replay, and others of whom more or less is heard.
+fn crashed() -> impl Strategy<Value = Observed> {
+    let one = SyncRule::any(1, [other_holder().incarnation.member]);
+    let rules = prop::sample::select(vec![SyncRule::default(), one, rule_of(1), rule_of(2)]);
+    let states = prop::sample::select(vec![
+        MemberState::Streaming,
+        MemberState::CatchingUp,
+        MemberState::Cloning,
+    ]);
+    let redo = prop::sample::select(vec![0, 100_000_000, 3_000_000_000]);
+    let changes = prop::collection::vec(0..CHANGES.len(), 0..3);
+    (rules, states, redo, 0..30_000_u64, any::<bool>(), changes).prop_map(|(rule, state, redo, heard, two, changes)| {
+        let mut observed = primary();
+        observed.postgres = stopped();
+        if let Data::Present(database) = &mut volume(&mut observed).data {
+            (database.clean, database.written) = (false, Lsn(database.redo.0 + redo));
+        }
+        observed.lease.confirmed.as_mut().expect("held").sent = BootTime(heard);
+        let mut peer = observed.peers["orders-1"].clone();
+        (peer.heard, peer.report.state) = (BootTime(heard), state);
+        record(&mut observed)
+            .members
+            .insert("orders-1".to_owned(), peer.report.clone());
+        observed.peers.insert("orders-1".to_owned(), peer.clone());
+        if two {
+            peer.report.member = third();
+            record(&mut observed)
+                .members
+                .insert("orders-2".to_owned(), peer.report.clone());
+            observed.peers.insert("orders-2".to_owned(), peer);
+        }
+        record(&mut observed).rule = rule;
+        changes.into_iter().for_each(|change| CHANGES[change](&mut observed));
+        observed
+    })
+}
+
+/// Others that follow were heard in the last five seconds, enough to elect one.
+fn others_are_there(observed: &Observed, now: BootTime) -> bool {
+    let Some(record) = observed.lease.record.is() else {
+        return false;
+    };
+    let follows = |pod: &&String| {
+        let state = record.members.get(*pod).map(|report| report.state);
+        matches!(state, Some(MemberState::Streaming | MemberState::CatchingUp))
+    };
+    let peers = observed.peers.iter().filter(|(_, peer)| now.since(peer.heard) < 5_000);
+    let pods = peers
+        .map(|(pod, _)| pod)
+        .filter(|pod| **pod != observed.own.pod)
+        .filter(follows);
+    let there: BTreeSet<_> = pods.map(|pod| &record.members[pod].member).collect();
+    match record.rule.required {
+        0 => !there.is_empty(),
+        required => record.rule.names.iter().filter(|name| !there.contains(name)).count() < required,
+    }
 }
 
 fn memos() -> impl Strategy<Value = Memo> {
@@ -534,6 +592,24 @@ proptest! {
         if fenced && follows && memo.stopping.is_none() {
             let first = ["fence", "stop promoted", "renew", "shut down"];
             prop_assert!(first.contains(&decision.rule), "{:?}", decision);
+        }
+    }
+
+    /// Whoever gives way holds the lease and knows others; it does so once, and not again before two minutes have passed or
+    /// another one has held the lease.
+    #[test]
+    fn nobody_gives_way_to_nobody_or_twice(observed in crashed(), memo in memos(), now in times()) {
+        let decision = decide(&observed, &memo, now);
+        if decision.memo.gives_way.is_some() {
+            prop_assert!(holds(&observed, now) && others_are_there(&observed, now), "{:?}", decision);
+            prop_assert_eq!(decision.memo.gave_way, Some(now));
+            let again = Memo { gives_way: None, ..decision.memo };
+            for later in [now, now.plus(119_999)] {
+                let mut observed = observed.clone();
+                observed.lease.confirmed.as_mut().expect("held").sent = later;
+                observed.peers.values_mut().for_each(|peer| peer.heard = later);
+                prop_assert_eq!(decide(&observed, &again, later).memo.gives_way, None);
+            }
         }
     }
 

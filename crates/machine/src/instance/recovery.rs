@@ -6,7 +6,7 @@
 //! alone would be lost.
 
 use super::context::Context;
-use super::{Memo, give_way};
+use super::{Memo, failsafe, give_way};
 
 /// How much WAL a recovery replays in a millisecond, in bytes: 100 MB a second is what a fast disk and a warm cache reach.
 /// Taken too high, it costs a wait that ends after ten seconds all the same ([`give_way`]); too low, redundancy for nothing.
@@ -87,7 +87,7 @@ pub(super) fn of(context: &Context, memo: &Memo) -> Option<Way> {
         elapsed: context.now.since(since),
         candidates: give_way::slowest_candidate(context),
         gave_way: !give_way::is_rested(context, memo),
-        writable: context.tasks().lease.failures == 0,
+        writable: failsafe::is_lease_writable(context),
     }))
 }
 
@@ -292,7 +292,7 @@ mod tests {
 
     #[test]
     fn nobody_gives_way_who_need_not_or_to_whom_nobody_could_follow() {
-        let spoil: [fn(&mut Observed); 9] = [
+        let spoil: [fn(&mut Observed); 10] = [
             |o| o.peers.clear(),
             |o| o.peers.get_mut("orders-1").unwrap().heard = BootTime(0),
             |o| o.peers.get_mut("orders-1").unwrap().replayed = Some(Lsn(0)),
@@ -301,6 +301,7 @@ mod tests {
             |o| record(o).rule = SyncRule::default(),
             |o| data(o).clean = true,
             |o| o.tasks.lease.failures = 1,
+            |o| o.lease.confirmed.as_mut().unwrap().sent = BootTime(2_020),
             |o| cluster(o).stop = true,
         ];
         for (index, spoil) in spoil.iter().enumerate() {
