@@ -214,6 +214,55 @@ async fn reference(client: &kube::Client) -> Result<BTreeMap<String, serde_json:
 }
 
 #[tokio::test]
+async fn what_was_decided_in_a_failover_is_recorded_and_replays_to_the_same() -> Result<()> {
+    let namespace = Namespace::fresh(connect_for_test().await?, "e2e-record").await?;
+    namespace
+        .create("db", json!({"replicas": 3, "storage": {"size": "1Gi"}}))
+        .await?;
+    namespace.wait_ready("db", BOUND).await?;
+    let before = namespace.holder("db").await?.context("a holder of the lease")?;
+    let primary = before.split('/').next().unwrap_or_default();
+    let at_once = DeleteParams::default().grace_period(0);
+    namespace.api::<Pod>().delete(primary, &at_once).await?;
+    until("another holder, and everything as before", BOUND, || async {
+        let holder = namespace.holder("db").await?;
+        let database = namespace.get("db").await?;
+        let ready = database.status.as_ref().and_then(|status| status.phase) == Some(api::Phase::Ready);
+        let other = holder.is_some_and(|holder| holder != before);
+        Ok(if ready && other {
+            Seen::Yes(())
+        } else {
+            Seen::NotYet(summary(&database))
+        })
+    })
+    .await?;
+
+    let cluster = cli::cluster::Cluster {
+        client: namespace.client.clone(),
+        namespace: namespace.name.clone(),
+    };
+    let text = cli::record::fetch(&cluster, "db").await?;
+    let page = cli::replay::page(&cli::replay::parse(&text)?);
+    println!("{}", cli::replay::text(&page, cli::text::Style::default()));
+    for rule in ["children", "await-primary", "rest"] {
+        ensure!(
+            page.decisions.iter().any(|decision| decision.rule == rule),
+            "no decision by {rule}"
+        );
+    }
+    ensure!(page.differing == 0, "{} decisions are other ones", page.differing);
+
+    let preview = cli::upgrade::online(&cluster, &namespace.name, "db").await?;
+    let same = cli::upgrade::page(vec![preview]);
+    ensure!(
+        same.exit() == 0,
+        "the version that runs would change something: {}",
+        cli::upgrade::text(&same, cli::text::Style::default())
+    );
+    namespace.remove().await
+}
+
+#[tokio::test]
 async fn an_operator_for_one_namespace_needs_no_right_beyond_it() -> Result<()> {
     let namespace = Namespace::fresh(connect_for_test().await?, "e2e-namespaced").await?;
     let replicas = e2e::install::scale(&namespace.client, 0).await?;
