@@ -26,7 +26,7 @@ pub fn resources(pod: &Pod, wanted: Option<&ResourceRequirements>) -> Resources 
         if let Some(name) = asked.keys().find(|name| !wanted.contains_key(*name)) {
             return Resources::Refused {
                 message: format!(
-                    "its {kind} of {name} is wanted no more, and Kubernetes takes none away from a running pod"
+                    "it has a {kind} of {name} that is not wanted, and Kubernetes takes none away from a running pod"
                 ),
             };
         }
@@ -181,7 +181,7 @@ mod tests {
             &json!({"requests": {"cpu": "100m", "memory": "256Mi"}}),
         );
         assert!(
-            refused(&found).starts_with("its limit of memory is wanted no more"),
+            refused(&found).starts_with("it has a limit of memory that is not wanted"),
             "{found:?}"
         );
         let more = json!({"requests": {"cpu": "100m", "memory": "256Mi"}, "limits": {"memory": "256Mi", "cpu": "1"}});
