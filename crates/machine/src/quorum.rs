@@ -218,6 +218,25 @@ mod tests {
     }
 
     #[test]
+    fn nothing_is_recorded_that_a_setting_under_way_does_not_keep() {
+        let (recorded, goal) = (rule(1, &[1, 2]), rule(2, &[1, 2]));
+        let now = InForce {
+            proven: &goal,
+            ..settled(&recorded)
+        };
+        assert_eq!(next_step(&now, &goal), Some(Step::AwaitFlush(goal.clone())));
+        let now = InForce {
+            pending: Some(&recorded),
+            ..now
+        };
+        assert_eq!(
+            next_step(&now, &goal),
+            Some(Step::Set(goal.clone())),
+            "some may use the old one"
+        );
+    }
+
+    #[test]
     fn three_to_four_members_raise_the_number_before_the_name_counts() {
         let (recorded, goal) = (rule(1, &[1, 2]), rule(2, &[1, 2, 3]));
         let now = settled(&recorded);

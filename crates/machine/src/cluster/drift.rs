@@ -542,6 +542,20 @@ mod tests {
     }
 
     #[test]
+    fn a_stateful_set_is_not_made_while_pods_or_claims_are_unknown() {
+        let made = |change: fn(&mut Scene)| {
+            let mut scene = Scene::ready(3);
+            scene.observed.stateful_set = None;
+            scene.set_child(ChildKind::StatefulSet, ChildState::Missing);
+            change(&mut scene);
+            size(&scene)
+        };
+        assert_eq!(made(|_| {}), Some(3));
+        assert_eq!(made(|scene| scene.observed.pods = Known::Unknown), None);
+        assert_eq!(made(|scene| scene.observed.claims = Known::Unknown), None);
+    }
+
+    #[test]
     fn a_refused_object_does_not_hold_up_those_behind_it() {
         let mut scene = Scene::ready(3);
         for kind in [

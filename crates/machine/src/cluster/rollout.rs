@@ -673,6 +673,15 @@ mod tests {
     }
 
     #[test]
+    fn nobody_restarts_while_another_is_away() {
+        let mut scene = pending(false);
+        scene.report_mut(1).pending_restart = false;
+        assert_eq!(permitted(&scene), Some("demo-2".to_owned()));
+        scene.pod_mut(1).ready = false;
+        assert_eq!(permitted(&scene), None);
+    }
+
+    #[test]
     fn a_permit_ends_with_its_pod_or_its_settings() {
         let mut scene = pending(false);
         scene.store();

@@ -152,3 +152,76 @@ fn following(context: &Context, draft: &mut Draft) -> BTreeSet<MemberId> {
     draft.memo.away.retain(|member, _| recorded.contains(member));
     names
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::fixtures::*;
+    use super::super::*;
+    use super::*;
+
+    const NOW: BootTime = BootTime(1_200);
+
+    /// A primary whose rule is `ANY 1` of the two others, not open yet; one of them holds all that is in doubt.
+    fn closed() -> Observed {
+        let mut observed = primary();
+        let rule = SyncRule::any(1, [other_holder().incarnation.member, third()]);
+        cluster(&mut observed).durability = api::WantedDurability {
+            mode: DurabilityMode::Required,
+            standbys: 1,
+        };
+        record(&mut observed).rule = rule.clone();
+        let postgres = &mut observed.postgres;
+        (postgres.open, postgres.in_doubt, postgres.sync.proven) = (false, Some(Lsn(0x100)), rule);
+        postgres.standbys = BTreeMap::from([(third(), Lsn(0x100))]);
+        observed
+    }
+
+    fn opens(observed: &Observed) -> bool {
+        let verdict = open(&Context::new(observed, NOW), &mut Draft::default());
+        verdict.is_some_and(|verdict| verdict.action == Action::Open)
+    }
+
+    #[test]
+    fn applications_wait_until_enough_members_hold_what_is_in_doubt() {
+        assert!(opens(&closed()));
+        let spoil: [fn(&mut Observed); 6] = [
+            |o| o.postgres.standbys.clear(),
+            |o| o.postgres.standbys.extend([(third(), Lsn(0xff))]),
+            |o| o.postgres.in_doubt = None,
+            |o| o.postgres.sync.proven = SyncRule::default(),
+            |o| record(o).rule.required = 2,
+            |o| record(o).rule.names.retain(|name| *name != third()),
+        ];
+        for (index, spoil) in spoil.iter().enumerate() {
+            let mut observed = closed();
+            spoil(&mut observed);
+            assert!(!opens(&observed), "{index}");
+        }
+    }
+
+    #[test]
+    fn applications_wait_until_the_rule_is_known() {
+        let mut observed = closed();
+        observed.tasks.lease.running = Some(Work::WriteLease);
+        assert!(!opens(&observed), "a write may change it");
+        observed.tasks.lease.running = None;
+        observed.tasks.lease.failures = 1;
+        assert!(!opens(&observed), "a write may have changed it");
+    }
+
+    #[test]
+    fn under_required_nobody_leaves_while_too_few_stream() {
+        let wanted = |mode: DurabilityMode| {
+            let mut observed = closed();
+            cluster(&mut observed).durability.mode = mode;
+            observed.postgres.standbys.clear();
+            let mut draft = Draft::default();
+            let names = record(&mut observed).rule.names.clone();
+            draft.memo.away = names.into_iter().map(|name| (name, BootTime(0))).collect();
+            goal(&Context::new(&observed, NOW), &mut draft)
+        };
+        let recorded = record(&mut closed()).rule.clone();
+        assert_eq!(wanted(DurabilityMode::Required), Some(recorded));
+        assert_eq!(wanted(DurabilityMode::Preferred), Some(SyncRule::default()));
+    }
+}

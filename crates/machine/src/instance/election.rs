@@ -630,6 +630,25 @@ mod tests {
     }
 
     #[test]
+    fn positions_rank_by_the_timeline_first_and_only_by_one_that_is_reserved() {
+        let decided = |own: u32, third: u32, reserved: u32| {
+            let mut observed = promised(2);
+            observed.tasks.ask.running = Some(Work::Ask);
+            record(&mut observed).timeline = Some(Timeline(reserved));
+            let answer = observed.postgres.answer.as_mut().unwrap();
+            answer.position.as_mut().unwrap().timeline = Timeline(own);
+            let mut promised = answer_of_third(2, Some(0x80));
+            promised.reply.position.as_mut().unwrap().timeline = Timeline(third);
+            observed.promises.insert("orders-2".to_owned(), promised);
+            decided(&observed, SILENT).rule
+        };
+        assert_eq!(decided(1, 1, 2), "win election");
+        assert_eq!(decided(2, 1, 2), "win election");
+        assert_ne!(decided(1, 2, 2), "win election", "it has WAL of a later primary");
+        assert_ne!(decided(2, 1, 1), "win election", "nobody was to write that timeline");
+    }
+
+    #[test]
     fn strict_reads_wait_for_the_lease_to_run_out() {
         let mut observed = silenced();
         cluster(&mut observed).strict_reads = true;

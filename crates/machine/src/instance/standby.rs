@@ -104,7 +104,7 @@ pub(super) fn fault(context: &Context) -> Option<String> {
 mod tests {
     use super::super::fixtures::*;
     use super::super::*;
-    use crate::protocol::{Epoch, Timeline};
+    use crate::protocol::{Epoch, Release, Timeline};
     use crate::timing::BootTime;
 
     fn decided(observed: &Observed) -> Decision {
@@ -163,10 +163,41 @@ mod tests {
     }
 
     #[test]
+    fn data_whose_rewind_was_broken_off_is_not_started() {
+        let mut observed = standby();
+        observed.postgres = stopped();
+        observed.reply = None;
+        observed.tasks.report.running = Some(Work::Report);
+        assert_eq!(decided(&observed).rule, "start standby");
+        volume(&mut observed).rewinding = true;
+        assert_eq!(decided(&observed).action, Action::Wait);
+    }
+
+    #[test]
     fn the_last_holder_waits_for_its_lease_instead_of_following() {
         let mut observed = restarted();
         observed.own.pod_uid = "new pod".to_owned();
         assert_eq!(decided(&observed).action, Action::Wait);
+    }
+
+    #[test]
+    fn who_has_released_the_lease_waits_for_the_others_and_does_not_start() {
+        let mut observed = restarted();
+        let member = volume(&mut observed).member.as_ref().unwrap().id.clone();
+        let Data::Present(database) = &mut volume(&mut observed).data else {
+            panic!("data")
+        };
+        database.primary = false;
+        record(&mut observed).holder = None;
+        record(&mut observed).release = Some(Release {
+            member,
+            position: None,
+            successor: None,
+        });
+        observed.lease.holder_since = BootTime(1_000);
+        assert_eq!(decided(&observed).action, Action::Wait);
+        record(&mut observed).release.as_mut().unwrap().member = third();
+        assert_eq!(decided(&observed).rule, "start standby");
     }
 
     #[test]
