@@ -225,6 +225,17 @@ fn another_image_replaces_standbys_and_moves_the_primary() {
 }
 
 #[test]
+fn other_cpu_and_memory_reach_running_pods_one_after_another() {
+    let of = |cpu: &str| json!({"resources": {"requests": {"cpu": cpu}}});
+    let mut before = spec(3);
+    before["resources"] = of("250m")["resources"].take();
+    let text = plan("plan-resources", before, &of("500m"), 2);
+    assert!(text.contains("Pods replaced       none\n"), "{text}");
+    let pods = ["demo-2", "demo-1", "demo-0"].map(|pod| text.find(&format!("cpu and memory of pod {pod} in place")));
+    assert!(pods[0].is_some() && pods.is_sorted(), "{text}");
+}
+
+#[test]
 fn a_supervised_change_ends_in_a_wait_for_the_user() {
     let changes = json!({"postgres": {"image": "example.org/postgres:17.7"}, "primary": {"updates": "Supervised"}});
     let text = plan("plan-supervised", spec(3), &changes, 2);
