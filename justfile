@@ -16,6 +16,10 @@ bench *args:
 testbed *args:
     cargo xtask testbed {{args}}
 
+# Rules of the machine, broken one at a time: each must be found by its check.
+mutants *args:
+    cargo xtask mutants {{args}}
+
 # Licenses, advisories, sources.
 deny:
     cargo deny check

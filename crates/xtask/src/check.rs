@@ -79,7 +79,7 @@ pub async fn run(arguments: Arguments) -> Result<()> {
 }
 
 /// Which cases the property tests make: read by proptest.
-const SEED_VARIABLE: &str = "PROPTEST_RNG_SEED";
+pub const SEED_VARIABLE: &str = "PROPTEST_RNG_SEED";
 
 fn cargo_test(arguments: &[&str]) -> Command {
     let mut command = Command::new(cargo());

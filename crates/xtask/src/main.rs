@@ -5,6 +5,7 @@ mod bench;
 mod check;
 mod demo;
 mod image;
+mod mutants;
 mod shell;
 mod soak;
 mod summary;
@@ -28,6 +29,8 @@ enum Task {
     Availability(Box<availability::Arguments>),
     /// Random faults while clients write and read, and a check of all that they were told.
     Soak(soak::Arguments),
+    /// Break rules of the machine, one at a time, and see each found by its check.
+    Mutants(mutants::Arguments),
     /// Build the operator's image.
     Image(image::Arguments),
     /// A real Kubernetes on this Linux machine, for the demo and the tests.
@@ -42,6 +45,7 @@ async fn main() -> ExitCode {
         Task::Bench(arguments) => bench::run(arguments).await,
         Task::Availability(arguments) => availability::run(*arguments).await,
         Task::Soak(arguments) => soak::run(arguments).await,
+        Task::Mutants(arguments) => mutants::run(arguments).await,
         Task::Image(arguments) => image::run(arguments).await,
         Task::Testbed(arguments) => testbed::run(arguments).await,
     };

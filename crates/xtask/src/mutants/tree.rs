@@ -1,0 +1,122 @@
+//! A copy of the sources in which all mutants stand, each behind its switch.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result, bail};
+
+use super::Mutant;
+
+/// The environment variable that names the mutant.
+pub const SWITCH_VARIABLE: &str = "MUTANT";
+/// Where the copy and what is built of it lie, in the workspace.
+const FOLDER: &str = "target/mutants";
+/// What the checks need of the workspace.
+const COPIED: [&str; 5] = ["Cargo.toml", "Cargo.lock", "crates/api", "crates/machine", "crates/sim"];
+/// The code that mutants are planted in.
+const PLANTED: &str = "crates/machine/src";
+
+/// Said in the copy's `lib.rs`: a mutant may leave something unused.
+const HEAD: &str = "#![allow(warnings)]\n";
+/// The switches.
+const SWITCH: &str = r#"
+pub(crate) fn mutant(name: &str) -> bool {
+    static CHOSEN: std::sync::OnceLock<Option<String>> = std::sync::OnceLock::new();
+    CHOSEN.get_or_init(|| std::env::var("MUTANT").ok()).as_deref() == Some(name)
+}
+"#;
+
+/// The copy.
+#[derive(Debug)]
+pub struct Tree {
+    /// Its sources.
+    pub sources: PathBuf,
+    /// What is built of them: never the workspace's own folder, whose files would then be of mutants.
+    pub target: PathBuf,
+}
+
+/// Copies the sources and plants `mutants`. A file that is the same as before is left alone, so that what is built of it is
+/// used again.
+///
+/// # Errors
+/// When a file cannot be read or written, or a mutant's text does not stand in its file once.
+pub fn plant(repository: &Path, mutants: &[&Mutant]) -> Result<Tree> {
+    let tree = Tree {
+        sources: repository.join(FOLDER).join("tree"),
+        target: repository.join(FOLDER).join("target"),
+    };
+    let mut files = BTreeMap::new();
+    for name in COPIED {
+        read(repository, Path::new(name), &mut files)?;
+    }
+    let mut texts: BTreeMap<(&str, &str), Vec<&Mutant>> = BTreeMap::new();
+    for mutant in mutants {
+        texts.entry((mutant.file, mutant.text)).or_default().push(mutant);
+    }
+    for ((file, text), mutants) in texts {
+        let path = Path::new(PLANTED).join(file);
+        let source = String::from_utf8(files.remove(&path).with_context(|| format!("find {file}"))?)?;
+        if source.matches(text).count() != 1 {
+            bail!("{}: `{text}` does not stand in {file} once", mutants[0].name);
+        }
+        files.insert(path, source.replacen(text, &switched(text, &mutants), 1).into_bytes());
+    }
+    let library = files
+        .get_mut(&Path::new(PLANTED).join("lib.rs"))
+        .context("find the machine's lib.rs")?;
+    library.splice(0..0, HEAD.bytes());
+    library.extend(SWITCH.bytes());
+    write(&tree.sources, &files)?;
+    Ok(tree)
+}
+
+/// The expression `text`, or what one of the mutants has instead.
+pub fn switched(text: &str, mutants: &[&Mutant]) -> String {
+    let choices: String = mutants
+        .iter()
+        .map(|Mutant { name, instead, .. }| format!("if crate::mutant(\"{name}\") {{ {instead} }} else "))
+        .collect();
+    format!("({choices}{{ {text} }})")
+}
+
+fn read(repository: &Path, name: &Path, files: &mut BTreeMap<PathBuf, Vec<u8>>) -> Result<()> {
+    let path = repository.join(name);
+    let what = || format!("read {}", path.display());
+    if !path.is_dir() {
+        files.insert(name.to_owned(), fs::read(&path).with_context(what)?);
+        return Ok(());
+    }
+    for entry in fs::read_dir(&path).with_context(what)? {
+        read(repository, &name.join(entry.with_context(what)?.file_name()), files)?;
+    }
+    Ok(())
+}
+
+fn write(sources: &Path, files: &BTreeMap<PathBuf, Vec<u8>>) -> Result<()> {
+    for (name, content) in files {
+        let path = sources.join(name);
+        let what = || format!("write {}", path.display());
+        if fs::read(&path).is_ok_and(|before| before == *content) {
+            continue;
+        }
+        fs::create_dir_all(path.parent().unwrap_or(sources)).with_context(what)?;
+        fs::write(&path, content).with_context(what)?;
+    }
+    remove_others(sources, Path::new("crates"), files)
+}
+
+/// A test of before would be built, too.
+fn remove_others(sources: &Path, folder: &Path, files: &BTreeMap<PathBuf, Vec<u8>>) -> Result<()> {
+    let path = sources.join(folder);
+    let what = || format!("tidy {}", path.display());
+    for entry in fs::read_dir(&path).with_context(what)? {
+        let name = folder.join(entry.with_context(what)?.file_name());
+        if sources.join(&name).is_dir() {
+            remove_others(sources, &name, files)?;
+        } else if !files.contains_key(&name) {
+            fs::remove_file(sources.join(&name)).with_context(what)?;
+        }
+    }
+    Ok(())
+}
