@@ -15,6 +15,10 @@ const QUANTITY_MAPS: [&str; 3] = ["requests", "limits", "overhead"];
 /// Single values that are quantities.
 const QUANTITIES: [&str; 1] = ["sizeLimit"];
 
+/// Maps whose values may be secrets, unless their names begin as the operator's own do.
+const ANNOTATIONS: &str = "annotations";
+const OWN: &str = "clustereddatabase.io/";
+
 /// A short hash of an object's content, stable over restarts: 16 hexadecimal digits.
 pub fn hash<T: Serialize>(content: &T) -> String {
     // Through a JSON value, whose maps are sorted. These types always serialise.
@@ -23,7 +27,8 @@ pub fn hash<T: Serialize>(content: &T) -> String {
     digest.iter().take(8).map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// The paths at which `live` is not what `desired` says, each with what stands there; empty if it is.
+/// The paths at which `live` is not what `desired` says, each with what stands there; empty if it is. What stands there ends
+/// in the status, in events and in records: values of annotations that are not the operator's own are not told.
 ///
 /// - A map must hold all that is desired; more is fine, except in [`EXACT`] maps, and where an empty map is desired.
 /// - Lists must be equally long, and are compared by `name`, `type` or `uid` if their elements have one, else in order.
@@ -72,6 +77,17 @@ impl<'a> Place<'a> {
         }
     }
 
+    /// That this stands here; without the value, if that may be a secret of the user's.
+    fn holds(&self, live: &str) -> String {
+        let annotation = self.key == ANNOTATIONS || self.parent == ANNOTATIONS && !self.key.starts_with(OWN);
+        let told = if annotation && live != "null" {
+            "another value"
+        } else {
+            live
+        };
+        format!("{} is {told}", self.path)
+    }
+
     fn is_quantity(&self) -> bool {
         QUANTITIES.contains(&self.key) || QUANTITY_MAPS.contains(&self.parent)
     }
@@ -94,11 +110,11 @@ fn compare(desired: &Value, live: &Value, place: &Place<'_>, found: &mut Vec<Str
         (Value::String(desired), Value::String(live)) if place.is_quantity() && desired != live => {
             let parsed = Quantity::parse(desired);
             if parsed.is_err() || parsed != Quantity::parse(live) {
-                found.push(format!("{} is {live}", place.path));
+                found.push(place.holds(live));
             }
         }
         (desired, live) if desired == live => {}
-        (_, live) => found.push(format!("{} is {live}", place.path)),
+        (_, live) => found.push(place.holds(&live.to_string())),
     }
 }
 
@@ -206,6 +222,28 @@ mod tests {
         );
         let owners = json!({"ownerReferences": [{"uid": "u"}]});
         assert!(differences(&owners, &json!({"ownerReferences": [{"uid": "v"}, {"uid": "u"}]})).is_empty());
+    }
+
+    #[test]
+    fn the_users_annotations_are_not_told() {
+        let of = |value: &str| json!({"metadata": {"annotations": {"vault/token": value, "clustereddatabase.io/revision": value}}});
+        assert_eq!(
+            differences(&of("a"), &of("hunter2")),
+            [
+                "metadata.annotations.clustereddatabase.io/revision is \"hunter2\"",
+                "metadata.annotations.vault/token is another value",
+            ]
+        );
+        let none = differences(
+            &of("a"),
+            &json!({"metadata": {"annotations": {"clustereddatabase.io/revision": "a"}}}),
+        );
+        assert_eq!(none, ["metadata.annotations.vault/token is null"]);
+        // A whole map in the place of nothing, or of something else.
+        assert_eq!(
+            differences(&of("a"), &json!({"metadata": {"annotations": "hunter2"}})),
+            ["metadata.annotations is another value"]
+        );
     }
 
     #[test]
