@@ -26,25 +26,21 @@ pub struct Decisions {
 
 #[derive(Debug, Default)]
 struct Kept {
-    /// All lines, the oldest first.
-    lines: VecDeque<Line>,
-    /// Bytes in them.
+    /// Bytes of all lines.
     bytes: usize,
-    databases: BTreeMap<Key, Last>,
-}
-
-#[derive(Debug)]
-struct Line {
-    key: Key,
-    text: String,
+    databases: BTreeMap<Key, Log>,
 }
 
 /// What is known of one database.
 #[derive(Debug)]
-struct Last {
+struct Log {
     uid: String,
+    /// The last one.
     decision: Decision,
-    lines: usize,
+    /// The oldest first.
+    lines: VecDeque<Box<str>>,
+    /// Bytes of the lines.
+    bytes: usize,
     dropped: u64,
 }
 
@@ -72,13 +68,13 @@ impl Decisions {
             .kept()
             .databases
             .get(key)
-            .is_some_and(|last| last.is(wanted.uid, decision))
+            .is_some_and(|log| log.ends_with(wanted.uid, decision))
         {
             return;
         }
         let entry = Entry::new(wanted, observed, stored, decision, now);
         match serde_json::to_string(&entry) {
-            Ok(text) => self.kept().add(key, wanted.uid, decision, text, self.most_bytes),
+            Ok(text) => self.kept().add(key, wanted.uid, decision, text.into(), self.most_bytes),
             Err(error) => tracing::warn!(database = %key, %error, "cannot write a decision down"),
         }
     }
@@ -91,20 +87,20 @@ impl Decisions {
     /// The text of the decisions about a database ([`crate::recording`]); `None` if there are none.
     pub fn text(&self, key: &Key) -> Option<String> {
         let kept = self.kept();
-        let last = kept.databases.get(key)?;
+        let log = kept.databases.get(key)?;
         let header = Header {
             format: FORMAT.to_owned(),
             version: VERSION,
             operator: env!("CARGO_PKG_VERSION").to_owned(),
             namespace: key.namespace.clone(),
             name: key.name.clone(),
-            uid: last.uid.clone(),
-            dropped: last.dropped,
+            uid: log.uid.clone(),
+            dropped: log.dropped,
         };
         let mut text = serde_json::to_string(&header).ok()?;
         text.push('\n');
-        for line in kept.lines.iter().filter(|line| line.key == *key) {
-            text.push_str(&line.text);
+        for line in &log.lines {
+            text.push_str(line);
             text.push('\n');
         }
         Some(text)
@@ -115,10 +111,10 @@ impl Decisions {
     }
 }
 
-impl Last {
+impl Log {
     /// The last decision about this very resource was this one. The times of a wait are left aside: until they stand in the
     /// status they move on.
-    fn is(&self, uid: &str, decision: &Decision) -> bool {
+    fn ends_with(&self, uid: &str, decision: &Decision) -> bool {
         let mut last = self.decision.clone();
         last.wake = decision.wake;
         if let (Action::Wait(last), Action::Wait(now)) = (&mut last.action, &decision.action) {
@@ -128,43 +124,54 @@ impl Last {
     }
 }
 
+impl Log {
+    /// Drops the oldest line; returns its bytes.
+    fn drop_oldest(&mut self) -> usize {
+        let Some(line) = self.lines.pop_front() else { return 0 };
+        self.bytes -= line.len();
+        self.dropped += 1;
+        line.len()
+    }
+}
+
 impl Kept {
-    fn add(&mut self, key: &Key, uid: &str, decision: &Decision, text: String, most_bytes: usize) {
-        if self.databases.get(key).is_some_and(|last| last.uid != uid) {
+    fn add(&mut self, key: &Key, uid: &str, decision: &Decision, text: Box<str>, most_bytes: usize) {
+        if self.databases.get(key).is_some_and(|log| log.uid != uid) {
             self.forget(key);
         }
-        let last = self.databases.entry(key.clone()).or_insert_with(|| Last {
+        let log = self.databases.entry(key.clone()).or_insert_with(|| Log {
             uid: uid.to_owned(),
             decision: decision.clone(),
-            lines: 0,
+            lines: VecDeque::new(),
+            bytes: 0,
             dropped: 0,
         });
-        last.decision = decision.clone();
-        last.lines += 1;
-        let full = last.lines > MOST_OF_ONE;
+        log.decision = decision.clone();
+        log.bytes += text.len();
         self.bytes += text.len();
-        self.lines.push_back(Line { key: key.clone(), text });
-        if full && let Some(oldest) = self.lines.iter().position(|line| line.key == *key) {
-            self.drop_line(oldest);
+        log.lines.push_back(text);
+        if log.lines.len() > MOST_OF_ONE {
+            self.bytes -= log.drop_oldest();
         }
-        while self.bytes > most_bytes && !self.lines.is_empty() {
-            self.drop_line(0);
-        }
+        self.make_room(most_bytes);
     }
 
-    fn drop_line(&mut self, index: usize) {
-        let Some(line) = self.lines.remove(index) else { return };
-        self.bytes -= line.text.len();
-        if let Some(last) = self.databases.get_mut(&line.key) {
-            last.lines -= 1;
-            last.dropped += 1;
+    /// The longest record gives way: databases that change all the time leave those of others alone.
+    fn make_room(&mut self, most_bytes: usize) {
+        while self.bytes > most_bytes {
+            let longest = self.databases.values_mut().max_by_key(|log| log.bytes);
+            let freed = longest.map_or(0, Log::drop_oldest);
+            if freed == 0 {
+                break;
+            }
+            self.bytes -= freed;
         }
     }
 
     fn forget(&mut self, key: &Key) {
-        self.databases.remove(key);
-        self.lines.retain(|line| line.key != *key);
-        self.bytes = self.lines.iter().map(|line| line.text.len()).sum();
+        if let Some(log) = self.databases.remove(key) {
+            self.bytes -= log.bytes;
+        }
     }
 }
 
@@ -240,7 +247,7 @@ mod tests {
     }
 
     #[test]
-    fn the_oldest_are_dropped_of_one_database_and_of_all() {
+    fn the_oldest_are_dropped_of_one_database_and_of_the_longest_record() {
         let (decisions, mut scene) = (Decisions::default(), Scene::ready(1));
         for round in 0..MOST_OF_ONE + 3 {
             scene.edit(|spec| spec.paused = round % 2 == 0);
@@ -252,18 +259,29 @@ mod tests {
         );
 
         let small = Decisions {
-            most_bytes: 30_000,
+            most_bytes: 60_000,
             ..Decisions::default()
         };
         note(&small, &scene, "quiet", "q");
         for round in 0..50 {
             scene.edit(|spec| spec.paused = round % 2 == 0);
             note(&small, &scene, "busy", "b");
+            note(&small, &scene, "busy too", "t");
         }
         let kept = small.kept().bytes;
-        assert!(kept <= 30_000 && lines(&small, "busy") > 0, "{kept} bytes");
-        assert_eq!((lines(&small, "quiet"), dropped(&small, "quiet")), (0, 1));
-        note(&small, &scene, "quiet", "q");
-        assert_eq!(lines(&small, "busy") as u64 + dropped(&small, "busy"), 50);
+        let held: usize = small
+            .kept()
+            .databases
+            .values()
+            .map(|log| log.lines.iter().map(|line| line.len()).sum::<usize>())
+            .sum();
+        assert!(kept <= 60_000 && kept == held, "{kept} bytes, {held}");
+        assert_eq!((lines(&small, "quiet"), dropped(&small, "quiet")), (1, 0));
+        for busy in ["busy", "busy too"] {
+            assert!(lines(&small, busy) > 0 && dropped(&small, busy) > 0, "{busy}");
+            assert_eq!(lines(&small, busy) as u64 + dropped(&small, busy), 50);
+        }
+        note(&small, &scene, "huge", &"h".repeat(70_000));
+        assert!(small.kept().bytes <= 60_000 && lines(&small, "huge") == 0);
     }
 }

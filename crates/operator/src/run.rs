@@ -1,6 +1,7 @@
 //! The operator's parts, put together.
 
 use std::collections::BTreeSet;
+use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -18,6 +19,7 @@ use tokio::time::Instant;
 use crate::cache::Key;
 use crate::caches::{Caches, Report, is_forbidden, unread};
 use crate::config::{Arguments, Config};
+use crate::decisions::Decisions;
 use crate::events;
 use crate::execute::Executor;
 use crate::http::{Pages, serve, serve_decisions};
@@ -74,10 +76,7 @@ pub async fn run(arguments: Arguments) -> Result<()> {
         metrics.clone(),
         arguments.identity.clone(),
     );
-    let listener = TcpListener::bind(arguments.decisions)
-        .await
-        .with_context(|| format!("listen on {}", arguments.decisions))?;
-    let mut decisions = tokio::spawn(serve_decisions(listener, executor.decisions()));
+    let mut decisions = tokio::spawn(offer_decisions(arguments.decisions, executor.decisions()));
     let mut election = Election::start(&arguments);
     let mut workers = Workers {
         executor: Arc::new(executor),
@@ -111,6 +110,18 @@ async fn client() -> Result<Client> {
     let mut config = ClientConfig::infer().await.context("find the API server")?;
     config.default_retry = false;
     Client::try_from(config).context("make a client for the API server")
+}
+
+/// Serves the decisions for ever. They only help people: that they cannot be served, since something else has the port, ends
+/// nothing.
+async fn offer_decisions(address: SocketAddr, decisions: Arc<Decisions>) -> std::io::Result<()> {
+    match TcpListener::bind(address).await {
+        Ok(listener) => serve_decisions(listener, decisions).await,
+        Err(error) => {
+            tracing::warn!(%address, %error, "cannot listen: `kubectl cdb record` will not get the decisions");
+            std::future::pending().await
+        }
+    }
 }
 
 async fn terminated() -> Result<()> {
@@ -292,6 +303,14 @@ impl Election {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn a_port_that_another_has_ends_nothing() {
+        let taken = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let serving = offer_decisions(taken.local_addr().unwrap(), Arc::default());
+        let ended = tokio::time::timeout(Duration::from_secs(60), serving).await;
+        assert!(ended.is_err(), "{ended:?}");
+    }
 
     #[tokio::test]
     async fn a_worker_that_panics_ends_the_operator() {
