@@ -40,15 +40,17 @@ pub const BLOCKED: Rule = Rule {
 };
 
 fn children(facts: &Facts<'_>) -> Option<Proposal> {
-    let mut refused = None;
+    let mut refused: Option<Proposal> = None;
+    let mut again = None;
     for kind in ChildKind::ALL {
         let Some(proposal) = child(facts, kind) else { continue };
-        if resting(facts, &proposal.action).is_none() {
-            return Some(proposal);
-        }
+        let Some(rest) = resting(facts, &proposal.action) else {
+            return Some(proposal.looking_again_by(again));
+        };
+        again = [again, rest.wake].into_iter().flatten().min();
         refused = refused.or(Some(proposal));
     }
-    refused
+    Some(refused?.looking_again_by(again))
 }
 
 /// What is waited for while this object cannot be made or put right.
@@ -596,6 +598,34 @@ mod tests {
             at: scene.now,
         }];
         scene
+    }
+
+    #[test]
+    fn what_is_refused_is_tried_again_in_time_whatever_is_waited_for_meanwhile() {
+        let mut scene = refused(ChildKind::RwService);
+        scene.set_child(ChildKind::RService, ChildState::Missing);
+        let first = scene.observed.faults[0].clone();
+        let once = super::super::Fault {
+            target: super::super::Target::Child(ChildKind::RService),
+            attempts: 1,
+            ..first
+        };
+        scene.observed.faults.push(once);
+        scene.edit(|spec| spec.fenced = vec!["demo-2".to_owned()]);
+        scene.report_mut(2).state = crate::protocol::MemberState::Stopped;
+        scene.pod_mut(2).ready = false;
+        let decision = scene.decide();
+        assert_eq!(decision.rule, "await-fenced");
+        assert_eq!(
+            decision.wake,
+            scene.now + chrono::TimeDelta::seconds(1),
+            "the Service that failed once"
+        );
+        scene.now = decision.wake;
+        assert!(matches!(scene.decide().action, Action::Apply(apply) if apply.kind == ChildKind::RService));
+        scene.set_child(ChildKind::RService, ChildState::Current { uid: "u".to_owned() });
+        let again = scene.observed.faults[0].at + chrono::TimeDelta::minutes(1);
+        assert_eq!(scene.decide().wake, again, "the one that failed often");
     }
 
     #[test]

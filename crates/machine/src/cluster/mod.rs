@@ -145,19 +145,28 @@ pub fn decide(
     }
 }
 
-/// The first rule that proposes something, with its proposal: the rest after a failure, if that action has to rest.
+/// The first rule that proposes something, with its proposal: the rest after a failure, if that action has to rest. What
+/// rests and was passed over is tried again in time all the same.
 fn choose(facts: &Facts<'_>) -> (&'static Rule, Proposal) {
     let mut passed = None;
+    let mut again = None;
     for rule in RULES {
         let Some(proposal) = (rule.propose)(facts) else {
             continue;
         };
-        match failure::resting(facts, &proposal.action) {
-            None if rule.name != rest::REST.name => return (rule, proposal),
-            None => {}
-            Some(rest) if !rule.passable => return (rule, rest),
-            Some(rest) => passed = passed.or(Some((rule, rest))),
+        let Some(rest) = failure::resting(facts, &proposal.action) else {
+            if rule.name == rest::REST.name {
+                continue;
+            }
+            return (rule, proposal.looking_again_by(again));
+        };
+        let sooner = proposal.wake.filter(|wake| *wake > facts.now);
+        again = [again, sooner, rest.wake].into_iter().flatten().min();
+        if !rule.passable {
+            return (rule, rest.looking_again_by(again));
         }
+        passed = passed.or(Some((rule, rest)));
     }
-    passed.unwrap_or_else(|| (&rest::REST, rest::rest(facts)))
+    let (rule, proposal) = passed.unwrap_or_else(|| (&rest::REST, rest::rest(facts)));
+    (rule, proposal.looking_again_by(again))
 }

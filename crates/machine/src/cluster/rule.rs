@@ -83,4 +83,10 @@ impl Proposal {
         self.wake = Some(wake);
         self
     }
+
+    /// The same, looked at again at `wake` if that is sooner.
+    pub(super) fn looking_again_by(mut self, wake: Option<DateTime<Utc>>) -> Self {
+        self.wake = self.wake.into_iter().chain(wake).min();
+        self
+    }
 }
