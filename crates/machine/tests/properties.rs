@@ -709,7 +709,11 @@ fn assert_changes(scene: &Scene, facts: &Facts<'_>, action: &Action) {
                 assert!(facts.report(pod).is_some_and(|report| report.pending_restart));
                 assert!(!facts.serves(pod) || facts.all_serve_except(Some(pod.ordinal)));
             }
-            StatusChange::MovePrimary(memo) => assert_handover(scene, facts, memo),
+            StatusChange::MovePrimary(memo) => {
+                let kept = scene.stored.intent.restart.is_some() && !changes.contains(&StatusChange::EndRestart);
+                assert!(!kept, "nobody has leave to restart while the primary hands over");
+                assert_handover(scene, facts, memo);
+            }
             StatusChange::RequestStop => assert!(scene.deleting || scene.spec.hibernated),
             StatusChange::EndStop => assert!(!scene.deleting && !scene.spec.hibernated),
             StatusChange::DeletionDone(_) => assert!(scene.deleting),

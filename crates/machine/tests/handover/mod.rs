@@ -4,9 +4,9 @@ use api::Phase;
 use api::spec::PrimaryUpdates;
 use api::status::SwitchoverMemo;
 use chrono::TimeDelta;
-use machine::cluster::Facts;
 use machine::cluster::testing::Scene;
-use machine::protocol::MemberState;
+use machine::cluster::{Facts, Pod};
+use machine::protocol::{MemberReport, MemberState};
 
 /// A switchover was asked for less than 50 s ago.
 pub fn switching(facts: &Facts<'_>) -> bool {
@@ -43,7 +43,18 @@ pub fn assert_handover(scene: &Scene, facts: &Facts<'_>, memo: &SwitchoverMemo) 
     let preferred = scene.spec.primary.prefer.as_ref() == Some(&pod.name);
     let template = !facts.current_revision(primary) && scene.spec.primary.updates == PrimaryUpdates::Automatic;
     assert!(urgent || template || preferred);
-    assert_eq!((scene.stored.intent.restart.as_ref(), memo.ended), (None, None));
+    assert_eq!(memo.ended, None);
+    // Leave to restart that somebody still makes use of comes first.
+    let Some(permit) = &scene.stored.intent.restart else {
+        return;
+    };
+    let in_use = |pod: &Pod| {
+        let named = pod.name == permit.pod && pod.uid == permit.pod_uid && !pod.terminating;
+        let pending = |report: &MemberReport| report.settings != permit.settings || report.pending_restart;
+        let done = facts.serves(pod) && !facts.report(pod).is_some_and(pending);
+        named && permit.settings == facts.wanted.settings && !scene.spec.fenced.contains(&pod.name) && !done
+    };
+    assert!(!scene.pods().iter().any(in_use), "{} restarts", permit.pod);
 }
 
 /// A primary that is lost without the operator's doing is a failover, at once.
