@@ -1,13 +1,16 @@
-//! What must hold in every state, beside what [`super::step`] checks where it happens: no timeline is begun twice, nothing is
-//! acknowledged that a newer timeline lacks, nothing acknowledged is missing where a timeline begins.
+//! Where a world begins, what must hold in every state of it, and what is as it should be.
+//!
+//! More is checked where it happens: no timeline is begun twice ([`super::tasks`]), nothing acknowledged or visible is missing
+//! where a timeline begins, nothing is acknowledged that a newer timeline lacks ([`super::wire`]).
 
-use super::state::{Lease, MEMBERS, Member, Postgres, Rule, TIMELINES, Wal, World};
+use super::state::{Data, Lease, Member, Postgres, Rule, TIMELINES, Wal, World};
+use super::world::settle;
 
-/// Three members, of which 0 is the primary, under `ANY required` of the others; one record is written and acknowledged.
-pub fn formed(required: u8) -> World {
+/// `N` members, of which 0 is the primary, under `ANY required` of the others; one record is written and acknowledged.
+pub fn formed<const N: usize>(required: u8) -> World<N> {
     let rule = Rule {
         required,
-        names: if required > 0 { 0b110 } else { 0 },
+        names: if required > 0 { (1 << N) - 2 } else { 0 },
     };
     let lease = Lease {
         version: 1,
@@ -18,27 +21,9 @@ pub fn formed(required: u8) -> World {
         serving: true,
         ..Lease::default()
     };
-    let wal = Wal { timeline: 1, end: 1 };
-    let standby = Member {
-        run: 1,
-        postgres: Postgres::Standby {
-            upstream: Some((0, 1)),
-            receiving: true,
-        },
-        wal,
-        primary_data: false,
-        promise: 1,
-        promoting: 0,
-        asked: 0,
-        replies: [None; MEMBERS],
-        seen: lease,
-        confirmed: None,
-        write: None,
-        write_failed: false,
-        task: None,
-        silent: false,
-    };
-    let primary = Member {
+    let standby = follower(lease);
+    let mut members = [standby; N];
+    members[0] = Member {
         postgres: Postgres::Primary {
             open: true,
             in_doubt: 0,
@@ -54,39 +39,96 @@ pub fn formed(required: u8) -> World {
     acknowledged[1] = 1;
     World {
         lease,
-        members: [primary, standby, standby],
+        members,
         ghost: None,
         forks: [(0, 0); TIMELINES],
+        loose: 0,
         acknowledged,
+        durability: required,
+        wanted: None,
+        fenced: 0,
+        edits: 0,
         faults: 0,
     }
 }
 
+/// The same, where nobody hears the primary any more: where most failovers begin.
+pub fn cut<const N: usize>(required: u8) -> World<N> {
+    let mut world = formed(required);
+    for member in &mut world.members[1..] {
+        member.silent = true;
+    }
+    settle(&mut world);
+    world
+}
+
+fn follower<const N: usize>(lease: Lease) -> Member<N> {
+    Member {
+        run: 1,
+        postgres: Postgres::Standby {
+            upstream: Some((0, 1)),
+            receiving: true,
+        },
+        wal: Wal { timeline: 1, end: 1 },
+        data: Data::Sound,
+        primary_data: false,
+        promise: 1,
+        promoting: 0,
+        asked: 0,
+        replies: [None; N],
+        seen: lease,
+        changed: 0,
+        confirmed: None,
+        sent: 0,
+        slow: false,
+        failsafe: [None; N],
+        given: None,
+        handing: None,
+        write: None,
+        write_failed: false,
+        unsettled: None,
+        task: None,
+        silent: false,
+    }
+}
+
 /// What is wrong with a state, if anything is.
-pub fn violation(world: &World) -> Option<String> {
-    let writes = |member: &Member| matches!(member.postgres, Postgres::Primary { .. });
-    for one in 0..MEMBERS {
-        for other in one + 1..MEMBERS {
+pub fn violation<const N: usize>(world: &World<N>) -> Option<String> {
+    for one in 0..N {
+        for other in one + 1..N {
             let (a, b) = (&world.members[one], &world.members[other]);
-            if writes(a) && writes(b) && a.wal.timeline == b.wal.timeline {
+            if is_primary(a) && is_primary(b) && a.wal.timeline == b.wal.timeline {
                 return Some(format!("{one} and {other} write timeline {}", a.wal.timeline));
+            }
+            if acknowledges_alone(a) && acknowledges_alone(b) {
+                return Some(format!(
+                    "{one} and {other} both acknowledge writes, and wait for nobody"
+                ));
             }
         }
     }
     None
 }
 
-/// The database is as it should be: one primary that serves, and the others stream from it with all its WAL.
-pub fn is_ready(world: &World) -> bool {
-    let Some((holder, _)) = world.lease.holder else {
-        return false;
-    };
-    let primary = &world.members[usize::from(holder)];
+fn is_primary<const N: usize>(member: &Member<N>) -> bool {
+    matches!(member.postgres, Postgres::Primary { .. })
+}
+
+fn acknowledges_alone<const N: usize>(member: &Member<N>) -> bool {
+    let alone = |rule: Rule| rule.required == 0;
+    matches!(member.postgres, Postgres::Primary { open: true, proven, pending, .. }
+        if alone(proven) || pending.is_some_and(alone))
+}
+
+/// The database is as it should be: one primary that serves, and the others stream from it with all its WAL, but those that
+/// the user has fenced.
+pub fn is_ready<const N: usize>(world: &World<N>) -> bool {
+    let Some(holder) = world.holder() else { return false };
+    let primary = &world.members[holder];
     let open = matches!(primary.postgres, Postgres::Primary { open: true, .. });
-    let follows = |(other, member): (usize, &Member)| {
-        other == usize::from(holder)
-            || matches!(member.postgres, Postgres::Standby { upstream: Some((from, _)), receiving: true } if from == holder)
-                && member.wal == primary.wal
+    let follows = |(other, member): (usize, &Member<N>)| {
+        let streams = matches!(member.postgres, Postgres::Standby { upstream: Some((from, _)), receiving: true } if usize::from(from) == holder);
+        other == holder || world.fenced >> other & 1 == 1 || streams && member.wal == primary.wal
     };
     open && primary.confirmed.is_some() && world.members.iter().enumerate().all(follows)
 }

@@ -1,8 +1,5 @@
 //! The state of the small world: as compact as possible, since millions of them are kept.
 
-/// Members of the world.
-pub const MEMBERS: usize = 3;
-
 /// A set of members, one bit each.
 pub type Set = u8;
 
@@ -39,6 +36,8 @@ pub struct Lease {
     pub rule: Rule,
     /// Who released it, and where its WAL ended.
     pub release: Option<(u8, Option<Wal>)>,
+    /// To whom it was released.
+    pub successor: Option<u8>,
     /// Timeline that the holder says it writes; 0: none yet.
     pub written: u8,
     /// The holder says that it serves.
@@ -99,6 +98,10 @@ pub enum Task {
     Open,
     /// To rewind to the primary, in its epoch.
     Rewind(u8, u8),
+    /// To move the data aside; `true`: it is kept.
+    SetAside(bool),
+    /// To copy the primary.
+    Clone(u8),
     /// To stop with a checkpoint.
     Stop,
 }
@@ -112,6 +115,19 @@ pub struct Write {
     pub release: bool,
     /// Whether the API server has taken it; `None`: it has not arrived.
     pub answer: Option<bool>,
+    /// Ticks since it was sent.
+    pub age: u8,
+}
+
+/// A write that may have been taken, or may still be.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Unsettled {
+    /// The version that it expects.
+    pub version: u8,
+    /// The rule in it.
+    pub rule: Rule,
+    /// It is a release.
+    pub release: bool,
 }
 
 /// An answer to a request for a promise.
@@ -125,15 +141,40 @@ pub struct Reply {
     pub position: Option<Wal>,
 }
 
+/// A promise not to take the lease, as the member keeps it that has given it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Given {
+    /// The epoch.
+    pub epoch: u8,
+    /// The holder's run.
+    pub run: u8,
+    /// Ticks that are left.
+    pub left: u8,
+}
+
+/// The data on a volume.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Data {
+    /// A database.
+    #[default]
+    Sound,
+    /// A rewind of it has failed too often.
+    Stubborn,
+    /// Nothing: it was moved aside.
+    Empty,
+}
+
 /// One member: its volume, its PostgreSQL, its agent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Member {
+pub struct Member<const N: usize> {
     /// Number of the agent's run.
     pub run: u8,
     /// PostgreSQL.
     pub postgres: Postgres,
     /// What is on the volume.
     pub wal: Wal,
+    /// Whether there is anything.
+    pub data: Data,
     /// The data was last written by a primary.
     pub primary_data: bool,
     /// The promised epoch, on the volume.
@@ -143,34 +184,58 @@ pub struct Member {
     /// What a candidate asked for.
     pub asked: u8,
     /// What others answered.
-    pub replies: [Option<Reply>; MEMBERS],
+    pub replies: [Option<Reply>; N],
     /// The Lease as seen.
     pub seen: Lease,
+    /// Ticks since it was seen to change.
+    pub changed: u8,
     /// The epoch in which this run holds the lease, renewed in time.
     pub confirmed: Option<u8>,
+    /// Ticks since the write was sent that is confirmed.
+    pub sent: u8,
+    /// This run's clock has lost a tick since it was sent.
+    pub slow: bool,
+    /// Promises of others not to take the lease: epoch, and ticks since the request was sent.
+    pub failsafe: [Option<(u8, u8)>; N],
+    /// What this member has promised the holder.
+    pub given: Option<Given>,
+    /// To whom this holder hands over, and the epoch in which it began.
+    pub handing: Option<(u8, u8)>,
     /// A write of the Lease in flight.
     pub write: Option<Write>,
     /// Whether the last one may have been taken without an answer.
     pub write_failed: bool,
+    /// That one.
+    pub unsettled: Option<Unsettled>,
     /// Work in flight.
     pub task: Option<Task>,
     /// It does not hear the primary.
     pub silent: bool,
 }
 
-/// The whole world.
+/// The whole world of `N` members.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct World {
+pub struct World<const N: usize> {
     /// The Lease on the API server.
     pub lease: Lease,
     /// The members.
-    pub members: [Member; MEMBERS],
+    pub members: [Member<N>; N],
     /// A write that was sent by a run that has ended, and may still arrive.
     pub ghost: Option<Lease>,
     /// Parent of each timeline and where it ended; (0, 0): never written.
     pub forks: [(u8, u8); TIMELINES],
+    /// Timelines that were begun while elections counted nobody: what others have may be lost by them.
+    pub loose: u8,
     /// The newest acknowledged record of each timeline.
     pub acknowledged: [u8; TIMELINES],
+    /// `spec.durability`: for how many standbys a commit is to wait.
+    pub durability: u8,
+    /// The primary that the user wants.
+    pub wanted: Option<u8>,
+    /// `spec.fenced`.
+    pub fenced: Set,
+    /// Edits of the user so far.
+    pub edits: u8,
     /// Faults so far.
     pub faults: u8,
 }
@@ -182,7 +247,7 @@ impl Rule {
     }
 }
 
-impl World {
+impl<const N: usize> World<N> {
     /// Whether a server whose WAL ends at `head` has the record at `at`.
     pub fn contains(&self, head: Wal, at: Wal) -> bool {
         let (mut timeline, mut end) = (head.timeline, head.end);
@@ -221,5 +286,10 @@ impl World {
                 return at;
             }
         }
+    }
+
+    /// The member that the Lease names.
+    pub fn holder(&self) -> Option<usize> {
+        self.lease.holder.map(|(holder, _)| usize::from(holder))
     }
 }

@@ -1,12 +1,15 @@
 //! What follows from a state alone, and small changes of it.
 
 use super::bounds::Event;
-use super::state::{Lease, MEMBERS, Member, Postgres, Rule, Set, TIMELINES, Wal, World};
+use super::state::{Lease, Member, Postgres, Rule, Set, TIMELINES, Wal, World};
 
 /// A new version of the Lease; the primary that is heard may be another one now.
-pub(super) fn see(member: &mut Member, lease: Lease) {
+pub(super) fn see<const N: usize>(member: &mut Member<N>, lease: Lease) {
     if member.seen.holder != lease.holder {
         member.silent = false;
+    }
+    if member.seen.version != lease.version {
+        (member.changed, member.unsettled) = (0, None);
     }
     member.seen = lease;
 }
@@ -21,17 +24,17 @@ pub(super) fn primary(wal: Wal, rule: Rule) -> Postgres {
     }
 }
 
-pub(super) fn writes_too(world: &World, me: usize) -> Option<usize> {
+pub(super) fn writes_too<const N: usize>(world: &World<N>, me: usize) -> Option<usize> {
     let timeline = world.members[me].wal.timeline;
-    (0..MEMBERS).find(|other| {
+    (0..N).find(|other| {
         let member = &world.members[*other];
         *other != me && matches!(member.postgres, Postgres::Primary { .. }) && member.wal.timeline == timeline
     })
 }
 
 /// Who streams from `me` and has the record.
-pub(super) fn holders(world: &World, me: usize, at: Wal) -> Set {
-    let streams = |member: &Member| matches!(member.postgres, Postgres::Standby { upstream: Some((from, _)), receiving: true } if usize::from(from) == me);
+pub(super) fn holders<const N: usize>(world: &World<N>, me: usize, at: Wal) -> Set {
+    let streams = |member: &Member<N>| matches!(member.postgres, Postgres::Standby { upstream: Some((from, _)), receiving: true } if usize::from(from) == me);
     let held = world
         .members
         .iter()
@@ -41,7 +44,7 @@ pub(super) fn holders(world: &World, me: usize, at: Wal) -> Set {
 }
 
 /// The record after `mine` on the way to `head`.
-pub(super) fn following(world: &World, mine: Wal, head: Wal) -> Option<Wal> {
+pub(super) fn following<const N: usize>(world: &World<N>, mine: Wal, head: Wal) -> Option<Wal> {
     if mine == head {
         return None;
     }
@@ -68,10 +71,15 @@ pub(super) fn following(world: &World, mine: Wal, head: Wal) -> Option<Wal> {
     }
 }
 
-pub(super) fn noticed(before: &Lease, after: &Lease, me: usize) -> Option<Event> {
+/// What a write of the Lease by `me` has changed.
+pub(super) fn noticed<const N: usize>(world: &World<N>, after: &Lease, me: usize) -> Option<Event> {
+    let before = &world.lease;
     let same = after.holder == before.holder && before.holder.is_some();
-    let ours_before = before.holder.is_some_and(|(holder, _)| usize::from(holder) == me)
-        || before.release.is_some_and(|(by, _)| usize::from(by) == me) && before.holder.is_none();
+    let released = before
+        .release
+        .filter(|_| before.holder.is_none())
+        .map(|(by, _)| usize::from(by));
+    let ours_before = before.holder.map(|(holder, _)| usize::from(holder)).or(released) == Some(me);
     match () {
         () if after.holder.is_none() => Some(Event::Released),
         () if same && after.reserved > before.reserved => Some(Event::ReservedAgain),
@@ -80,39 +88,45 @@ pub(super) fn noticed(before: &Lease, after: &Lease, me: usize) -> Option<Event>
             Some(Event::Relaxed)
         }
         () if same && after.rule != before.rule => Some(Event::Tightened),
-        () if !same && ours_before => Some(Event::Resumed),
+        () if same => None,
+        () if ours_before => Some(Event::Resumed),
+        () if released.is_some_and(|by| world.fenced >> by & 1 == 1) => Some(Event::FencedPrimaryReplaced),
+        () if released.is_some() && before.successor == Some(me as u8) => Some(Event::HandedOver),
         () => None,
     }
 }
 
 /// A WAL receiver ends with its source, and while nothing is heard of it.
-pub(super) fn settle(world: &mut World) {
-    let before = *world;
-    for member in &mut world.members {
-        if let Postgres::Standby {
-            upstream: Some((from, _)),
-            receiving,
-        } = &mut member.postgres
-        {
-            let source = &before.members[usize::from(*from)];
-            let serves = matches!(source.postgres, Postgres::Primary { .. });
-            *receiving &= serves && !member.silent && before.contains(source.wal, member.wal);
+pub(super) fn settle<const N: usize>(world: &mut World<N>) {
+    for me in 0..N {
+        let member = &world.members[me];
+        let Postgres::Standby {
+            upstream: Some((from, epoch)),
+            receiving: true,
+        } = member.postgres
+        else {
+            continue;
+        };
+        let source = &world.members[usize::from(from)];
+        let serves = matches!(source.postgres, Postgres::Primary { .. });
+        if !serves || member.silent || !world.contains(source.wal, member.wal) {
+            world.members[me].postgres = Postgres::Standby {
+                upstream: Some((from, epoch)),
+                receiving: false,
+            };
         }
     }
 }
 
 /// Numbers that are only compared for equality are renumbered: states that differ in nothing else are one.
-pub(super) fn canonical(world: &mut World) {
-    let mut versions: Vec<u8> = vec![world.lease.version];
-    versions.extend(world.ghost.map(|ghost| ghost.version));
+pub(super) fn canonical<const N: usize>(world: &mut World<N>) {
+    let mut used: u64 = 1 << world.lease.version | world.ghost.map_or(0, |ghost| 1 << ghost.version);
     for member in &world.members {
-        versions.push(member.seen.version);
-        versions.extend(member.write.map(|write| write.content.version));
-        versions.extend(member.write.map(|write| write.content.version + 1));
+        used |= 1 << member.seen.version;
+        used |= member.write.map_or(0, |write| 0b11 << write.content.version);
+        used |= member.unsettled.map_or(0, |lost| 1 << lost.version);
     }
-    versions.sort_unstable();
-    versions.dedup();
-    let rank = |version: &mut u8| *version = versions.binary_search(version).map_or(*version, |rank| rank as u8 + 1);
+    let rank = |version: &mut u8| *version = (used & ((1 << *version) - 1)).count_ones() as u8 + 1;
     rank(&mut world.lease.version);
     if let Some(ghost) = &mut world.ghost {
         rank(&mut ghost.version);
@@ -121,6 +135,9 @@ pub(super) fn canonical(world: &mut World) {
         rank(&mut member.seen.version);
         if let Some(write) = &mut member.write {
             rank(&mut write.content.version);
+        }
+        if let Some(lost) = &mut member.unsettled {
+            rank(&mut lost.version);
         }
     }
 }

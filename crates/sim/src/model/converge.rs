@@ -1,0 +1,77 @@
+//! Bounded convergence: once nothing goes wrong any more, the database serves again, and then nothing is done.
+
+use super::bounds::Bounds;
+use super::check::is_ready;
+use super::label::What;
+use super::observe::{Decider, Effect};
+use super::random::Random;
+use super::state::{Lease, TIMELINES, World};
+use super::step::Stepper;
+
+/// So many steps are enough: the longest way of three members that was seen took a quarter of it.
+const STEPS: usize = 2_000;
+
+/// Goes on from `world` without faults, edits and writes of applications, when the user fences nobody any more and prefers no
+/// primary. Each possible step is as likely as any other, but time passes seldom: a tick is 2.5 s, the rest takes milliseconds.
+/// Until the database is as it should be and every member waits. `Ok`: in how many steps; 0 if it cannot be
+/// said, since the numbers of this world run out.
+///
+/// # Errors
+/// It does not come to that.
+pub fn converge<const N: usize>(
+    decider: &mut Decider<N>,
+    mut world: World<N>,
+    bounds: Bounds,
+    seed: u64,
+) -> Result<usize, String> {
+    let bounds = Bounds {
+        faults: world.faults,
+        edits: world.edits,
+        records: 0,
+        ..bounds
+    };
+    (world.fenced, world.wanted) = (0, None);
+    let mut random = Random(seed);
+    for steps in 0..STEPS {
+        let spent = usize::from(world.lease.reserved) + 1 >= TIMELINES || world.lease.epoch + 1 >= bounds.epochs;
+        if spent {
+            return Ok(0);
+        }
+        if is_ready(&world) && is_quiet(decider, &world) {
+            return Ok(steps);
+        }
+        let mut stepper = Stepper::new(decider, bounds);
+        let successors = stepper.successors(&world);
+        successors.retain(|next| next.label.what != What::DoesNotHear);
+        if successors.is_empty() {
+            break;
+        }
+        let weights: Vec<_> = successors.iter().map(|next| weight(next.label.what)).collect();
+        let next = successors.swap_remove(random.pick(&weights));
+        world = next.world?;
+    }
+    Err(format!("it does not come to serve, or not to rest: {world:?}"))
+}
+
+fn weight(what: What) -> usize {
+    match what {
+        What::TimePasses { .. } => 1,
+        _ => 32,
+    }
+}
+
+/// Nothing is under way, and whatever the members decide is to wait, or to renew the lease as it is.
+fn is_quiet<const N: usize>(decider: &mut Decider<N>, world: &World<N>) -> bool {
+    let nothing = |effect: Option<Effect>, seen: &Lease| match effect {
+        None => true,
+        Some(Effect::Write { content, release }) => !release && content == *seen,
+        Some(_) => false,
+    };
+    world.ghost.is_none()
+        && (0..N).all(|me| {
+            let member = &world.members[me];
+            let rests = member.task.is_none() && !member.silent && member.seen == world.lease;
+            let decided = decider.decide(world, me);
+            rests && decided.iter().all(|decided| nothing(decided.effect, &member.seen))
+        })
+}

@@ -1,0 +1,87 @@
+//! The world as a broken observer would show it to the machine: how a rule is broken without touching its code.
+
+use super::bounds::Mutant;
+use super::state::{Data, Member, Postgres, Rule, Wal, World};
+
+/// What member `me` is shown.
+pub(super) fn shown<const N: usize>(mutant: Option<Mutant>, world: &World<N>, me: usize) -> World<N> {
+    let Some(mutant) = mutant else { return *world };
+    let mut world = *world;
+    if mutant == Mutant::EpochIsNotRaised {
+        for other in (0..N).filter(|other| *other != me) {
+            world.members[other].promise = 0;
+        }
+    }
+    let lease = world.lease;
+    let wanted = world.wanted.map(usize::from) == Some(me);
+    let member = &mut world.members[me];
+    member_shown(mutant, member);
+    let others = lease.holder.filter(|(holder, _)| usize::from(*holder) != me);
+    if let (Mutant::SuccessorDoesNotWait, true, Some((holder, _))) = (mutant, wanted, others) {
+        member.seen.holder = None;
+        member.seen.release = Some((holder, Some(member.wal)));
+        member.seen.successor = Some(me as u8);
+    }
+    world
+}
+
+fn member_shown<const N: usize>(mutant: Mutant, member: &mut Member<N>) {
+    match mutant {
+        Mutant::OnePromiseIsEnough => {
+            let promise = member.promise;
+            for reply in member.replies.iter_mut().flatten() {
+                reply.promised = reply.promised.max(promise);
+                reply.position = reply.position.or(Some(Wal::default()));
+            }
+        }
+        Mutant::AnyPositionWins => {
+            for reply in member.replies.iter_mut().flatten() {
+                reply.position = reply.position.map(|_| Wal::default());
+            }
+        }
+        Mutant::RuleIsSetFirst => {
+            if let Postgres::Primary { proven, .. } = member.postgres {
+                // Whatever is wanted seems to be covered.
+                let names = member.seen.rule.names & !proven.names;
+                member.seen.rule = Rule { required: 0, names };
+            }
+        }
+        Mutant::RuleIsRecordedUnflushed => {
+            if let Postgres::Primary { proven_at, .. } = &mut member.postgres {
+                *proven_at = 0;
+            }
+        }
+        Mutant::ReloadIsNotProven => {
+            if let Postgres::Primary { pending, .. } = &mut member.postgres {
+                *pending = None;
+            }
+        }
+        Mutant::OpensInDoubt => {
+            if let Postgres::Primary { in_doubt, open, .. } = &mut member.postgres {
+                (*in_doubt, member.seen.rule.required) = if *open {
+                    (*in_doubt, member.seen.rule.required)
+                } else {
+                    (0, 0)
+                };
+            }
+        }
+        Mutant::ReleasesBeforeStop => {
+            if let (Some(_), Postgres::Primary { .. }, Data::Sound) = (member.handing, member.postgres, member.data) {
+                member.postgres = Postgres::Down { clean: true };
+            }
+        }
+        Mutant::FailsafeOfOneIsEnough => {
+            let one = member.failsafe.iter().flatten().min_by_key(|(_, age)| *age).copied();
+            member.failsafe = [one; N];
+        }
+        Mutant::PromiseIsForgotten
+        | Mutant::PromiseKeepsReceiving
+        | Mutant::PositionIsNotFinal
+        | Mutant::EpochIsNotRaised
+        | Mutant::LeaseIsOverwritten
+        | Mutant::TimelineIsUsedTwice
+        | Mutant::SuccessorDoesNotWait
+        | Mutant::FailsafeIsForgotten
+        | Mutant::ClockStands => {}
+    }
+}

@@ -1,0 +1,196 @@
+//! What goes wrong; time; and the user.
+
+use super::bounds::{Event, Mutant};
+use super::label::What;
+use super::state::{Data, Member, Postgres, Task, Unsettled, World};
+use super::step::Stepper;
+
+/// The lease has run out, for whoever saw it change so many ticks ago; what is older is no different.
+const LEASE: u8 = 4;
+
+impl<const N: usize> Stepper<'_, N> {
+    pub(super) fn silence(&mut self, world: &World<N>, me: usize) {
+        let member = &world.members[me];
+        let holder = member.seen.holder.map(|(holder, _)| usize::from(holder));
+        let Some(holder) = holder.filter(|holder| *holder != me) else {
+            return;
+        };
+        let mut after = *world;
+        if member.silent {
+            after.members[me].silent = false;
+            return self.push(after, me, What::HearsAgain, None);
+        }
+        after.members[me].silent = true;
+        let gone = matches!(world.members[holder].postgres, Postgres::Down { .. });
+        if !gone {
+            if world.faults >= self.bounds.faults {
+                return;
+            }
+            after.faults += 1;
+        }
+        self.push(after, me, What::DoesNotHear, None);
+    }
+
+    pub(super) fn fail(&mut self, world: &World<N>, me: usize) {
+        if world.faults >= self.bounds.faults {
+            return;
+        }
+        let mut base = *world;
+        base.faults += 1;
+        let member = &world.members[me];
+        let mut crashed = base;
+        self.crash(&mut crashed, me);
+        self.push(crashed, me, What::IsKilled, None);
+        if member.confirmed.is_some() && !self.bounds.timed {
+            let mut lapsed = base;
+            lapsed.members[me].confirmed = None;
+            self.push(lapsed, me, What::CannotRenew, None);
+        }
+        self.lose_write(&base, me);
+        if let Some(task @ (Task::SetSync(_) | Task::Promote(..) | Task::Rewind(..))) = member.task {
+            let mut failed = base;
+            failed.members[me].task = None;
+            if let Task::Rewind(..) = task {
+                failed.members[me].data = Data::Stubborn;
+            }
+            self.push(failed, me, What::Fails(task), None);
+        }
+    }
+
+    fn lose_write(&mut self, base: &World<N>, me: usize) {
+        let Some(write) = base.members[me].write else { return };
+        let mut lost = *base;
+        let member = &mut lost.members[me];
+        (member.write, member.write_failed) = (None, true);
+        member.unsettled = self.bounds.timed.then_some(Unsettled {
+            version: write.content.version,
+            rule: write.content.rule,
+            release: write.release,
+        });
+        if write.answer.is_none() && base.ghost.is_none() {
+            let mut late = lost;
+            late.ghost = Some(write.content);
+            self.push(late, me, What::GivesUpWrite, None);
+        }
+        self.push(lost, me, What::LosesWrite, None);
+    }
+
+    fn crash(&self, world: &mut World<N>, me: usize) {
+        let lease = world.lease;
+        let member = &mut world.members[me];
+        if let Some(write) = member.write.filter(|write| write.answer.is_none()) {
+            world.ghost = Some(write.content);
+        }
+        // What is left is on the volume. `given` is not: see docs/model.md.
+        *member = Member {
+            run: member.run + 1,
+            postgres: Postgres::Down { clean: false },
+            replies: [None; N],
+            asked: 0,
+            seen: lease,
+            changed: 0,
+            confirmed: None,
+            sent: 0,
+            slow: false,
+            failsafe: [None; N],
+            given: None,
+            handing: None,
+            write: None,
+            write_failed: false,
+            unsettled: None,
+            task: None,
+            silent: false,
+            promise: if self.has(Mutant::PromiseIsForgotten) {
+                0
+            } else {
+                member.promise
+            },
+            ..*member
+        };
+    }
+
+    /// Time passes for all; or one clock loses this tick, once per lease: a quarter of it, far beyond the stated 5 %.
+    pub(super) fn tick(&mut self, world: &World<N>) {
+        self.tick_but(world, None);
+        if world.faults < self.bounds.faults {
+            let mut after = *world;
+            after.faults += 1;
+            for me in (0..N).filter(|me| world.members[*me].confirmed.is_some() && !world.members[*me].slow) {
+                self.tick_but(&after, Some(me));
+            }
+        }
+    }
+
+    fn tick_but(&mut self, world: &World<N>, slow: Option<usize>) {
+        let mut after = *world;
+        let mut event = None;
+        for me in 0..N {
+            let stands = self.has(Mutant::ClockStands) && world.members[me].confirmed.is_some();
+            if slow == Some(me) {
+                after.members[me].slow = true;
+            }
+            if slow == Some(me) || stands {
+                continue;
+            }
+            let dies = self.decider.decide(world, me)[1].dies;
+            let member = &mut after.members[me];
+            age(member);
+            let held = member.confirmed.is_some() && member.sent == LEASE - 1;
+            let writes = matches!(member.postgres, Postgres::Primary { .. });
+            if dies && (writes || matches!(member.task, Some(Task::Promote(..) | Task::StartPrimary(_)))) {
+                if after.faults >= self.bounds.faults {
+                    return;
+                }
+                after.faults += 1;
+                (member.postgres, member.task) = (Postgres::Down { clean: false }, None);
+                event = Some(Event::DeadMan);
+            } else if held && writes {
+                event = event.or(Some(Event::FailsafeServed));
+            }
+        }
+        let what = What::TimePasses { slow: slow.is_some() };
+        self.push(after, slow, what, event);
+    }
+
+    pub(super) fn edit(&mut self, world: &World<N>) {
+        if world.edits >= self.bounds.edits {
+            return;
+        }
+        let mut edited = *world;
+        edited.edits += 1;
+        for member in 0..N as u8 {
+            let (mut wants, mut fences) = (edited, edited);
+            wants.wanted = Some(member);
+            self.push(wants, None, What::UserWants(member), None);
+            fences.fenced = 1 << member;
+            self.push(fences, None, What::UserFences(member), None);
+        }
+        let mut unfences = edited;
+        unfences.fenced = 0;
+        if world.fenced > 0 {
+            self.push(unfences, None, What::UserFencesNobody, None);
+        }
+        if self.bounds.timed {
+            let mut wants = edited;
+            wants.durability = u8::from(world.durability == 0);
+            self.push(wants, None, What::UserWantsStandbys(wants.durability), None);
+        }
+    }
+}
+
+/// A member's clock goes on by a tick.
+fn age<const N: usize>(member: &mut Member<N>) {
+    let older = |age: u8| (age + 1).min(LEASE - 1);
+    member.sent = member.confirmed.map_or(0, |_| older(member.sent));
+    member.changed = (member.changed + 1).min(LEASE);
+    if let Some(write) = &mut member.write {
+        write.age = older(write.age);
+    }
+    for promise in &mut member.failsafe {
+        *promise = promise.and_then(|(epoch, age)| (age + 1 < LEASE - 1).then_some((epoch, age + 1)));
+    }
+    member.given = member.given.and_then(|mut given| {
+        given.left -= 1;
+        (given.left > 0).then_some(given)
+    });
+}

@@ -1,0 +1,120 @@
+//! What happened, in words.
+
+use std::fmt;
+
+use super::observe::Effect;
+use super::state::{Reply, Task, Wal};
+
+/// What happened, and to whom.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Label {
+    /// The member; `None`: the world.
+    pub actor: Option<u8>,
+    /// What.
+    pub what: What,
+}
+
+/// What happened.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[allow(missing_docs)] // Each says in `Display` what it is.
+pub enum What {
+    Decides(Effect),
+    HandsOverNoMore,
+    Done(Task),
+    Asks { other: u8, reply: Reply },
+    AsksFailsafe { other: u8 },
+    SeesLease,
+    WriteArrives(bool),
+    HearsOfWrite(bool),
+    Writes,
+    Streams(u8),
+    Receives(Wal),
+    Acknowledges(Wal),
+    DoesNotHear,
+    HearsAgain,
+    IsKilled,
+    CannotRenew,
+    GivesUpWrite,
+    LosesWrite,
+    Fails(Task),
+    LateWriteArrives(bool),
+    TimePasses { slow: bool },
+    UserWants(u8),
+    UserFences(u8),
+    UserFencesNobody,
+    UserWantsStandbys(u8),
+}
+
+impl fmt::Display for Label {
+    fn fmt(&self, to: &mut fmt::Formatter) -> fmt::Result {
+        match self.actor {
+            Some(actor) => write!(to, "{actor}: {}", self.what),
+            None => write!(to, "{}", self.what),
+        }
+    }
+}
+
+impl fmt::Display for What {
+    fn fmt(&self, to: &mut fmt::Formatter) -> fmt::Result {
+        match self {
+            What::Decides(effect) => write!(to, "{effect}"),
+            What::HandsOverNoMore => write!(to, "does not hand over any more"),
+            What::Done(task) => write!(to, "is done: {task:?}"),
+            What::Asks { other, reply } => {
+                let position = reply.position.map_or("no position".to_owned(), |wal| wal.to_string());
+                let suspects = if reply.suspects { ", suspects" } else { "" };
+                write!(to, "asks {other}: promised {}, {position}{suspects}", reply.promised)
+            }
+            What::AsksFailsafe { other } => write!(to, "is promised by {other} that it leaves the lease alone"),
+            What::SeesLease => write!(to, "sees the Lease"),
+            What::WriteArrives(taken) => write!(to, "its write arrives, taken: {taken}"),
+            What::HearsOfWrite(taken) => write!(to, "hears that its write was taken: {taken}"),
+            What::Writes => write!(to, "writes a record"),
+            What::Streams(from) => write!(to, "streams from {from}"),
+            What::Receives(wal) => write!(to, "receives {wal}"),
+            What::Acknowledges(wal) => write!(to, "acknowledges {wal}"),
+            What::DoesNotHear => write!(to, "does not hear the primary"),
+            What::HearsAgain => write!(to, "hears the primary again"),
+            What::IsKilled => write!(to, "its container is killed"),
+            What::CannotRenew => write!(to, "could not renew in time"),
+            What::GivesUpWrite => write!(to, "gives up a write that is still on its way"),
+            What::LosesWrite => write!(to, "a write or its answer is lost"),
+            What::Fails(task) => write!(to, "fails: {task:?}"),
+            What::LateWriteArrives(taken) => write!(to, "a late write arrives, taken: {taken}"),
+            What::TimePasses { slow: false } => write!(to, "time passes"),
+            What::TimePasses { slow: true } => write!(to, "time passes, and its clock loses it"),
+            What::UserWants(member) => write!(to, "the user wants {member} to be primary"),
+            What::UserFences(member) => write!(to, "the user fences {member}"),
+            What::UserFencesNobody => write!(to, "the user fences nobody any more"),
+            What::UserWantsStandbys(0) => write!(to, "the user wants commits to wait for nobody"),
+            What::UserWantsStandbys(number) => write!(to, "the user wants commits to wait for {number}"),
+        }
+    }
+}
+
+impl fmt::Display for Effect {
+    fn fmt(&self, to: &mut fmt::Formatter) -> fmt::Result {
+        match self {
+            Effect::Begin(task) => write!(to, "begins: {task:?}"),
+            Effect::Write { release: true, .. } => write!(to, "releases the lease"),
+            Effect::Write { content, .. } => {
+                let (epoch, rule) = (content.epoch, content.rule);
+                write!(
+                    to,
+                    "writes the Lease: epoch {epoch}, {} of {:#b}",
+                    rule.required, rule.names
+                )
+            }
+            Effect::Ask(epoch) => write!(to, "asks for promises of epoch {epoch}"),
+            Effect::AskFailsafe(epoch) => write!(to, "asks the others to leave epoch {epoch} alone"),
+            Effect::Kill => write!(to, "kills PostgreSQL"),
+            Effect::Stop => write!(to, "stops PostgreSQL"),
+        }
+    }
+}
+
+impl fmt::Display for Wal {
+    fn fmt(&self, to: &mut fmt::Formatter) -> fmt::Result {
+        write!(to, "{}/{}", self.timeline, self.end)
+    }
+}

@@ -1,0 +1,359 @@
+//! What a member sees, as the machine takes it.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use api::status::DurabilityMode;
+use machine::instance::{
+    Answer, ClusterView, Configured, Confirmed, Contact, Data, Database, Failsafe, FailsafeGiven, LeaseView,
+    Member as Identity, Memo, Mode, Observed, Own, Peer, PostgresView, Process, Promise, Promised, Reading,
+    Reply as ReportAnswer, Route, SyncSetting, Task as Work_, Tasks, Unsettled, VolumeView, Work, report,
+};
+use machine::protocol::{Epoch, Lsn, MemberReport, PromiseReply, Timeline};
+use machine::timing::{BootTime, Timing};
+
+use super::names::{
+    CLAIM, SETTINGS, SYSTEM_ID, address, forks, id, pod, position, record, run_name, sync_rule, told, upstream,
+};
+use super::observe::Sight;
+use super::state::{Data as OnVolume, Postgres, Reply, Task};
+
+/// All deadlines have passed, all patience is over: whatever may happen later may happen now.
+pub(super) const NOW: BootTime = BootTime(10_000_000);
+/// Where clocks count, they count in this many milliseconds: a renewal is due after one, the fence is reached and the
+/// dead-man has acted after three, the lease runs out after four ([`Timing::DEFAULT`]).
+pub(super) const TICK: u64 = 2_500;
+/// So many rewinds in a row have failed that the data is moved aside.
+const TOO_MANY: u32 = 9;
+
+/// Who the machine is: number 0 of its own sight.
+const ME: usize = 0;
+
+fn ago(ticks: u8) -> BootTime {
+    BootTime(NOW.0 - u64::from(ticks) * TICK)
+}
+
+impl<const N: usize> Sight<N> {
+    /// All patience is over.
+    pub(super) fn memo(&self) -> Memo {
+        let confirmed = self.member.confirmed.map(|epoch| Epoch(epoch.into()));
+        let handing = self.member.handing;
+        Memo {
+            holding_since: Some(BootTime(0)),
+            unable_since: self.impatient.then_some(BootTime(0)),
+            kept: Some((0..N).map(id).collect()),
+            suspected: Some((Epoch(self.member.seen.epoch.into()), BootTime(0))),
+            away: (0..N).map(|other| (id(other), BootTime(0))).collect(),
+            handing_over: handing.map(|(to, _)| pod(to.into())),
+            handing_in: handing.map(|(_, epoch)| Epoch(epoch.into())).or(confirmed),
+            ..Memo::default()
+        }
+    }
+
+    /// `asking`: a round of asking is in flight.
+    pub(super) fn observed(&self, asking: bool) -> Observed {
+        let member = &self.member;
+        let heard = if member.silent { BootTime(0) } else { NOW };
+        let mut observed = Observed {
+            own: self.own(),
+            cluster: Reading::Is(self.cluster()),
+            lease: self.lease(),
+            volume: Reading::Is(self.volume()),
+            postgres: self.postgres(heard),
+            peers: self.peers(),
+            admitted: (0..N).map(id).collect(),
+            route: Some(Route {
+                address: address(ME),
+                epoch: Epoch(member.seen.epoch.into()),
+            }),
+            reply: None,
+            contact: Contact {
+                heard: Some(heard),
+                refused: None,
+            },
+            asked_for: Some(Epoch(member.asked.into())),
+            failsafe: self.failsafe(),
+            failsafe_given: member.given.map(|given| FailsafeGiven {
+                epoch: Epoch(given.epoch.into()),
+                run: run_name(given.run),
+                until: NOW.plus(u64::from(given.left) * TICK),
+            }),
+            promises: (0..N)
+                .filter_map(|other| Some((pod(other), promised(other, member.replies[other]?))))
+                .collect(),
+            tasks: self.tasks(asking),
+            terminating: false,
+        };
+        if let Some(own) = report::status(&observed, &Memo::default(), NOW) {
+            self.agree(&mut observed, own.report);
+        }
+        observed
+    }
+
+    /// The member has nothing new to tell, and is admitted by the holder as soon as that can write.
+    fn agree(&self, observed: &mut Observed, own: MemberReport) {
+        let seen = &self.member.seen;
+        if seen.holder.is_some() && seen.written > 0 && !self.member.silent {
+            observed.reply = Some(ReportAnswer {
+                epoch: Epoch(seen.epoch.into()),
+                admitted: true,
+                gives_way: false,
+                oldest: None,
+                report: own.clone(),
+                sent: NOW,
+            });
+        }
+        if let Reading::Is(record) = &mut observed.lease.record {
+            record.members.insert(pod(ME), own);
+        }
+    }
+
+    fn lease(&self) -> LeaseView {
+        let member = &self.member;
+        // Without clocks, a write of unknown fate makes the next renewal due.
+        let overdue = u64::from(member.write_failed && !self.timed) * Timing::DEFAULT.renew;
+        let sent = BootTime(ago(member.sent).0 - overdue);
+        let writes = self.unsettled.iter().flatten();
+        LeaseView {
+            record: Reading::Is(record(&member.seen, N)),
+            changed: if self.timed { ago(member.changed) } else { NOW },
+            holder_since: BootTime(0),
+            confirmed: member.confirmed.map(|epoch| Confirmed {
+                epoch: Epoch(epoch.into()),
+                sent,
+                timing: Timing::DEFAULT,
+            }),
+            unsettled: Some(Unsettled {
+                version: member.seen.version.to_string(),
+                rules: writes.clone().map(|(rule, _)| sync_rule(*rule)).collect(),
+                releases: writes.clone().any(|(_, release)| *release),
+            }),
+        }
+    }
+
+    fn failsafe(&self) -> BTreeMap<String, Failsafe> {
+        let given = self.member.failsafe.iter().enumerate();
+        given
+            .filter_map(|(other, promise)| {
+                let (epoch, age) = (*promise)?;
+                let promise = Failsafe {
+                    member: id(other),
+                    epoch: Epoch(epoch.into()),
+                    sent: ago(age),
+                };
+                Some((pod(other), promise))
+            })
+            .collect()
+    }
+
+    fn cluster(&self) -> ClusterView {
+        let fenced = (0..N).filter(|member| self.fenced >> member & 1 == 1);
+        ClusterView {
+            uid: "c0ffee".to_owned(),
+            replicas: N as u32,
+            timing: Timing::DEFAULT,
+            settings: SETTINGS.to_owned(),
+            system_id: Some(SYSTEM_ID.to_owned()),
+            epoch: None,
+            claim_uid: Some(CLAIM.to_owned()),
+            certificate: None,
+            grant: None,
+            restart: None,
+            stop: false,
+            durability: api::WantedDurability {
+                mode: if self.durability > 0 {
+                    DurabilityMode::Required
+                } else {
+                    DurabilityMode::Async
+                },
+                standbys: self.durability.into(),
+            },
+            strict_reads: false,
+            primary: self.wanted.map(|wanted| pod(wanted.into())),
+            accepted_loss: None,
+            fenced: fenced.map(pod).collect::<BTreeSet<_>>(),
+        }
+    }
+
+    fn own(&self) -> Own {
+        Own {
+            pod: pod(ME),
+            ordinal: ME as u32,
+            pod_uid: format!("uid-{ME}"),
+            run: run_name(self.member.run),
+            address: address(ME),
+            agent_version: String::new(),
+        }
+    }
+
+    fn volume(&self) -> VolumeView {
+        let member = &self.member;
+        let database = Database {
+            system_id: SYSTEM_ID.to_owned(),
+            timeline: Timeline(member.wal.timeline.into()),
+            checkpoint: Lsn(member.wal.end.into()),
+            clean: matches!(member.postgres, Postgres::Down { clean: true }),
+            redo: Lsn(member.wal.end.into()),
+            written: Lsn(member.wal.end.into()),
+            primary: member.primary_data,
+        };
+        VolumeView {
+            member: Some(Identity {
+                id: id(ME),
+                claim_uid: CLAIM.to_owned(),
+                public_key: "key".to_owned(),
+                certificate: Some("pem".to_owned()),
+            }),
+            made_for: None,
+            data: match member.data {
+                OnVolume::Sound | OnVolume::Stubborn => Data::Present(database),
+                OnVolume::Empty => Data::Empty,
+            },
+            promise: Some(Promise {
+                epoch: Epoch(member.promise.into()),
+                promoting: (member.promoting > 0).then(|| Timeline(member.promoting.into())),
+            }),
+            rewinding: false,
+            read: NOW,
+        }
+    }
+
+    fn postgres(&self, heard: BootTime) -> PostgresView {
+        let member = &self.member;
+        let answer = |in_recovery: bool, receiving: bool| Answer {
+            in_recovery,
+            position: Some(position(member.wal)),
+            replayed: None,
+            streaming: receiving,
+            pending_restart: false,
+            lowers_limits: false,
+            heard: Some(heard),
+            received_all: in_recovery && !receiving,
+            knows_end: true,
+        };
+        let mut view = PostgresView {
+            process: Process::Stopped { exit: None },
+            strays: 0,
+            configured: Some(Configured {
+                settings: SETTINGS.to_owned(),
+                upstream: None,
+            }),
+            refused: None,
+            good_settings: SETTINGS.to_owned(),
+            answer: None,
+            streamed: true,
+            version: None,
+            open: false,
+            in_doubt: None,
+            sync: SyncSetting::default(),
+            standbys: BTreeMap::new(),
+            receiving: BTreeSet::new(),
+            wrote: None,
+            history: forks(&self.history),
+            oldest: None,
+        };
+        match member.postgres {
+            Postgres::Down { .. } => {}
+            Postgres::Standby {
+                upstream: from,
+                receiving,
+            } => {
+                view.process = Process::Running { mode: Mode::Standby };
+                view.answer = Some(answer(true, receiving));
+                view.configured = Some(Configured {
+                    settings: SETTINGS.to_owned(),
+                    upstream: from.map(upstream),
+                });
+            }
+            Postgres::Primary {
+                open,
+                in_doubt,
+                proven,
+                proven_at,
+                pending,
+            } => {
+                view.process = Process::Running { mode: Mode::Primary };
+                view.answer = Some(answer(false, false));
+                view.open = open;
+                view.in_doubt = Some(Lsn(in_doubt.into()));
+                view.sync = SyncSetting {
+                    proven: sync_rule(proven),
+                    proven_at: Lsn(proven_at.into()),
+                    pending: pending.map(sync_rule),
+                };
+                let standbys = self.standbys.iter().enumerate();
+                view.standbys = standbys
+                    .filter_map(|(other, end)| Some((id(other), Lsn((*end)?.into()))))
+                    .collect();
+                view.receiving = view.standbys.keys().cloned().collect();
+            }
+        }
+        view
+    }
+
+    fn peers(&self) -> BTreeMap<String, Peer> {
+        let heard = self.promised.iter().enumerate().filter(|(_, promised)| **promised > 0);
+        heard
+            .map(|(other, promised)| {
+                let peer = Peer {
+                    report: told(other),
+                    position: None,
+                    replayed: None,
+                    heard: NOW,
+                    promised: Epoch(u64::from(*promised) - 1),
+                };
+                (pod(other), peer)
+            })
+            .collect()
+    }
+
+    fn tasks(&self, asking: bool) -> Tasks {
+        let busy = |work: Work| Work_ {
+            running: Some(work),
+            ..Work_::default()
+        };
+        let mut tasks = Tasks {
+            route: busy(Work::Route),
+            admit: busy(Work::Admit),
+            report: busy(Work::Report),
+            ..Tasks::default()
+        };
+        if asking {
+            (tasks.ask, tasks.failsafe) = (busy(Work::Ask), busy(Work::Failsafe));
+        }
+        if self.member.write.is_some() {
+            tasks.lease = busy(Work::WriteLease);
+        } else if self.member.write_failed {
+            tasks.lease.failures = 1;
+        }
+        if self.member.data == OnVolume::Stubborn {
+            tasks.volume.failures = TOO_MANY;
+        }
+        match self.member.task {
+            None => {}
+            Some(Task::Promise(_)) => tasks.promise = busy(Work::Promise),
+            Some(Task::Promote(..)) => tasks.start = busy(Work::Promote),
+            Some(Task::StartPrimary(_)) => tasks.start = busy(Work::StartPrimary),
+            Some(Task::StartStandby(_)) => tasks.start = busy(Work::StartStandby),
+            Some(Task::Configure(_)) => tasks.configure = busy(Work::Configure),
+            Some(Task::Open) => tasks.configure = busy(Work::Open),
+            Some(Task::SetSync(_)) => tasks.sync = busy(Work::SetSync),
+            Some(Task::Rewind(..)) => tasks.volume = busy(Work::Rewind),
+            Some(Task::SetAside(_)) => tasks.volume = busy(Work::SetAside),
+            Some(Task::Clone(_)) => tasks.volume = busy(Work::Clone),
+            Some(Task::Stop) => {}
+        }
+        tasks
+    }
+}
+
+fn promised(other: usize, reply: Reply) -> Promised {
+    Promised {
+        reply: PromiseReply {
+            member: id(other),
+            promised: Epoch(reply.promised.into()),
+            suspects: reply.suspects,
+            position: reply.position.map(position),
+        },
+        at: NOW,
+    }
+}

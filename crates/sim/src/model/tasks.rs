@@ -1,0 +1,203 @@
+//! Work that comes to its end.
+
+use super::bounds::{Event, Mutant};
+use super::label::What;
+use super::state::{Data, Member, Postgres, Rule, TIMELINES, Task, Wal, World};
+use super::step::Stepper;
+use super::world::{primary, writes_too};
+
+impl<const N: usize> Stepper<'_, N> {
+    pub(super) fn complete(&mut self, world: &World<N>, me: usize) {
+        let Some(task) = world.members[me].task else { return };
+        let mut after = *world;
+        let what = What::Done(task);
+        after.members[me].task = None;
+        let done = match task {
+            Task::Promote(timeline, rule) => self.promote(world, &mut after, me, timeline, rule),
+            Task::StartPrimary(rule) => start_primary(&mut after, me, rule),
+            Task::Open => open(&mut after, me),
+            Task::Rewind(..) | Task::SetAside(_) | Task::Clone(_) => replace(world, &mut after, me, task),
+            Task::Promise(_) | Task::StartStandby(_) | Task::Configure(_) | Task::SetSync(_) | Task::Stop => {
+                self.finish(&mut after.members[me], task);
+                Ok(None)
+            }
+        };
+        match done {
+            Ok(event) => self.push(after, me, what, event),
+            Err(wrong) => self.wrong(me, what, wrong),
+        }
+    }
+
+    /// What concerns nobody else.
+    fn finish(&self, member: &mut Member<N>, task: Task) {
+        match (task, &mut member.postgres) {
+            (Task::Promise(epoch), postgres) => {
+                member.promise = member.promise.max(epoch);
+                if let Postgres::Standby { upstream, receiving } = postgres
+                    && !self.has(Mutant::PromiseKeepsReceiving)
+                {
+                    (*upstream, *receiving) = (None, false);
+                }
+            }
+            (Task::StartStandby(upstream), Postgres::Down { .. })
+            | (Task::Configure(upstream), Postgres::Standby { .. }) => {
+                member.primary_data &= matches!(task, Task::Configure(_));
+                member.postgres = Postgres::Standby {
+                    upstream,
+                    receiving: false,
+                };
+                follow(member, upstream);
+            }
+            (
+                Task::SetSync(rule),
+                Postgres::Primary {
+                    proven,
+                    proven_at,
+                    pending,
+                    ..
+                },
+            ) => (*proven, *proven_at, *pending) = (rule, member.wal.end, None),
+            (Task::Stop, postgres) => {
+                let clean = matches!(postgres, Postgres::Primary { .. });
+                *postgres = Postgres::Down { clean };
+            }
+            // PostgreSQL has ended meanwhile.
+            _ => {}
+        }
+    }
+
+    fn promote(
+        &self,
+        world: &World<N>,
+        after: &mut World<N>,
+        me: usize,
+        timeline: u8,
+        rule: Rule,
+    ) -> Result<Option<Event>, String> {
+        let Postgres::Standby { .. } = world.members[me].postgres else {
+            return Ok(None);
+        };
+        let base = world.members[me].wal;
+        let timeline = if self.has(Mutant::TimelineIsUsedTwice) {
+            base.timeline + 1
+        } else {
+            timeline
+        };
+        let slot = usize::from(timeline) % TIMELINES;
+        if world.forks[slot].0 != 0 {
+            return Err(format!("timeline {timeline} is written for the second time"));
+        }
+        let lost = lose(world, after, base, rule)
+            .map_err(|lost| format!("{lost} was acknowledged, and timeline {timeline} begins at {base}"))?;
+        if rule.required == 0 {
+            after.loose |= 1 << slot;
+        }
+        after.forks[slot] = (base.timeline, base.end);
+        let member = &mut after.members[me];
+        member.wal = Wal {
+            timeline,
+            end: base.end + 1,
+        };
+        member.postgres = primary(member.wal, rule);
+        member.primary_data = true;
+        member.promoting = 0;
+        let holder = member.seen.holder.map(|(holder, _)| usize::from(holder));
+        let better = |(other, member): (usize, &Member<N>)| {
+            other != me && Some(other) != holder && member.data == Data::Sound && member.wal > base
+        };
+        Ok(Some(match () {
+            () if lost => Event::LostAsAllowed,
+            () if world.holder() != Some(me) => Event::PromotedLate,
+            () if world.members.iter().enumerate().any(better) => Event::PromotedSecondBest,
+            () => Event::Promoted,
+        }))
+    }
+}
+
+/// Whoever follows a primary promises its epoch before.
+fn follow<const N: usize>(member: &mut Member<N>, upstream: Option<(u8, u8)>) {
+    if let Some((_, epoch)) = upstream {
+        member.promise = member.promise.max(epoch);
+        member.promoting = 0;
+    }
+}
+
+/// Whether acknowledged records are lost by a timeline that begins at `base`, which elections by `rule` may allow.
+fn lose<const N: usize>(world: &World<N>, after: &mut World<N>, base: Wal, rule: Rule) -> Result<bool, Wal> {
+    let mut lost = false;
+    for timeline in 1..TIMELINES {
+        let acknowledged = Wal {
+            timeline: timeline as u8,
+            end: world.acknowledged[timeline],
+        };
+        if acknowledged.end > 0 && !world.contains(base, acknowledged) {
+            if rule.required > 0 {
+                return Err(acknowledged);
+            }
+            after.acknowledged[timeline] = 0;
+            lost = true;
+        }
+    }
+    Ok(lost)
+}
+
+fn start_primary<const N: usize>(after: &mut World<N>, me: usize, rule: Rule) -> Result<Option<Event>, String> {
+    let member = &mut after.members[me];
+    if let Postgres::Down { .. } = member.postgres {
+        let wal = member.wal;
+        member.postgres = primary(wal, rule);
+        member.primary_data = true;
+        if let Some(other) = writes_too(after, me) {
+            return Err(format!("{other} writes timeline {} as well", wal.timeline));
+        }
+    }
+    Ok(None)
+}
+
+/// From now on applications see what was in doubt: it must stay, as if it were acknowledged.
+fn open<const N: usize>(after: &mut World<N>, me: usize) -> Result<Option<Event>, String> {
+    let wal = after.members[me].wal;
+    let Postgres::Primary { open, in_doubt, .. } = &mut after.members[me].postgres else {
+        return Ok(None);
+    };
+    *open = true;
+    let visible = &mut after.acknowledged[usize::from(wal.timeline) % TIMELINES];
+    *visible = (*visible).max(*in_doubt);
+    Ok(Some(Event::Opened))
+}
+
+/// The data is changed as a whole, from the primary's.
+fn replace<const N: usize>(
+    world: &World<N>,
+    after: &mut World<N>,
+    me: usize,
+    task: Task,
+) -> Result<Option<Event>, String> {
+    let serves = |from: u8| {
+        let source = world.members[usize::from(from)];
+        matches!(source.postgres, Postgres::Primary { .. }).then_some(source.wal)
+    };
+    let member = &mut after.members[me];
+    let event = match task {
+        Task::Rewind(from, epoch) => {
+            let Some(source) = serves(from) else { return Ok(None) };
+            member.promise = member.promise.max(epoch);
+            member.wal = world.common(member.wal, source);
+            Some(Event::Rewound)
+        }
+        Task::SetAside(keep) => {
+            (member.wal, member.data) = (Wal::default(), Data::Empty);
+            keep.then_some(Event::KeptAside)
+        }
+        Task::Clone(from) => {
+            let Some(source) = serves(from) else { return Ok(None) };
+            (member.wal, member.data) = (source, Data::Sound);
+            Some(Event::Cloned)
+        }
+        _ => None,
+    };
+    member.promoting = 0;
+    member.primary_data = false;
+    member.postgres = Postgres::Down { clean: false };
+    Ok(event)
+}

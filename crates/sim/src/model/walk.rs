@@ -1,0 +1,119 @@
+//! Long courses at random: what lies deeper than a search gets.
+
+use super::bounds::Bounds;
+use super::check::violation;
+use super::converge::converge;
+use super::label::What;
+use super::observe::Decider;
+use super::random::Random;
+use super::search::{Known, Report, Stage};
+use super::state::World;
+use super::step::{Next, Stepper};
+
+/// Where to walk.
+#[derive(Clone, Copy, Debug)]
+pub struct Walk {
+    /// Decides everything.
+    pub seed: u64,
+    /// So many courses.
+    pub courses: usize,
+    /// At most so many steps in each.
+    pub length: usize,
+    /// The end of one course in so many must converge; 0: of none.
+    pub converge: usize,
+}
+
+/// Kinds of steps.
+const KINDS: usize = 18;
+
+/// How likely each member takes each kind of step in one course. What is rare in one course is common in another, so that far
+/// corners are reached ("swarm testing": Groce and others, 2012).
+struct Mood<const N: usize>([[usize; KINDS]; N]);
+
+impl<const N: usize> Mood<N> {
+    fn new(random: &mut Random) -> Self {
+        let rare: [usize; KINDS] = std::array::from_fn(|_| [0, 1, 8][random.below(3)]);
+        let mut weight = |kind: usize| match kind {
+            0..6 => rare[kind],
+            _ => [2, 32, 256][random.below(3)],
+        };
+        Self(std::array::from_fn(|_| std::array::from_fn(&mut weight)))
+    }
+
+    fn weight(&self, next: &Next<N>, before: &World<N>) -> usize {
+        let costs = next.world.as_ref().is_ok_and(|world| world.faults > before.faults);
+        let kind = match next.label.what {
+            What::DoesNotHear | What::HearsAgain => 0,
+            What::IsKilled => 1,
+            What::CannotRenew | What::Fails(_) | What::GivesUpWrite | What::LosesWrite => 2,
+            What::UserFences(_) | What::UserFencesNobody | What::UserWants(_) | What::UserWantsStandbys(_) => 3,
+            What::Decides(_) if costs => 4,
+            What::TimePasses { .. } if costs => 5,
+            What::TimePasses { .. } => 6,
+            What::Decides(_) | What::HandsOverNoMore => 7,
+            What::Done(_) => 8,
+            What::Asks { .. } => 9,
+            What::AsksFailsafe { .. } => 10,
+            What::SeesLease => 11,
+            What::WriteArrives(_) => 12,
+            What::HearsOfWrite(_) => 13,
+            What::Writes => 14,
+            What::Streams(_) | What::Receives(_) => 15,
+            What::Acknowledges(_) => 16,
+            What::LateWriteArrives(_) => 17,
+        };
+        self.0[next.label.actor.map_or(0, usize::from)][kind]
+    }
+}
+
+/// Walks from `start` within `bounds`.
+pub fn walk<const N: usize>(decider: &mut Decider<N>, start: World<N>, bounds: Bounds, walk: Walk) -> Report<N> {
+    let mut random = Random(walk.seed);
+    let mut seen = Known::default();
+    let mut report = Report::default();
+    for number in 0..walk.courses {
+        let mood = Mood::new(&mut random);
+        let mut stages: Vec<Stage<N>> = Vec::new();
+        let mut wrong = None;
+        let mut world = start;
+        while stages.len() < walk.length && wrong.is_none() {
+            let mut stepper = Stepper::new(decider, bounds);
+            let successors = stepper.successors(&world);
+            if successors.is_empty() {
+                break;
+            }
+            let weights: Vec<_> = successors.iter().map(|next| mood.weight(next, &world)).collect();
+            let next = successors.swap_remove(random.pick(&weights));
+            report.steps += 1;
+            if let Some(event) = next.event {
+                *report.events.entry(event).or_default() += 1;
+            }
+            stages.push((next.label, next.world.as_ref().ok().copied()));
+            match next.world {
+                Err(what) => wrong = Some(what),
+                Ok(next) => {
+                    seen.insert(next.fingerprint());
+                    wrong = violation(&next);
+                    world = next;
+                }
+            }
+        }
+        if wrong.is_none() && walk.converge > 0 && number % walk.converge == 0 {
+            match converge(decider, world, bounds, walk.seed) {
+                Ok(0) => {}
+                Ok(steps) => {
+                    report.converged += 1;
+                    report.longest = report.longest.max(steps);
+                }
+                Err(what) => wrong = Some(what),
+            }
+        }
+        if let Some(what) = wrong {
+            report.wrong = Some((stages, what));
+            break;
+        }
+    }
+    report.decisions = decider.known();
+    report.states = seen.len();
+    report
+}

@@ -1,0 +1,157 @@
+//! What goes over the network: the Lease's versions, and WAL.
+
+use super::bounds::{Event, Mutant};
+use super::label::What;
+use super::state::{Lease, Member, Postgres, Rule, TIMELINES, Wal, World, Write};
+use super::step::Stepper;
+use super::world::{following, holders, noticed, see};
+
+impl<const N: usize> Stepper<'_, N> {
+    pub(super) fn lease(&mut self, world: &World<N>, me: usize) {
+        let member = &world.members[me];
+        if member.seen != world.lease {
+            let mut after = *world;
+            see(&mut after.members[me], world.lease);
+            self.push(after, me, What::SeesLease, None);
+        }
+        let Some(write) = member.write else { return };
+        let mut after = *world;
+        match write.answer {
+            None => {
+                let taken = self.arrive(&mut after, write.content);
+                after.members[me].write = Some(Write {
+                    answer: Some(taken),
+                    ..write
+                });
+                let event = if taken {
+                    noticed(world, &after.lease, me)
+                } else {
+                    Some(Event::Refused)
+                };
+                self.push(after, me, What::WriteArrives(taken), event);
+            }
+            Some(taken) => {
+                hear(&mut after, me, write, taken);
+                self.push(after, me, What::HearsOfWrite(taken), None);
+            }
+        }
+    }
+
+    /// A write of the Lease arrives.
+    fn arrive(&self, after: &mut World<N>, content: Lease) -> bool {
+        let fits = content.version == after.lease.version || self.has(Mutant::LeaseIsOverwritten);
+        if fits {
+            let version = after.lease.version + 1;
+            after.lease = Lease { version, ..content };
+        }
+        fits
+    }
+
+    /// A write arrives whose sender has ended or has given it up.
+    pub(super) fn ghost(&mut self, world: &World<N>) {
+        let Some(ghost) = world.ghost else { return };
+        let mut after = *world;
+        after.ghost = None;
+        let taken = self.arrive(&mut after, ghost);
+        let event = (!taken).then_some(Event::Refused);
+        self.push(after, None, What::LateWriteArrives(taken), event);
+    }
+
+    pub(super) fn stream(&mut self, world: &World<N>, me: usize) {
+        let member = world.members[me];
+        let mut after = *world;
+        match member.postgres {
+            Postgres::Primary {
+                open: true,
+                proven,
+                pending,
+                ..
+            } => {
+                if member.wal.end < self.bounds.records {
+                    after.members[me].wal.end += 1;
+                    self.push(after, me, What::Writes, None);
+                }
+                self.acknowledge(world, me, proven, pending);
+            }
+            Postgres::Standby {
+                upstream: Some((from, epoch)),
+                receiving,
+            } => {
+                let source = &world.members[usize::from(from)];
+                let serves = matches!(source.postgres, Postgres::Primary { .. });
+                let fits = serves && world.contains(source.wal, member.wal) && !member.silent;
+                if !fits {
+                    // A stream without a source has ended (see `settle`).
+                } else if !receiving {
+                    after.members[me].postgres = Postgres::Standby {
+                        upstream: Some((from, epoch)),
+                        receiving: true,
+                    };
+                    self.push(after, me, What::Streams(from), None);
+                } else if let Some(next) = following(world, member.wal, source.wal) {
+                    after.members[me].wal = next;
+                    self.push(after, me, What::Receives(next), None);
+                }
+            }
+            Postgres::Primary { open: false, .. } | Postgres::Standby { .. } | Postgres::Down { .. } => {}
+        }
+    }
+
+    fn acknowledge(&mut self, world: &World<N>, me: usize, proven: Rule, pending: Option<Rule>) {
+        let head = world.members[me].wal;
+        let slot = usize::from(head.timeline) % TIMELINES;
+        let newest = (world.acknowledged[slot] + 1..=head.end).rev().find(|end| {
+            let at = Wal { end: *end, ..head };
+            let holders = holders(world, me, at);
+            proven.is_met(holders) || pending.is_some_and(|pending| pending.is_met(holders))
+        });
+        let Some(end) = newest else { return };
+        let at = Wal { end, ..head };
+        let what = What::Acknowledges(at);
+        if world.loose >> (slot + 1) == 0
+            && let Some((newer, base)) = without(world, at)
+        {
+            let wrong = format!("{at} is acknowledged, and timeline {newer} began at {base}");
+            return self.wrong(me, what, wrong);
+        }
+        let mut after = *world;
+        after.acknowledged[slot] = end;
+        let late = world.holder() != Some(me);
+        self.push(after, me, what, late.then_some(Event::AcknowledgedLate));
+    }
+}
+
+/// The outcome of a write reaches its sender.
+fn hear<const N: usize>(after: &mut World<N>, me: usize, write: Write, taken: bool) {
+    let lease = after.lease;
+    let member: &mut Member<N> = &mut after.members[me];
+    (member.write, member.write_failed, member.unsettled) = (None, !taken, None);
+    if !taken {
+        return see(member, lease);
+    }
+    let holder = write.content.holder;
+    let ours = holder.is_some_and(|(holder, run)| usize::from(holder) == me && run == member.run);
+    member.confirmed = ours.then_some(write.content.epoch);
+    (member.sent, member.slow) = (write.age, member.slow && write.age > 0);
+    member.failsafe = [None; N];
+    // The answer is the object as it was written; something newer may have been seen meanwhile.
+    if member.seen.version <= write.content.version {
+        let version = write.content.version + 1;
+        see(
+            member,
+            Lease {
+                version,
+                ..write.content
+            },
+        );
+    }
+}
+
+/// A newer timeline that began without the record at `at`, and where.
+fn without<const N: usize>(world: &World<N>, at: Wal) -> Option<(usize, Wal)> {
+    (usize::from(at.timeline) + 1..TIMELINES).find_map(|newer| {
+        let (timeline, end) = world.forks[newer];
+        let base = Wal { timeline, end };
+        (timeline != 0 && !world.contains(base, at)).then_some((newer, base))
+    })
+}
