@@ -38,8 +38,6 @@ pub enum Mutant {
     RuleIsSetFirst,
     /// Rule 10: a rule is recorded though its names do not hold everything.
     RuleIsRecordedUnflushed,
-    /// Rule 11: a reload counts as done when it was asked for.
-    ReloadIsNotProven,
     /// Rule 12: a write of the Lease does not expect a version.
     LeaseIsOverwritten,
     /// Rule 13: applications are let in before what is in doubt is held by others.

@@ -51,11 +51,6 @@ fn member_shown<const N: usize>(mutant: Mutant, member: &mut Member<N>) {
                 *proven_at = 0;
             }
         }
-        Mutant::ReloadIsNotProven => {
-            if let Postgres::Primary { pending, .. } = &mut member.postgres {
-                *pending = None;
-            }
-        }
         Mutant::OpensInDoubt => {
             if let Postgres::Primary { in_doubt, open, .. } = &mut member.postgres {
                 (*in_doubt, member.seen.rule.required) = if *open {

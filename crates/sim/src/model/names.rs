@@ -102,7 +102,7 @@ pub(super) fn told(member: usize) -> MemberReport {
 pub(super) fn pod(member: usize) -> String {
     format!("orders-{member}")
 }
-pub(super) fn pod_number(pod: &String) -> u8 {
+pub(super) fn pod_number(pod: &str) -> u8 {
     pod.trim_start_matches("orders-").parse().unwrap_or(u8::MAX)
 }
 pub(super) fn run_name(run: u8) -> String {

@@ -117,7 +117,7 @@ impl<'a, const N: usize> Stepper<'a, N> {
                 if member.task.is_some() {
                     return;
                 }
-                self.begin(member, task);
+                begin(member, task);
             }
             Effect::Stop => {
                 if member.task.is_some() {
@@ -147,31 +147,6 @@ impl<'a, const N: usize> Stepper<'a, N> {
             Effect::AskFailsafe(epoch) => return self.ask_failsafe(world, me, epoch),
         }
         self.push(after, me, What::Decides(effect), event);
-    }
-
-    fn begin(&self, member: &mut Member<N>, task: Task) {
-        member.task = Some(task);
-        match (task, &mut member.postgres) {
-            (
-                Task::SetSync(rule),
-                Postgres::Primary {
-                    proven,
-                    proven_at,
-                    pending,
-                    ..
-                },
-            ) => {
-                if self.has(Mutant::ReloadIsNotProven) {
-                    // The machine is told that it is done (`distort`); some WAL senders use the old one until the task ends.
-                    (*proven_at, *pending) = (member.wal.end, Some(*proven));
-                    *proven = rule;
-                } else {
-                    *pending = Some(rule);
-                }
-            }
-            (Task::Promote(timeline, _), _) => member.promoting = timeline,
-            _ => {}
-        }
     }
 
     fn ask(&mut self, world: &World<N>, me: usize, epoch: u8) {
@@ -204,5 +179,15 @@ impl<'a, const N: usize> Stepper<'a, N> {
             let other = other as u8;
             self.push(after, me, What::AsksFailsafe { other }, None);
         }
+    }
+}
+
+/// What begins with a task, before it is done.
+fn begin<const N: usize>(member: &mut Member<N>, task: Task) {
+    member.task = Some(task);
+    match (task, &mut member.postgres) {
+        (Task::SetSync(rule), Postgres::Primary { pending, .. }) => *pending = Some(rule),
+        (Task::Promote(timeline, _), _) => member.promoting = timeline,
+        _ => {}
     }
 }
