@@ -133,7 +133,7 @@ const fn convergence(path: &'static str) -> Check {
 }
 
 /// Long courses of the model's small world, with many faults.
-const COURSES: &str = "nothing_acknowledged_is_lost_in_long_courses_with_many_faults";
+const COURSES: &str = "three_members_lose_nothing_in_long_courses";
 
 const fn model(path: &'static str) -> Check {
     Check {
