@@ -39,7 +39,7 @@ pub const REPLACE_SERVING: Rule = Rule {
 pub const RESTART: Rule = Rule {
     name: "restart",
     family: "rollout",
-    what: "Members whose settings need a restart get the permit one after another; the primary last, or first if a limit that binds standbys is lowered.",
+    what: "Members whose settings need a restart get the permit one after another; the primary last, or first if a limit that binds standbys is lowered. A standby that makes no use of it for 2 min lets the other standbys go before it.",
     propose: restart,
     passable: false,
 };
@@ -143,8 +143,12 @@ fn restart(facts: &Facts<'_>) -> Option<Proposal> {
         let wait = Proposal::wait(facts, Step::Settings, restart_of(permit), who)?;
         return Some(wait.until(restart_deadline(facts, permit)));
     }
-    let next = next_restart(facts);
-    if let Some(pod) = next {
+    let spent = permit.filter(|permit| in_use(facts, permit));
+    if let Some(pod) = next_restart(facts, spent) {
+        if spent.is_some_and(|spent| spent.pod_uid == pod.uid) {
+            // It has the permit: to give it once more changes nothing. That it is waited for is said by `await-settings`.
+            return None;
+        }
         let given = RestartPermit {
             pod: pod.name.clone(),
             pod_uid: pod.uid.clone(),
@@ -209,8 +213,8 @@ fn in_use(facts: &Facts<'_>, permit: &RestartPermit) -> bool {
     possible && pod.is_some_and(|pod| !done(pod))
 }
 
-/// The member that may restart now.
-fn next_restart<'a>(facts: &Facts<'a>) -> Option<&'a Pod> {
+/// The member that may restart now. The one whose permit is spent, its time over, lets others of its kind go before it.
+fn next_restart<'a>(facts: &Facts<'a>, spent: Option<&RestartPermit>) -> Option<&'a Pod> {
     if outdated(facts).next().is_some() || refusal(facts).is_some() {
         return None;
     }
@@ -222,7 +226,9 @@ fn next_restart<'a>(facts: &Facts<'a>) -> Option<&'a Pod> {
         pending && !fenced::is_fenced(facts, &pod.name)
     };
     let mut all = facts.pods().iter().rev().filter(|pod| !pod.terminating).filter(pending);
-    if let Some(idle) = all.clone().find(|pod| !facts.serves(pod)) {
+    let unspent = |pod: &&Pod| spent.is_none_or(|spent| spent.pod_uid != pod.uid);
+    let mut idle = all.clone().filter(|pod| !facts.serves(pod));
+    if let Some(idle) = idle.clone().find(unspent).or_else(|| idle.next()) {
         return Some(idle);
     }
     let primary = facts.primary()?;
@@ -232,7 +238,8 @@ fn next_restart<'a>(facts: &Facts<'a>) -> Option<&'a Pod> {
     let next = if lowers {
         all.find(|pod| pod.uid == primary.uid)
     } else {
-        all.clone().find(|pod| pod.uid != primary.uid)
+        let mut standbys = all.clone().filter(|pod| pod.uid != primary.uid);
+        standbys.clone().find(unspent).or_else(|| standbys.next())
     };
     let next = next.or_else(|| all.next())?;
     if next.uid == primary.uid && supervised(facts) {
@@ -324,6 +331,11 @@ fn await_settings(facts: &Facts<'_>) -> Option<Proposal> {
             what,
             "the user, by changing spec.postgres.parameters",
         );
+    }
+    let permit = facts.status.intent.restart.as_ref();
+    if let Some(permit) = permit.filter(|permit| in_use(facts, permit)) {
+        let who = format!("the agent in pod {}, which was let do it long ago", permit.pod);
+        return Proposal::wait(facts, Step::Settings, restart_of(permit), who);
     }
     let late = || facts.pods().iter().filter(|pod| !facts.current_settings(pod));
     late().next()?;
@@ -640,6 +652,52 @@ mod tests {
             (scene.stored.intent.restart.clone(), scene.decide().rule),
             (None, "rest")
         );
+    }
+
+    #[test]
+    fn a_permit_that_is_not_used_goes_on_to_the_others_and_is_not_given_again_for_ever() {
+        let mut scene = pending(false);
+        for ordinal in [2, 1, 2] {
+            assert_eq!(permitted(&scene), Some(format!("demo-{ordinal}")));
+            scene.store();
+            let decision = scene.decide();
+            assert_eq!(
+                decision.because.to_string(),
+                format!("demo-{ordinal} to restart PostgreSQL")
+            );
+            assert_eq!(decision.wake, scene.now + RESTART_PATIENCE);
+            if ordinal == 1 {
+                scene.report_mut(1).pending_restart = false;
+            } else {
+                scene.now = decision.wake;
+            }
+        }
+        let decision = scene.store();
+        assert_eq!((decision.rule, decision.step), ("await-settings", Some(Step::Settings)));
+        let waiting = scene.stored.waiting.clone().unwrap();
+        assert_eq!(
+            waiting.what, "demo-2 to restart PostgreSQL",
+            "the primary goes after it"
+        );
+        scene.now = waiting.deadline.unwrap();
+        let decision = scene.store();
+        assert!(matches!(decision.action, Action::Wait(_)), "{decision:?}");
+        let found = scene
+            .stored
+            .conditions
+            .iter()
+            .find(|found| found.type_ == "Progressing");
+        assert_eq!(found.unwrap().reason, "DeadlineExceeded");
+        let mut changed = scene.clone();
+        changed.revision = "r2".to_owned();
+        changed.store();
+        assert_eq!(
+            replaced(&changed),
+            Some("demo-2".to_owned()),
+            "a new pod needs no permit"
+        );
+        scene.report_mut(2).pending_restart = false;
+        assert_eq!(permitted(&scene), Some("demo-0".to_owned()));
     }
 
     #[test]
