@@ -8,7 +8,7 @@ use super::random::Random;
 use super::state::{Lease, TIMELINES, World};
 use super::step::Stepper;
 
-/// So many steps are enough: the longest way of three members that was seen took a quarter of it.
+/// So many steps are enough: the longest way that was seen took about a hundred.
 const STEPS: usize = 2_000;
 
 /// Goes on from `world` without faults, edits and writes of applications, when the user fences nobody any more and prefers no
