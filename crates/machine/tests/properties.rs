@@ -641,8 +641,11 @@ fn assert_voluntary(scene: &Scene, facts: &Facts<'_>, action: &Action) {
         let primary = facts.primary().is_some_and(|primary| primary.uid == pod.uid);
         assert!(!primary || facts.expected() == 1, "a primary hands over before it goes");
         assert!(!switching(facts), "nobody is taken away while a primary hands over");
+        // What fails again and again may be given up.
+        let failed = |fault: &Fault| fault.target == Target::Resize(pod.name.clone()) && fault.kind != FaultKind::Quota;
+        let tried = pod.resizing.is_some() && scene.observed.faults.iter().any(failed);
         assert!(
-            !pod.ready || !resizable(scene, facts, pod),
+            !pod.ready || tried || !resizable(scene, facts, pod),
             "{} can be resized",
             pod.name
         );
