@@ -45,15 +45,21 @@ pub(super) fn all(facts: &Facts<'_>) -> bool {
     any(facts) && (0..facts.expected()).all(|ordinal| is_fenced(facts, &format!("{}-{ordinal}", facts.wanted.name)))
 }
 
-/// PostgreSQL is known not to run in this pod: its agent says so, or nothing runs in it. What an agent that is silent said
-/// last is no proof.
+/// PostgreSQL is known not to run in this instance: its agent says so. What an agent that is silent said last is no proof.
+/// Nor is a pod that is gone, or that nothing runs in: the one before it may run on, on a node that nobody hears.
 fn has_stopped(facts: &Facts<'_>, pod: &str) -> bool {
     let Some(pods) = facts.observed.pods.get() else {
         return false;
     };
     let says_so = |report: &MemberReport| report.state == MemberState::Stopped && !report.is_silent();
-    let stopped = |pod: &Pod| pod.node.is_none() || pod.image_error.is_some() || facts.report(pod).is_some_and(says_so);
-    !facts.bootstrapped() || pods.iter().find(|found| found.name == pod).is_none_or(stopped)
+    let last_word = facts.lease.and_then(|lease| lease.members.get(pod));
+    let never_was = !facts.status.members.contains_key(pod);
+    let runs_something = |found: &&Pod| found.name == pod && found.node.is_some() && found.image_error.is_none();
+    !facts.bootstrapped()
+        || match pods.iter().find(runs_something) {
+            Some(pod) => facts.report(pod).is_some_and(says_so),
+            None => last_word.map_or(never_was, says_so),
+        }
 }
 
 /// Fenced instances whose PostgreSQL may still run.
@@ -241,12 +247,46 @@ mod tests {
             "Fencing",
             "it may have been started since"
         );
-        scene.pod_mut(2).node = None;
-        assert_eq!(condition(&scene, "Ready").1, "Fenced", "nothing runs in its pod");
         let mut two = fenced(&[1, 2]);
         two.report_mut(1).state = MemberState::Streaming;
         let message = condition(&two, "Ready").2;
         assert!(message.ends_with("demo-1; fenced by the user: demo-2"), "{message}");
+    }
+
+    #[test]
+    fn a_pod_that_nothing_runs_in_is_no_proof_that_the_one_before_it_has_stopped() {
+        let image_error = |scene: &Scene| ImageError {
+            reason: "ErrImagePull".to_owned(),
+            image: "nothing".to_owned(),
+            message: String::new(),
+            since: scene.now,
+        };
+        let instead: [fn(&mut Scene, ImageError); 3] = [
+            |scene, _| drop(scene.pods_mut().remove(2)),
+            |scene, _| scene.pod_mut(2).node = None,
+            |scene, error| scene.pod_mut(2).image_error = Some(error),
+        ];
+        let reason = |scene: &Scene| condition(scene, "Ready").1;
+        for without in instead {
+            let mut scene = fenced(&[2]);
+            let error = image_error(&scene);
+            without(&mut scene, error);
+            scene.report_mut(2).pod_uid = "before".to_owned();
+            assert_eq!(reason(&scene), "Fenced", "it said so before it went");
+            let mut cut_off = scene.clone();
+            cut_off.report_mut(2).fault = Some(FAULT_SILENT.to_owned());
+            assert_eq!(reason(&cut_off), "Fencing", "it may have been started since");
+            scene.report_mut(2).state = MemberState::Streaming;
+            assert_eq!(reason(&scene), "Fencing");
+            scene.lease_mut().unwrap().members.remove("demo-2");
+            assert_eq!(reason(&scene), "Fencing", "nobody knows");
+            scene.stored.members.remove("demo-2");
+            let said = scene.with_wanted(|wanted| {
+                let facts = Facts::new(wanted, &scene.observed, &scene.stored, scene.now);
+                fence_of(&facts, "demo-2")
+            });
+            assert_eq!(said, Some("fenced"), "it never was a member");
+        }
     }
 
     #[test]

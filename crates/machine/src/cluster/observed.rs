@@ -291,7 +291,7 @@ pub struct Pod {
     pub resources: Resources,
     /// Its label [`api::names::LABEL_ROLE`].
     pub role: Option<String>,
-    /// A container's image cannot be pulled or started.
+    /// PostgreSQL's image, or before it first ran that of a container that comes before it, cannot be pulled or started.
     pub image_error: Option<ImageError>,
     /// The agent's termination message, if it ended because the first database could not be made.
     pub bootstrap_error: Option<String>,

@@ -126,13 +126,26 @@ pub fn noted_as(resizing: &Resizing) -> String {
     format!("{} {}", resizing.to, resizing.since.to_rfc3339())
 }
 
+/// The containers without which PostgreSQL does not run: its own, and until that has started once those before it. What
+/// others put into the pod says nothing of it.
+fn needed(status: &PodStatus) -> impl Iterator<Item = &ContainerStatus> {
+    let postgres = container(status);
+    let started = |postgres: &ContainerStatus| {
+        let mut states = [&postgres.state, &postgres.last_state].into_iter().flatten();
+        postgres.restart_count > 0 || states.any(|state| state.running.is_some() || state.terminated.is_some())
+    };
+    let before = status.init_container_statuses.iter().flatten();
+    before.filter(move |_| !postgres.is_some_and(started)).chain(postgres)
+}
+
+/// PostgreSQL's.
+fn container(status: &PodStatus) -> Option<&ContainerStatus> {
+    let mut containers = status.container_statuses.iter().flatten();
+    containers.find(|container| container.name == CONTAINER)
+}
+
 fn image_error(status: &PodStatus, uid: &str, memory: &mut Memory, now: DateTime<Utc>) -> Option<ImageError> {
-    let containers = status
-        .init_container_statuses
-        .iter()
-        .chain(&status.container_statuses)
-        .flatten();
-    let (container, waiting, reason) = containers.into_iter().find_map(|container| {
+    let (container, waiting, reason) = needed(status).find_map(|container| {
         let waiting = container.state.as_ref()?.waiting.as_ref()?;
         let reason = waiting
             .reason
@@ -163,11 +176,7 @@ fn image_error(status: &PodStatus, uid: &str, memory: &mut Memory, now: DateTime
 }
 
 fn bootstrap_error(status: &PodStatus) -> Option<String> {
-    let postgres: &ContainerStatus = status
-        .container_statuses
-        .iter()
-        .flatten()
-        .find(|container| container.name == CONTAINER)?;
+    let postgres = container(status)?;
     let states = [postgres.state.as_ref(), postgres.last_state.as_ref()];
     let messages = states
         .into_iter()
@@ -298,6 +307,27 @@ mod tests {
             later,
             "it had gone away"
         );
+    }
+
+    #[test]
+    fn only_a_container_that_postgresql_needs_keeps_it_from_running() {
+        let container = |name: &str, state: Value| json!({"name": name, "image": name, "imageID": "", "ready": false, "restartCount": 0, "state": state});
+        let bad = || json!({"waiting": {"reason": "ErrImagePull"}});
+        let faulty = |before: Value, postgres: Value, beside: Value| {
+            let status = json!({
+                "initContainerStatuses": [container("before", before)],
+                "containerStatuses": [container("beside", beside), container("postgres", postgres)],
+            });
+            let now = at("2027-01-01T00:01:00Z");
+            let error = observed(status, &mut Memory::default(), now).image_error;
+            error.map(|error| error.image)
+        };
+        let running = || json!({"running": {}});
+        let waiting = || json!({"waiting": {"reason": "PodInitializing"}});
+        assert_eq!(faulty(json!({}), running(), bad()), None, "what was injected beside it");
+        assert_eq!(faulty(json!({}), bad(), running()).as_deref(), Some("postgres"));
+        assert_eq!(faulty(bad(), waiting(), waiting()).as_deref(), Some("before"));
+        assert_eq!(faulty(bad(), running(), running()), None, "it has got by");
     }
 
     #[test]
