@@ -42,17 +42,22 @@ pub(super) fn obstacle(facts: &Facts<'_>, pod: &Pod) -> Option<String> {
         Resources::Given => None,
         Resources::Refused { message } => Some(message.clone()),
         Resources::Asked { message } => {
-            let late = deadline(facts, pod).is_some_and(|deadline| facts.now >= deadline);
+            let late = is_late(facts, pod);
             let said = message.as_ref().map_or(String::new(), |message| format!(": {message}"));
             late.then(|| format!("not done in {} s{said}", PATIENCE.num_seconds()))
         }
         Resources::Other => {
             let target = Target::Resize(pod.name.clone());
-            // A quota would refuse a new pod as well; what may go away by itself is tried again.
-            let refused = |kind| matches!(kind, FaultKind::Invalid | FaultKind::Forbidden);
             let mut faults = facts.observed.faults.iter();
-            let fault = faults.find(|fault| fault.target == target && refused(fault.kind))?;
-            Some(fault.message.clone())
+            let fault = faults.find(|fault| fault.target == target)?;
+            let refused = match fault.kind {
+                FaultKind::Invalid | FaultKind::Forbidden => true,
+                // A quota would refuse a new pod as well.
+                FaultKind::Quota => false,
+                // What may go away by itself is tried again, as long as a kubelet is waited for.
+                FaultKind::Conflict | FaultKind::Transient => is_late(facts, pod),
+            };
+            refused.then(|| fault.message.clone())
         }
     }
 }
@@ -69,6 +74,10 @@ fn begun<'a>(facts: &Facts<'_>, pod: &'a Pod) -> Option<&'a Resizing> {
 
 fn deadline(facts: &Facts<'_>, pod: &Pod) -> Option<DateTime<Utc>> {
     Some(begun(facts, pod)?.since + PATIENCE)
+}
+
+fn is_late(facts: &Facts<'_>, pod: &Pod) -> bool {
+    deadline(facts, pod).is_some_and(|deadline| facts.now >= deadline)
 }
 
 fn resize(facts: &Facts<'_>) -> Option<Proposal> {
@@ -98,10 +107,10 @@ fn resize(facts: &Facts<'_>) -> Option<Proposal> {
             let who = format!("the kubelet of {node}; else {name} is replaced");
             Some(Proposal::wait(facts, Step::Rollout, what, who)?.until(deadline))
         }
-        (Resources::Other | Resources::Refused { .. }, Some(_)) => act(
-            Action::ResizePod(exact(pod)),
-            format!("{name} asks for other cpu or memory than the template, and all serve"),
-        ),
+        (Resources::Other | Resources::Refused { .. }, Some(deadline)) => {
+            let because = format!("{name} asks for other cpu or memory than the template, and all serve");
+            Some(act(Action::ResizePod(exact(pod)), because)?.looking_again(deadline))
+        }
     }
 }
 
@@ -249,6 +258,19 @@ mod tests {
         for kind in [FaultKind::Transient, FaultKind::Conflict, FaultKind::Quota] {
             fault(&mut scene, kind);
             assert!(matches!(scene.decide().action, Action::Wait(_)));
+            let mut late = scene.clone();
+            late.now += PATIENCE - TimeDelta::seconds(1);
+            (late.observed.faults[0].attempts, late.observed.faults[0].at) = (20, late.now);
+            let decision = late.decide();
+            assert_eq!(
+                (decision.rule, decision.wake),
+                ("resize", late.now + TimeDelta::seconds(1))
+            );
+            late.now = decision.wake;
+            match kind {
+                FaultKind::Quota => assert!(matches!(late.decide().action, Action::Wait(_))),
+                _ => assert!(because(&late).ends_with("; it cannot be resized in place: no")),
+            }
         }
         assert_eq!(
             scene.decide().failure.unwrap().reason,

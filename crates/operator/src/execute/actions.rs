@@ -8,11 +8,11 @@ use api::names::{
 };
 use k8s_openapi::api::apps::v1::StatefulSet;
 use k8s_openapi::api::coordination::v1::Lease;
-use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod};
+use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod, ResourceRequirements};
 use k8s_openapi::api::rbac::v1::RoleBinding;
 use kube::ResourceExt;
 use kube::api::PropagationPolicy;
-use machine::cluster::{Action, Exact, FaultKind, PodMark};
+use machine::cluster::{Action, Exact, FaultKind, PodMark, Resources};
 use machine::protocol::Release;
 use serde_json::{Value, json};
 
@@ -20,7 +20,7 @@ use super::{Executor, Failure, Outcome, Situation};
 use crate::builders::{Subject, lease, resources};
 use crate::cache::{Cache, Key};
 use crate::memory::Memory;
-use crate::observe::noted_as;
+use crate::observe::{self, noted_as};
 use crate::requests::{Deleted, Writable};
 
 impl Executor {
@@ -57,8 +57,9 @@ impl Executor {
             Action::ResizePod(exact) => {
                 let change = resources::resize(subject.db.spec.resources.as_ref());
                 let pod = self.requests.resize(&key.namespace, exact, change).await?;
+                let taken = took(&pod, subject.db.spec.resources.as_ref());
                 self.caches.pods.put(pod);
-                Ok(Outcome::Done)
+                taken
             }
             Action::ReplacePod(exact) => {
                 self.remove::<Pod>(key, situation, &self.caches.pods, exact, PropagationPolicy::Background)
@@ -150,6 +151,21 @@ impl Executor {
     }
 }
 
+/// What came of a request that asked for these resources, by the pod that was answered. One that still asks for others
+/// would be asked for ever: somebody rewrites such requests.
+fn took(pod: &Pod, wanted: Option<&ResourceRequirements>) -> Result<Outcome, Failure> {
+    match observe::resources(pod, wanted) {
+        Resources::Other => Err(Failure {
+            kind: FaultKind::Invalid,
+            message:
+                "the API server took the request, and the pod asks for other cpu or memory all the same: an admission \
+                      webhook or policy may rewrite it"
+                    .to_owned(),
+        }),
+        Resources::Asked { .. } | Resources::Given | Resources::Refused { .. } => Ok(Outcome::Done),
+    }
+}
+
 /// The annotations that say `mark`; one that is `null` goes.
 fn noted(mark: &PodMark) -> Value {
     match mark {
@@ -199,6 +215,20 @@ mod tests {
     use super::*;
     use crate::builders::fixture::smallest;
     use crate::config::Config;
+
+    #[test]
+    fn a_pod_that_does_not_ask_for_what_it_was_given_is_a_failure() {
+        let asks_for = |cpu: &str| {
+            let resources = json!({"requests": {"cpu": cpu}});
+            let spec = json!({"containers": [{"name": "postgres", "resources": resources}]});
+            serde_json::from_value::<Pod>(json!({"metadata": {"name": "db-0"}, "spec": spec})).unwrap()
+        };
+        let wanted: ResourceRequirements = serde_json::from_value(json!({"requests": {"cpu": "2"}})).unwrap();
+        assert_eq!(took(&asks_for("2000m"), Some(&wanted)), Ok(Outcome::Done));
+        let rewritten = took(&asks_for("1"), Some(&wanted)).unwrap_err();
+        assert_eq!(rewritten.kind, FaultKind::Invalid, "the pod is replaced then");
+        assert!(rewritten.message.contains("rewrite"), "{}", rewritten.message);
+    }
 
     #[test]
     fn a_lease_that_is_made_again_says_what_the_action_says() {

@@ -15,6 +15,7 @@ use machine::protocol::LeaseRecord;
 
 pub use children::{Stray, children, verdict};
 pub use pods::noted_as;
+pub use resources::resources;
 pub use secrets::{Checked, check};
 
 use crate::cache::Key;
