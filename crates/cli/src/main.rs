@@ -24,8 +24,8 @@ async fn main() -> ExitCode {
     match cli::run::run(arguments).await {
         Ok(code) => ExitCode::from(code),
         Err(error) => {
-            // One line, whatever the cause said.
-            let text = format!("{error:#}");
+            // One line, whatever the cause said, with nothing in it that a terminal obeys.
+            let text = cli::text::plain(&format!("{error:#}"));
             let line = text.split_whitespace().collect::<Vec<_>>().join(" ");
             eprintln!("error: {line}");
             ExitCode::FAILURE

@@ -25,6 +25,9 @@ pub enum Tone {
     Strong,
 }
 
+/// How the colours of [`Style::paint`] begin and end: all that a page may have of what a terminal obeys.
+const COLOURS: [&str; 5] = ["\u{1b}[32m", "\u{1b}[33m", "\u{1b}[31m", "\u{1b}[1m", "\u{1b}[0m"];
+
 impl Style {
     /// Colour on a terminal, unless the environment variable `NO_COLOR` is set and not empty, or `TERM` is `dumb`.
     pub fn of(terminal: bool, variable: impl Fn(&str) -> Option<String>) -> Self {
@@ -37,14 +40,15 @@ impl Style {
 
     /// `text` in this tone.
     pub fn paint(self, tone: Tone, text: &str) -> String {
-        let code = match tone {
-            Tone::Good => 32,
-            Tone::Busy => 33,
-            Tone::Bad => 31,
-            Tone::Strong => 1,
+        let [good, busy, bad, strong, end] = COLOURS;
+        let begin = match tone {
+            Tone::Good => good,
+            Tone::Busy => busy,
+            Tone::Bad => bad,
+            Tone::Strong => strong,
         };
         if self.colour {
-            format!("\u{1b}[{code}m{text}\u{1b}[0m")
+            format!("{begin}{text}{end}")
         } else {
             text.to_owned()
         }
@@ -64,7 +68,34 @@ impl Style {
 /// Where the value of a field begins.
 const FIELD: usize = 12;
 
-/// A page that is being written.
+/// A text as it may be shown: much of it comes from others, and a terminal obeys control characters. They are replaced, and
+/// so are those that turn the direction of writing.
+pub fn plain(text: &str) -> String {
+    let turns = |c| matches!(c, '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
+    let shown = text.chars().map(|c| match c {
+        '\n' => '\n',
+        '\t' => ' ',
+        c if c.is_control() || turns(c) => '\u{fffd}',
+        c => c,
+    });
+    shown.collect()
+}
+
+/// [`plain`], with our colours.
+fn coloured(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    let mut rest = text;
+    while let Some(at) = rest.find('\u{1b}') {
+        let (before, after) = rest.split_at(at);
+        let code = COLOURS.into_iter().find(|code| after.starts_with(code));
+        out.push_str(&plain(before));
+        out.push_str(code.unwrap_or("\u{fffd}"));
+        rest = &after[code.map_or(1, str::len)..];
+    }
+    out + &plain(rest)
+}
+
+/// A page that is being written. What a terminal would obey is taken out of all that enters it, but for our colours.
 #[derive(Debug, Default)]
 pub struct Page {
     text: String,
@@ -74,23 +105,28 @@ impl Page {
     /// `name`, and `value` in a column of its own; the lines of a longer value stand below each other.
     pub fn field(&mut self, name: &str, value: impl AsRef<str>) {
         let mut name = name;
-        for line in value.as_ref().lines() {
+        for line in coloured(value.as_ref()).lines() {
             // Writing to a String cannot fail.
             let _ = writeln!(self.text, "{name:<FIELD$}{line}");
             name = "";
         }
     }
 
-    /// A line as it is.
+    /// A line; line breaks in it are blanks.
     pub fn line(&mut self, line: impl AsRef<str>) {
-        self.text.push_str(line.as_ref().trim_end());
+        let line = coloured(line.as_ref()).replace('\n', " ");
+        self.text.push_str(line.trim_end());
         self.text.push('\n');
     }
 
     /// Rows under their heads, in columns that are as wide as they need to be. No head: only the rows.
     pub fn table(&mut self, heads: &[&str], rows: &[Vec<String>]) {
         let heads: Vec<String> = heads.iter().map(|head| (*head).to_owned()).collect();
-        let lines: Vec<&Vec<String>> = (!heads.is_empty()).then_some(&heads).into_iter().chain(rows).collect();
+        let rows: Vec<Vec<String>> = rows
+            .iter()
+            .map(|row| row.iter().map(|cell| coloured(cell)).collect())
+            .collect();
+        let lines: Vec<&Vec<String>> = (!heads.is_empty()).then_some(&heads).into_iter().chain(&rows).collect();
         let columns = lines.iter().map(|line| line.len()).max().unwrap_or(0);
         let width = |column: usize| {
             let cells = lines.iter().filter_map(|line| line.get(column));
@@ -204,6 +240,25 @@ mod tests {
         assert!(!with(true, "TERM", "dumb"));
         assert!(!with(false, "TERM", "xterm"));
         assert_eq!(Style { colour: true }.paint(Tone::Bad, "x"), "\u{1b}[31mx\u{1b}[0m");
+    }
+
+    #[test]
+    fn a_page_has_nothing_that_a_terminal_obeys_but_our_colours() {
+        let evil = "a\u{1b}]0;title\u{7}\u{1b}[2J\u{9b}2J\r\tb\u{202e}c\nforged";
+        let red = Style { colour: true }.paint(Tone::Bad, evil);
+        let mut page = Page::default();
+        page.field("Name", evil);
+        page.line(evil);
+        page.table(&["HEAD"], &[vec![red.clone(), evil.to_owned()]]);
+        let text = page.finish();
+        let kept = text.replace("\u{1b}[31m", "").replace("\u{1b}[0m", "");
+        assert!(
+            kept.chars().all(|c| c == '\n' || !c.is_control() && c != '\u{202e}'),
+            "{kept:?}"
+        );
+        assert!(text.contains("\u{1b}[31ma\u{fffd}]0;title"), "{text:?}");
+        assert!(!text.lines().any(|line| line.starts_with("forged")), "{text:?}");
+        assert_eq!(plain("\u{1b}[31mx\u{1b}[0m"), "\u{fffd}[31mx\u{fffd}[0m");
     }
 
     #[test]
