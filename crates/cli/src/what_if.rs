@@ -1,12 +1,12 @@
 //! `what-if`: what the loss of something would mean now. All of it is counted from what is observed, by the machine's own
 //! rules ([`machine::quorum`], `status.durability`) and by the decision that it makes about the rest.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::str::FromStr;
 
 use anyhow::{Result, bail};
 use api::status::DurabilityMode;
-use machine::cluster::{Action, Facts, Known, Pod};
+use machine::cluster::{Action, Facts, Known, Pod, briefly_away};
 use machine::protocol::{LeaseRecord, MemberId};
 use machine::timing::Timing;
 use serde::Serialize;
@@ -65,6 +65,9 @@ pub struct WhatIfPage {
     pub data: String,
     /// What the operator would do and wait for.
     pub operator: Vec<String>,
+    /// What Kubernetes does not do by itself.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub kubernetes: Option<String>,
 }
 
 /// What is known before the loss.
@@ -93,7 +96,7 @@ pub fn page(mut look: Look, loss: &Loss) -> Result<WhatIfPage> {
             );
         };
         let decision = look.decide();
-        let status = look.status_after(&decision, &std::collections::BTreeMap::new());
+        let status = look.status_after(&decision, &BTreeMap::new());
         let durability = status.durability;
         let standing = Standing {
             facts,
@@ -113,7 +116,13 @@ pub fn page(mut look: Look, loss: &Loss) -> Result<WhatIfPage> {
     page.operator = match loss {
         Loss::Api => vec!["changes nothing until the API server is back".to_owned()],
         Loss::Operator => under_way(&mut look),
-        Loss::Instance(_) | Loss::Node(_) => about_the_rest(&mut look, &lost),
+        Loss::Instance(_) => about_the_rest(&mut look, |pods| pods.retain(|pod| !lost.contains(&pod.name))),
+        // The pods go only with the Node object.
+        Loss::Node(_) => about_the_rest(&mut look, |pods| {
+            for pod in pods.iter_mut().filter(|pod| lost.contains(&pod.name)) {
+                (pod.ready, pod.terminating) = (false, true);
+            }
+        }),
     };
     Ok(page)
 }
@@ -177,6 +186,12 @@ impl Standing<'_> {
             _ => list(&names),
         };
         let mut page = self.page(told, &left, namespace);
+        if let Loss::Node(node) = loss {
+            page.kubernetes = Some(format!(
+                "makes no other pod while the Node object {node} exists, from which it cannot know that nothing runs there: if it \
+                 is off, delete that, or taint it node.kubernetes.io/out-of-service. A volume that is local to the node is lost with it"
+            ));
+        }
         if lost_primary {
             self.failover(&mut page, &standbys);
         } else {
@@ -355,6 +370,7 @@ impl Standing<'_> {
             outage: String::new(),
             data: String::new(),
             operator: Vec::new(),
+            kubernetes: None,
         }
     }
 
@@ -372,10 +388,17 @@ impl Standing<'_> {
     }
 }
 
-/// What the operator does about the rest, and what it then waits for.
-fn about_the_rest(look: &mut Look, lost: &BTreeSet<String>) -> Vec<String> {
+/// What the operator does about the rest, and what it then waits for, once it is too late for a standby to be back soon.
+fn about_the_rest(look: &mut Look, lose: impl FnOnce(&mut Vec<Pod>)) -> Vec<String> {
     if let Known::Known(pods) = &mut look.observed.pods {
-        pods.retain(|pod| !lost.contains(&pod.name));
+        lose(pods);
+    }
+    if look.with_facts(briefly_away).is_some() {
+        // The conditions say since when.
+        look.db.status = Some(look.status_after(&look.decide(), &BTreeMap::new()));
+    }
+    if let Some(over) = look.with_facts(briefly_away) {
+        look.now = over;
     }
     under_way(look)
 }
@@ -449,6 +472,9 @@ pub fn text(page: &WhatIfPage, style: Style) -> String {
     out.field("Loss", &page.data);
     for line in &page.operator {
         out.field("Operator", line);
+    }
+    if let Some(kubernetes) = &page.kubernetes {
+        out.field("Kubernetes", kubernetes);
     }
     out.finish()
 }

@@ -452,6 +452,14 @@ fn a_loss_of_three() {
         ],
     );
     assert!(text.contains("nothing that was acknowledged"), "{text}");
+    assert!(
+        !text.contains("Ready: waits"),
+        "a standby that is lost is not back soon: {text}"
+    );
+    assert!(
+        text.contains("Kubernetes  makes no other pod while the Node object node-2 exists"),
+        "{text}"
+    );
 }
 
 #[test]
@@ -459,7 +467,8 @@ fn a_loss_of_what_commits_wait_for() {
     let mut two = spec(2);
     two["durability"] = json!({"mode": "Required"});
     let mut world = ready(&two);
-    what_if("what-if-two", &world, &["instance=demo-0", "instance=demo-1", "api"]);
+    let text = what_if("what-if-two", &world, &["instance=demo-0", "instance=demo-1", "api"]);
+    assert!(!text.contains("Ready: waits"), "{text}");
     let node = world.scene.pods()[0].node.clone();
     world.scene.pod_mut(1).node = node;
     let text = what_if("what-if-node", &world, &["node=node-0"]);
