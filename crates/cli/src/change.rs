@@ -1,8 +1,9 @@
 //! Changes of a database, each one small patch.
 
 use anyhow::{Result, bail};
-use api::ClusteredDatabase;
 use api::names::{ANNOTATION_SWITCHOVER, Names};
+use api::spec::PrimaryUpdates;
+use api::ClusteredDatabase;
 use chrono::{DateTime, SecondsFormat, Utc};
 use kube::ResourceExt;
 use kube::api::{Patch, PatchParams};
@@ -95,10 +96,7 @@ pub fn patch(db: &ClusteredDatabase, wish: Wish<'_>, now: DateTime<Utc>) -> Resu
         Wish::Restart => {
             let at = now.to_rfc3339_opts(SecondsFormat::Secs, true);
             let patch = json!({"spec": {"podMetadata": {"annotations": {RESTARTED: at}}}});
-            let told = format!(
-                "the pods of {name} are to be replaced one at a time, standbys first, the primary's after a switchover: {see}"
-            );
-            Ok((Some(patch), told))
+            Ok((Some(patch), format!("{}: {see}", restarted(db))))
         }
         Wish::Pause(pause) if db.spec.paused == pause => {
             let state = if pause { "paused" } else { "not paused" };
@@ -125,6 +123,31 @@ pub fn patch(db: &ClusteredDatabase, wish: Wish<'_>, now: DateTime<Utc>) -> Resu
             Ok((Some(json!({"spec": {"hibernated": hibernate}})), told))
         }
     }
+}
+
+/// What a new template means for the pods that there are.
+fn restarted(db: &ClusteredDatabase) -> String {
+    let name = db.name_any();
+    let supervised = db.spec.primary.updates == PrimaryUpdates::Supervised;
+    let mut told = match (db.spec.replicas, supervised) {
+        (1, true) => format!(
+            "the only pod of {name} is to be replaced, which waits for you, since spec.primary.updates is Supervised (see `kubectl cdb why {name}`)"
+        ),
+        (1, false) => {
+            format!("the only pod of {name} is to be replaced: it cannot be used until the new one serves")
+        }
+        (_, true) => format!(
+            "the standbys' pods of {name} are to be replaced one at a time; the primary's waits for you, since \
+             spec.primary.updates is Supervised (see `kubectl cdb why {name}`)"
+        ),
+        (_, false) => format!(
+            "the pods of {name} are to be replaced one at a time, standbys first, the primary's after a switchover"
+        ),
+    };
+    if !db.spec.fenced.is_empty() {
+        told += &format!("; not those of the fenced instances ({})", db.spec.fenced.join(", "));
+    }
+    told
 }
 
 fn exists(db: &ClusteredDatabase, instance: &str) -> Result<()> {
@@ -231,6 +254,22 @@ mod tests {
         assert!(api::validate(&restarted).is_empty());
         assert!(of(json!({"paused": true}), Wish::Restart).is_err());
         assert!(of(json!({"hibernated": true}), Wish::Restart).is_err());
+    }
+
+    #[test]
+    fn a_restart_says_whom_it_interrupts() {
+        let told = |spec: Value| restarted(&database(spec));
+        let supervised = json!({"updates": "Supervised"});
+        assert!(told(json!({})).ends_with("the primary's after a switchover"));
+        assert!(told(json!({"replicas": 1})).ends_with("it cannot be used until the new one serves"));
+        for spec in [
+            json!({"primary": supervised}),
+            json!({"replicas": 1, "primary": supervised}),
+        ] {
+            let told = told(spec);
+            assert!(told.contains("waits for you") && !told.contains("switchover"), "{told}");
+        }
+        assert!(told(json!({"fenced": ["demo-1"]})).ends_with("; not those of the fenced instances (demo-1)"));
     }
 
     #[test]

@@ -17,7 +17,8 @@ use crate::change::{self, Wish};
 use crate::cluster::{Cluster, Place};
 use crate::look::Look;
 use crate::snapshot::Snapshot;
-use crate::text::Style;
+use crate::text::{Style, plain};
+use crate::upgrade::{Unread, UpgradePage};
 use crate::{file, history, kubectl, plan, record, replay, report, status, upgrade, what_if, why};
 
 /// The program's exit code after success.
@@ -69,11 +70,10 @@ pub async fn run(arguments: Arguments) -> Result<u8> {
             file,
             output,
         } => {
-            let previews = match file {
-                Some(path) => previews_of_file(place, path, names)?,
+            let page = match file {
+                Some(path) => upgrade::page(previews_of_file(place, path, names)?, Vec::new()),
                 None => previews(place, names, *all_namespaces).await?,
             };
-            let page = upgrade::page(previews);
             show(*output, &page, |page| upgrade::text(page, style()))?;
             Ok(page.exit())
         }
@@ -161,13 +161,23 @@ async fn record(place: &Place, name: &str, output: Option<&Path>) -> Result<u8> 
     ))
 }
 
-async fn previews(place: &Place, names: &[String], everywhere: bool) -> Result<Vec<upgrade::Preview>> {
+async fn previews(place: &Place, names: &[String], everywhere: bool) -> Result<UpgradePage> {
     let cluster = Cluster::connect(place).await?;
-    let mut previews = Vec::new();
-    for (namespace, name) in upgrade::meant(&cluster, names, everywhere).await? {
-        previews.push(upgrade::online(&cluster, &namespace, &name).await?);
+    let meant = upgrade::meant(&cluster, names, everywhere).await?;
+    let alone = meant.len() == 1;
+    let (mut previews, mut unread) = (Vec::new(), Vec::new());
+    for (namespace, name) in meant {
+        match upgrade::online(&cluster, &namespace, &name).await {
+            Ok(preview) => previews.push(preview),
+            Err(error) if alone => return Err(error),
+            Err(error) => unread.push(Unread {
+                name,
+                namespace,
+                why: format!("{error:#}"),
+            }),
+        }
     }
-    Ok(previews)
+    Ok(upgrade::page(previews, unread))
 }
 
 fn previews_of_file(place: &Place, path: &Path, names: &[String]) -> Result<Vec<upgrade::Preview>> {
@@ -216,6 +226,7 @@ async fn watch(place: &Place, view: &View) -> Result<u8> {
     let mut before = String::new();
     while let Some(change) = changes.next().await {
         if let Err(error) = change {
+            let error = plain(&error.to_string());
             eprintln!("kubectl cdb: the watch failed ({error}); it goes on by itself");
             continue;
         }

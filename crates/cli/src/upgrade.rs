@@ -1,10 +1,11 @@
 //! `upgrade-preview`: what this version's machine and builders would do about databases that run, before it is installed.
 
 use anyhow::{Result, bail};
-use api::Phase;
+use api::{ClusteredDatabase, Phase};
 use chrono::{DateTime, Utc};
 use kube::ResourceExt;
 use kube::api::{Api, ListParams};
+use kube::core::PartialObjectMeta;
 use machine::cluster::{Action, Decision};
 use serde::Serialize;
 
@@ -24,6 +25,21 @@ pub struct UpgradePage {
     pub version: &'static str,
     /// The databases.
     pub databases: Vec<Preview>,
+    /// Those of which nothing can be told.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub unread: Vec<Unread>,
+}
+
+/// A database that could not be read.
+#[derive(Clone, Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Unread {
+    /// Its name.
+    pub name: String,
+    /// Its namespace.
+    pub namespace: String,
+    /// Why.
+    pub why: String,
 }
 
 /// What an upgrade means for one database.
@@ -79,8 +95,11 @@ impl Preview {
 }
 
 impl UpgradePage {
-    /// The program's exit code: as of `plan`.
+    /// The program's exit code: as of `plan`, that of an error if not all could be read.
     pub fn exit(&self) -> u8 {
+        if !self.unread.is_empty() {
+            return 1;
+        }
         let same =
             |preview: &Preview| preview.is_same() && preview.replay.as_ref().is_none_or(|replay| replay.differing == 0);
         if self.databases.iter().all(same) {
@@ -92,10 +111,11 @@ impl UpgradePage {
 }
 
 /// The page for these databases.
-pub fn page(databases: Vec<Preview>) -> UpgradePage {
+pub fn page(databases: Vec<Preview>, unread: Vec<Unread>) -> UpgradePage {
     UpgradePage {
         version: env!("CARGO_PKG_VERSION"),
         databases,
+        unread,
     }
 }
 
@@ -110,12 +130,13 @@ pub async fn meant(cluster: &Cluster, names: &[String], everywhere: bool) -> Res
             .map(|name| (cluster.namespace.clone(), name.clone()))
             .collect());
     }
-    let api = if everywhere {
+    let api: Api<ClusteredDatabase> = if everywhere {
         Api::all(cluster.client.clone())
     } else {
         cluster.databases()
     };
-    let found = api.list(&ListParams::default()).await;
+    // Their names alone: one that cannot be read is no reason to leave out the others.
+    let found = api.list_metadata(&ListParams::default()).await;
     let found = found.map_err(|error| cluster.explain(error))?;
     if found.items.is_empty() && !everywhere {
         bail!(
@@ -123,7 +144,7 @@ pub async fn meant(cluster: &Cluster, names: &[String], everywhere: bool) -> Res
             cluster.namespace
         );
     }
-    let of = |db: &api::ClusteredDatabase| (db.namespace().unwrap_or_default(), db.name_any());
+    let of = |db: &PartialObjectMeta<ClusteredDatabase>| (db.namespace().unwrap_or_default(), db.name_any());
     Ok(found.iter().map(of).collect())
 }
 
@@ -209,6 +230,12 @@ pub fn text(page: &UpgradePage, style: Style) -> String {
     for preview in &page.databases {
         out.line("");
         one(&mut out, preview, style);
+    }
+    for unread in &page.unread {
+        out.line("");
+        let name = format!("{} in {}", unread.name, unread.namespace);
+        out.field("Database", style.paint(Tone::Strong, &name));
+        out.field("Not read", style.paint(Tone::Bad, &unread.why));
     }
     out.line("");
     out.line(

@@ -217,6 +217,24 @@ fn a_report_of_a_cluster_can_be_looked_at_offline() {
 }
 
 #[test]
+fn a_database_that_cannot_be_read_is_told_beside_the_others() {
+    let mut snapshot = database();
+    let mut other = snapshot.of("ClusteredDatabase").next().unwrap().clone();
+    (other["metadata"]["name"], other["spec"]["replicas"]) = (json!("other"), json!("five"));
+    snapshot.objects.push(other);
+    let (_server, _tell, directory) = Server::start("upgrade", snapshot);
+    let (text, code) = run(&directory, "upgrade-preview");
+    assert!(text.contains("Database    demo in shop\nNow         Ready\n"), "{text}");
+    assert!(
+        text.contains("Database    other in shop\nNot read    cannot speak"),
+        "{text}"
+    );
+    assert_eq!(code, 1);
+    let (text, code) = run(&directory, "upgrade-preview other");
+    assert!(text.starts_with("error: ") && code == 1, "{text}");
+}
+
+#[test]
 fn a_watch_shows_the_page_again_when_the_lease_changes() {
     let (server, tell, directory) = Server::start("watch", database());
     let mut child = program(&directory, "status demo --watch")

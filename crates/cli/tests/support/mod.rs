@@ -5,12 +5,14 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use api::ClusteredDatabase;
-use api::names::{ANNOTATION_REVISION, FINALIZER, LABEL_CLUSTER, LABEL_CLUSTER_UID, LABEL_ROLE};
+use api::names::{
+    ANNOTATION_BASE_REVISION, ANNOTATION_REVISION, FINALIZER, LABEL_CLUSTER, LABEL_CLUSTER_UID, LABEL_ROLE,
+};
 use chrono::{DateTime, SecondsFormat, TimeDelta, Utc};
 use cli::snapshot::{Snapshot, kinds, name};
 use k8s_openapi::api::coordination::v1::Lease;
 use machine::cluster::testing::World;
-use machine::cluster::{Action, ChildKind, ChildState, Due, Known};
+use machine::cluster::{Action, ChildKind, ChildState, Due, Known, Resources};
 use machine::lease_object::{LeaseContent, write};
 use machine::protocol::{LeaseRecord, Lsn, Position, Timeline};
 use operator::builders::Subject;
@@ -205,11 +207,23 @@ fn pod(pod: &machine::cluster::Pod) -> Value {
             "name": pod.name, "uid": pod.uid, "resourceVersion": "1", "creationTimestamp": time(pod.created),
             "deletionTimestamp": pod.terminating.then(|| time(pod.created)),
             "labels": {LABEL_CLUSTER: "demo", LABEL_ROLE: pod.role},
-            "annotations": {ANNOTATION_REVISION: pod.revision},
+            "annotations": {ANNOTATION_REVISION: pod.revision, ANNOTATION_BASE_REVISION: pod.base_revision},
         },
         "spec": {"nodeName": pod.node, "containers": [{"name": "postgres"}]},
-        "status": {"conditions": [{"type": "Ready", "status": truth(pod.ready)}]},
+        "status": {
+            "conditions": [{"type": "Ready", "status": truth(pod.ready)}],
+            "containerStatuses": [container_with(&pod.resources)],
+        },
     })
+}
+
+/// What the kubelet says of PostgreSQL's container: that it has what was asked for, or nothing.
+fn container_with(resources: &Resources) -> Value {
+    let mut status = json!({"name": "postgres", "image": "", "imageID": "", "ready": true, "restartCount": 0});
+    if *resources == Resources::Given {
+        status["resources"] = json!({});
+    }
+    status
 }
 
 /// Says where each member's WAL ends, by ordinal, in bytes of timeline 1.
