@@ -6,8 +6,11 @@ use crate::protocol::MemberState;
 
 /// How far behind the successor may be, in bytes of WAL, with what it has flushed and again with what it has replayed: what
 /// is missing is sent while PostgreSQL stops, and what is not replayed holds the promotion up; at 100 MB/s each takes a sixth
-/// of a second. A standby whose replay is paused or slow is waited for, as long as the operator asks for it.
+/// of a second.
 const LAG: u64 = 16 << 20;
+/// For so long a standby whose replay is paused or slow is waited for, in milliseconds. A drain would wait for it without end;
+/// a promotion goes on with it all the same.
+const REPLAY: u64 = 20_000;
 /// After an attempt, the next one, in milliseconds.
 const AGAIN: u64 = 60_000;
 
@@ -37,12 +40,22 @@ pub(super) fn target(context: &Context, draft: &mut Draft) -> Option<String> {
     let written = context.position()?.lsn;
     let near = written.0.saturating_sub(flushed.0) <= LAG;
     let able = peer.report.state == MemberState::Streaming && peer.report.fault.is_none();
-    let replayed = peer.queue() <= LAG;
-    (fresh && near && able && replayed && members::is_wanted(context, wanted)).then(|| wanted.clone())
+    if !(fresh && near && able && members::is_wanted(context, wanted)) {
+        return None;
+    }
+    let waited = draft.memo.wished.as_ref().map(|(_, since)| since.plus(REPLAY));
+    let replayed = peer.queue() <= LAG || waited.is_some_and(|at| context.reached(at, draft));
+    replayed.then(|| wanted.clone())
 }
 
-/// A handover has ended when the lease is not this run's any more, or when it holds it again.
+/// Since when which primary is wished for. A handover has ended when the lease is not this run's any more, or when it holds it again.
 pub(super) fn remember(context: &Context, memo: &mut Memo) {
+    let wished = context.cluster().and_then(|cluster| cluster.primary.clone());
+    let before = memo.wished.take();
+    memo.wished = wished.map(|pod| {
+        let since = before.filter(|(of, _)| *of == pod).map(|(_, since)| since);
+        (pod, since.unwrap_or(context.now))
+    });
     let ours = matches!(context.tenure(), super::Tenure::Held { .. } | super::Tenure::Lapsed);
     let again = context.observed.lease.confirmed.map(|confirmed| confirmed.epoch);
     if !ours || memo.handing_in != again {
@@ -58,7 +71,7 @@ mod tests {
     use super::LAG;
     use crate::protocol::{Lsn, MemberState};
 
-    const NOW: u64 = 10_000;
+    const NOW: u64 = 30_000;
 
     /// `orders-1` is to become primary, streams and reports.
     fn asked() -> Observed {
@@ -84,6 +97,25 @@ mod tests {
     fn written(observed: &mut Observed, lsn: u64) {
         let answer = observed.postgres.answer.as_mut().unwrap();
         answer.position.as_mut().unwrap().lsn = Lsn(lsn);
+    }
+
+    #[test]
+    fn a_standby_that_does_not_replay_is_waited_for_for_some_time() {
+        let mut observed = asked();
+        let lsn = position().lsn.0 + LAG + 1;
+        successor(&mut observed).position.as_mut().unwrap().lsn = Lsn(lsn);
+        successor(&mut observed).replayed = Some(position().lsn);
+        let first = decided(&observed, &settled());
+        assert_ne!(first.rule, "hand over");
+        let since = |since: u64| Memo {
+            wished: Some(("orders-1".to_owned(), BootTime(since))),
+            ..settled()
+        };
+        assert_eq!(first.memo.wished, since(NOW).wished);
+        assert_ne!(decided(&observed, &since(NOW - super::REPLAY + 1)).rule, "hand over");
+        assert_eq!(decided(&observed, &since(NOW - super::REPLAY)).rule, "hand over");
+        cluster(&mut observed).primary = None;
+        assert_eq!(decided(&observed, &since(0)).memo.wished, None);
     }
 
     #[test]

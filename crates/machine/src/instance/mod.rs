@@ -74,6 +74,8 @@ pub struct Memo {
     pub gives_way: Option<Epoch>,
     /// When it last did.
     pub gave_way: Option<BootTime>,
+    /// The wanted primary, and since when it has been wanted.
+    pub wished: Option<(String, BootTime)>,
     /// The pod to which the lease is being handed over.
     pub handing_over: Option<String>,
     /// The epoch in which that was seen last.

@@ -76,7 +76,12 @@ pub(super) fn of(context: &Context, memo: &Memo) -> Option<Way> {
     let since = memo.unable_since?;
     let database = context.database()?;
     let standby = context.running() == Some(super::Mode::Standby);
-    if context.held().is_none() || context.accepting() || context.stop_intended() || standby || !context.knows_data() {
+    // The volume was read before this server started: a server that has left recovery has no more to replay.
+    let recovered = context.observed.postgres.in_doubt.is_some();
+    if context.held().is_none() || context.accepting() || context.stop_intended() || standby || recovered {
+        return None;
+    }
+    if !context.knows_data() {
         return None;
     }
     if !database.primary || database.clean || !context.is_our_data() {
@@ -288,6 +293,21 @@ mod tests {
         observed.lease.confirmed.as_mut().unwrap().sent = BootTime(8_000);
         data(&mut observed).written = Lsn(8 * GB / 10);
         assert_ne!(decided(&observed, &begun.memo, 8_100).rule, "give way");
+    }
+
+    /// The volume is not read while PostgreSQL runs: what it says of a recovery is over when the server has left recovery.
+    #[test]
+    fn a_server_that_has_recovered_is_not_left_for_what_it_had_to_replay() {
+        let mut observed = crashed(3 * GB);
+        observed.postgres.process = Process::Running { mode: Mode::Primary };
+        assert_eq!(decided(&observed, &settled(), 5_900).rule, "give way");
+        observed.postgres.in_doubt = Some(Lsn(3 * GB));
+        // It does not answer for a moment, or since it is shutting down.
+        let silent = decided(&observed, &settled(), 5_900);
+        assert_eq!((silent.rule == "give way", silent.memo.gives_way), (false, None));
+        observed.terminating = true;
+        let ends = renewing(&observed, &settled(), 5_900);
+        assert_eq!((ends.rule, ends.action), ("shut down", Action::Stop(Stop::Fast)));
     }
 
     #[test]

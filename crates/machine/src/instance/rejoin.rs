@@ -160,11 +160,9 @@ fn copy_anew(context: &Context, draft: &mut Draft) -> Option<Verdict> {
         draft.wake(stopped.plus(FRESH));
         return report::send(context, draft).or_else(|| Verdict::wait("the primary is asked again which WAL it has"));
     }
-    let keep = context.member().is_some_and(|member| {
-        context
-            .record()
-            .is_some_and(|record| record.rule.names.contains(&member.id))
-    });
+    // So are commits that were acknowledged by a primary alone.
+    let rule = &context.record()?.rule;
+    let keep = !rule.is_synchronous() || rule.names.contains(&context.member()?.id);
     Verdict::new(
         Action::SetAside { keep },
         "the primary has removed WAL that this member needs, and has all that this member has: it is copied anew",
@@ -240,6 +238,7 @@ mod tests {
     use super::super::*;
     use super::*;
     use crate::protocol::{Epoch, Lsn, Position};
+    use crate::quorum::SyncRule;
     use crate::timing::BootTime;
 
     #[test]
@@ -293,6 +292,7 @@ mod tests {
         };
         // What it must reach, and has not.
         (database.primary, database.checkpoint, database.written) = (false, Lsn(0x100), Lsn(written));
+        record(&mut observed).rule = SyncRule::any(1, [third()]);
         let reply = observed.reply.as_mut().unwrap();
         (reply.oldest, reply.sent) = (oldest.map(Lsn), BootTime(now - 50));
         observed
@@ -357,6 +357,7 @@ mod tests {
                 }),
             };
             volume(&mut observed).read = BootTime(stopped_at + 1);
+            record(&mut observed).rule = SyncRule::any(1, [third()]);
             observed.lease.changed = BootTime(stopped_at);
             let reply = observed.reply.as_mut().unwrap();
             (reply.oldest, reply.sent) = (Some(Lsn(oldest)), BootTime(sent));
@@ -373,11 +374,11 @@ mod tests {
         assert_eq!(decision.action, Action::SetAside { keep: false });
         let mut awaited = at_rest(u64::MAX, now - 10);
         let own = awaited.volume.is().unwrap().member.clone().unwrap().id;
-        record(&mut awaited).rule = crate::quorum::SyncRule::any(1, [own]);
-        assert_eq!(
-            decide(&awaited, &memo, BootTime(now)).action,
-            Action::SetAside { keep: true }
-        );
+        for rule in [SyncRule::any(1, [own]), SyncRule::default()] {
+            record(&mut awaited).rule = rule;
+            let decision = decide(&awaited, &memo, BootTime(now));
+            assert_eq!(decision.action, Action::SetAside { keep: true });
+        }
         let mut expired = at_rest(u64::MAX, now - 10);
         expired.lease.changed = BootTime(0);
         assert!(!matches!(
