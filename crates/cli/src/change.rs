@@ -1,9 +1,9 @@
 //! Changes of a database, each one small patch.
 
 use anyhow::{Result, bail};
+use api::ClusteredDatabase;
 use api::names::{ANNOTATION_SWITCHOVER, Names};
 use api::spec::PrimaryUpdates;
-use api::ClusteredDatabase;
 use chrono::{DateTime, SecondsFormat, Utc};
 use kube::ResourceExt;
 use kube::api::{Patch, PatchParams};
