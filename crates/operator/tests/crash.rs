@@ -384,8 +384,13 @@ async fn what_is_recorded_replays_to_the_same_decisions_and_holds_no_secret() {
     let mut db = find(&fake, "clustereddatabases", "db");
     db["spec"]["bootstrap"] = json!({"initdb": {"postInitSql": ["CREATE ROLE x PASSWORD 'hunter2'"]}});
     db["spec"]["postgres"] = json!({"parameters": {"x.token": "hunter3"}});
+    db["spec"]["podMetadata"] = json!({"annotations": {"vault/token": "hunter4"}});
     fake.put("clustereddatabases", db);
     let (executor, caches) = start(&fake);
+    settle(&executor, &caches, &fake).await;
+    let mut drifted = find(&fake, "statefulsets", "db");
+    drifted["spec"]["template"]["metadata"]["annotations"]["vault/token"] = json!("hunter5");
+    fake.put("statefulsets", drifted);
     settle(&executor, &caches, &fake).await;
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
@@ -423,7 +428,11 @@ async fn what_is_recorded_replays_to_the_same_decisions_and_holds_no_secret() {
         }
     }
     assert!(checked >= 4, "only {checked} secrets were looked for");
-    assert!(!text.contains("hunter"), "statements and settings");
+    assert!(!text.contains("hunter"), "statements, settings and annotations");
+    assert!(
+        text.contains("annotations.vault/token is another value"),
+        "the annotation was put back"
+    );
     assert!(!text.contains("PRIVATE KEY"));
 
     let (code, text) = get(address, "/decisions/ns/other").await;
