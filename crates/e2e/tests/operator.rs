@@ -253,7 +253,7 @@ async fn what_was_decided_in_a_failover_is_recorded_and_replays_to_the_same() ->
     ensure!(page.differing == 0, "{} decisions are other ones", page.differing);
 
     let preview = cli::upgrade::online(&cluster, &namespace.name, "db").await?;
-    let same = cli::upgrade::page(vec![preview]);
+    let same = cli::upgrade::page(vec![preview], Vec::new());
     ensure!(
         same.exit() == 0,
         "the version that runs would change something: {}",
