@@ -38,6 +38,11 @@ impl Quantity {
         )
     }
 
+    /// The quantity in thousandths, rounded up: so the API server keeps what containers ask for.
+    pub const fn thousandths(self) -> i128 {
+        -(-self.nano).div_euclid(NANO / 1_000)
+    }
+
     /// This many bytes.
     pub const fn from_bytes(bytes: u64) -> Self {
         let nano = bytes as i128 * NANO;
@@ -187,6 +192,24 @@ mod tests {
             ("1.000000000000000000000000000000000000000000001Ki", 1_025),
         ] {
             assert_eq!(Quantity::parse(text).map(Quantity::bytes), Ok(bytes), "{text}");
+        }
+    }
+
+    #[test]
+    fn thousandths() {
+        for (text, thousandths) in [
+            ("62.5m", 63),
+            ("63m", 63),
+            ("1n", 1),
+            ("0", 0),
+            ("-1.5m", -1),
+            ("2", 2_000),
+        ] {
+            assert_eq!(
+                Quantity::parse(text).map(Quantity::thousandths),
+                Ok(thousandths),
+                "{text}"
+            );
         }
     }
 

@@ -95,8 +95,17 @@ fn same(one: &Amounts, other: &Amounts) -> bool {
 /// Whether `all` has each of `some`, by value.
 fn holds(all: &Amounts, some: &Amounts) -> bool {
     some.iter().all(|(name, amount)| {
-        let found = all.get(name).and_then(|found| Quantity::parse(&found.0).ok());
-        found.is_some() && found == Quantity::parse(&amount.0).ok()
+        let found = all.get(name).and_then(|found| rounded(name, &found.0));
+        found.is_some() && found == rounded(name, &amount.0)
+    })
+}
+
+/// The amount as it comes back: the API server rounds all up to thousandths, and a kubelet gives memory in whole bytes.
+fn rounded(name: &str, amount: &str) -> Option<i128> {
+    let amount = Quantity::parse(amount).ok()?;
+    Some(match name {
+        "memory" => amount.bytes().into(),
+        _ => amount.thousandths(),
     })
 }
 
@@ -159,6 +168,25 @@ mod tests {
             seen(as_kubernetes_writes, &json!({}), none, &large),
             asked,
             "a kubelet that does not say"
+        );
+    }
+
+    #[test]
+    fn what_the_api_server_and_the_kubelet_round_up_is_no_difference() {
+        let wanted = json!({"requests": {"cpu": "62.5m", "memory": "1.5"}, "limits": {"memory": "0.1Ki"}});
+        let kept = json!({"requests": {"cpu": "63m", "memory": "1500m"}, "limits": {"memory": "102400m"}});
+        let given = json!({"requests": {"cpu": "63m", "memory": "2"}, "limits": {"memory": "103"}});
+        let none = json!([]);
+        assert_eq!(seen(kept.clone(), &given, none.clone(), &wanted), Resources::Given);
+        assert_eq!(
+            seen(
+                kept,
+                &given,
+                none,
+                &json!({"requests": {"cpu": "63.5m", "memory": "1.5"}, "limits": {"memory": "0.1Ki"}})
+            ),
+            Resources::Other,
+            "the next thousandth of a core is another amount"
         );
     }
 
