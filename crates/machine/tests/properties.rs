@@ -612,10 +612,7 @@ fn assert_action(scene: &Scene, action: &Action) {
 /// Nothing but cpu and memory keeps this pod from being as the template says, and it is not known that it cannot get them.
 fn resizable(scene: &Scene, facts: &Facts<'_>, pod: &Pod) -> bool {
     let base = scene.revision.split('+').next();
-    let refused = |fault: &Fault| {
-        fault.target == Target::Resize(pod.name.clone())
-            && matches!(fault.kind, FaultKind::Invalid | FaultKind::Forbidden)
-    };
+    let refused = |fault: &Fault| fault.target == Target::Resize(pod.name.clone()) && fault.kind == FaultKind::Invalid;
     let late =
         |resizing: &Resizing| resizing.to == scene.revision && scene.now >= resizing.since + TimeDelta::seconds(60);
     let possible = match &pod.resources {
@@ -642,7 +639,10 @@ fn assert_voluntary(scene: &Scene, facts: &Facts<'_>, action: &Action) {
         assert!(!primary || facts.expected() == 1, "a primary hands over before it goes");
         assert!(!switching(facts), "nobody is taken away while a primary hands over");
         // What fails again and again may be given up.
-        let failed = |fault: &Fault| fault.target == Target::Resize(pod.name.clone()) && fault.kind != FaultKind::Quota;
+        let failed = |fault: &Fault| {
+            let is_final = !matches!(fault.kind, FaultKind::Quota | FaultKind::Forbidden);
+            fault.target == Target::Resize(pod.name.clone()) && is_final
+        };
         let tried = pod.resizing.is_some() && scene.observed.faults.iter().any(failed);
         assert!(
             !pod.ready || tried || !resizable(scene, facts, pod),
@@ -653,7 +653,7 @@ fn assert_voluntary(scene: &Scene, facts: &Facts<'_>, action: &Action) {
     if let Action::ResizePod(exact) | Action::MarkPod { pod: exact, .. } = action {
         let pod = scene.pods().iter().find(|pod| pod.uid == exact.uid()).unwrap();
         assert!(!scene.deleting && resizable(scene, facts, pod));
-        assert!(facts.all_serve_except(None) && facts.primary().is_some() && !switching(facts));
+        assert!(facts.all_serve_except(Some(pod.ordinal)) && facts.primary().is_some() && !switching(facts));
         let last = |other: &Pod| {
             let kept = other.terminating || scene.spec.fenced.contains(&other.name);
             other.uid == pod.uid || facts.current_revision(other) || kept

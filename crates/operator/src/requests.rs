@@ -27,6 +27,8 @@ const CRASH_VARIABLE: &str = "CDB_CRASH_AFTER_WRITES";
 const NO_VERSION: &str = "1";
 /// The API server's words for a path that it does not serve.
 const NO_SUCH_RESOURCE: &str = "could not find the requested resource";
+/// The API server's words for who may not change a pod's cpu and memory in place.
+const MAY_NOT_RESIZE: &str = "cannot patch resource \"pods/resize\"";
 
 /// The API server, as the executor uses it.
 #[derive(Clone)]
@@ -171,6 +173,14 @@ impl Requests {
             Err(Refused::NotFound(message)) if message.contains(NO_SUCH_RESOURCE) => Err(Refused::Refused {
                 kind: FaultKind::Invalid,
                 message: format!("the API server does not offer it: {message}"),
+            }),
+            // Admission would refuse a new pod as well; who may not do this one thing may still replace pods.
+            Err(Refused::Refused {
+                kind: FaultKind::Forbidden,
+                message,
+            }) if message.contains(MAY_NOT_RESIZE) => Err(Refused::Refused {
+                kind: FaultKind::Invalid,
+                message,
             }),
             answer => answer,
         }
@@ -362,6 +372,18 @@ mod tests {
         let unknown = ask(404, "the server could not find the requested resource").await;
         assert_eq!(unknown.kind(), FaultKind::Invalid, "the pod is replaced then");
         assert_eq!(ask(404, "pods \"db-0\" not found").await.kind(), FaultKind::Conflict);
+        let rbac = "pods \"db-0\" is forbidden: User \"op\" cannot patch resource \"pods/resize\" in API group \"\"";
+        assert_eq!(
+            ask(403, rbac).await.kind(),
+            FaultKind::Invalid,
+            "nor may this operator do it"
+        );
+        let limits = "pods \"db-0\" is forbidden: maximum cpu usage per Container is 1, but limit is 2";
+        assert_eq!(
+            ask(403, limits).await.kind(),
+            FaultKind::Forbidden,
+            "a new pod would be refused as well"
+        );
     }
 
     #[test]

@@ -434,9 +434,10 @@ pub enum Target {
 pub enum FaultKind {
     /// A resource quota (403 with "exceeded quota").
     Quota,
-    /// Not allowed (401, 403): the operator's RBAC, or an admission rule.
+    /// Not allowed (401, 403): the operator's RBAC, or an admission rule. To change a pod's cpu and memory in place: an
+    /// admission rule only.
     Forbidden,
-    /// The object is invalid (400, 422).
+    /// The object is invalid (400, 422). To change a pod's cpu and memory in place: or it is not offered to this operator.
     Invalid,
     /// It has changed meanwhile (409): observe again.
     Conflict,

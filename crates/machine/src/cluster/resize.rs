@@ -1,5 +1,6 @@
 //! CPU and memory changed in the running pods (Kubernetes 1.33 or later): no restart, no switchover. A pod has its turn
-//! where it would be replaced: standbys first from the highest ordinal, the primary last, one at a time, while all serve.
+//! where it would be replaced: standbys first from the highest ordinal, the primary last, one at a time, while all others
+//! serve.
 //!
 //! Where a pod stands is read off it, never remembered: it is noted on it that it is being resized, and for what, before
 //! anything is asked for, and at the end that it is as the template says. In between it counts as outdated, so that a
@@ -19,7 +20,7 @@ use super::rule::{Proposal, Rule};
 pub const RESIZE: Rule = Rule {
     name: "resize",
     family: "rollout",
-    what: "A pod that differs from the template in cpu and memory alone gets them in place while all members serve: the highest standby first, the primary last. Where Kubernetes refuses that, or does not do it in a minute, the pod is replaced like any other.",
+    what: "A pod that differs from the template in cpu and memory alone gets them in place while all others serve: the highest standby first, the primary last. Where Kubernetes refuses that, or does not do it in a minute, the pod is replaced like any other.",
     propose: resize,
     passable: false,
 };
@@ -51,9 +52,9 @@ pub(super) fn obstacle(facts: &Facts<'_>, pod: &Pod) -> Option<String> {
             let mut faults = facts.observed.faults.iter();
             let fault = faults.find(|fault| fault.target == target)?;
             let refused = match fault.kind {
-                FaultKind::Invalid | FaultKind::Forbidden => true,
-                // A quota would refuse a new pod as well.
-                FaultKind::Quota => false,
+                FaultKind::Invalid => true,
+                // A quota, or a rule of admission, would refuse a new pod as well.
+                FaultKind::Quota | FaultKind::Forbidden => false,
                 // What may go away by itself is tried again, as long as a kubelet is waited for.
                 FaultKind::Conflict | FaultKind::Transient => is_late(facts, pod),
             };
@@ -82,7 +83,8 @@ fn is_late(facts: &Facts<'_>, pod: &Pod) -> bool {
 
 fn resize(facts: &Facts<'_>) -> Option<Proposal> {
     let pod = rollout::next(facts).filter(|pod| suffices(facts, pod))?;
-    if facts.primary().is_none() || facts.status.intent.restart.is_some() || !facts.all_serve_except(None) {
+    if facts.primary().is_none() || facts.status.intent.restart.is_some() || !facts.all_serve_except(Some(pod.ordinal))
+    {
         return None;
     }
     let name = &pod.name;
@@ -96,7 +98,7 @@ fn resize(facts: &Facts<'_>) -> Option<Proposal> {
         ),
         (_, None) => act(
             mark(PodMark::Resizing(Resizing { to, since: facts.now })),
-            format!("{name} differs from the template in cpu and memory alone, and all serve"),
+            format!("{name} differs from the template in cpu and memory alone, and all others serve"),
         ),
         (Resources::Asked { message }, Some(deadline)) => {
             let said = message
@@ -108,7 +110,7 @@ fn resize(facts: &Facts<'_>) -> Option<Proposal> {
             Some(Proposal::wait(facts, Step::Rollout, what, who)?.until(deadline))
         }
         (Resources::Other | Resources::Refused { .. }, Some(deadline)) => {
-            let because = format!("{name} asks for other cpu or memory than the template, and all serve");
+            let because = format!("{name} asks for other cpu or memory than the template, and all others serve");
             Some(act(Action::ResizePod(exact(pod)), because)?.looking_again(deadline))
         }
     }
@@ -122,6 +124,7 @@ mod tests {
     use super::super::Fault;
     use super::super::testing::Scene;
     use super::*;
+    use crate::protocol::MemberState;
 
     /// A database whose cpu and memory are changed, with the primary in pod 0.
     fn changed() -> Scene {
@@ -176,10 +179,31 @@ mod tests {
     #[test]
     fn nothing_is_resized_while_another_instance_is_away() {
         let mut scene = changed();
-        scene.report_mut(1).state = crate::protocol::MemberState::CatchingUp;
+        scene.report_mut(1).state = MemberState::CatchingUp;
         let decision = scene.decide();
         assert!(matches!(decision.action, Action::Wait(_)), "{decision:#?}");
         assert_ne!(decision.rule, "resize");
+    }
+
+    #[test]
+    fn a_pod_that_is_ready_and_does_not_stream_gets_it_as_well() {
+        for state in [MemberState::CatchingUp, MemberState::Waiting] {
+            let mut scene = changed();
+            scene.report_mut(2).state = state;
+            assert_eq!(step(&mut scene), (2, "MarkPod"), "what is missing to it may be memory");
+            assert_eq!(step(&mut scene), (2, "ResizePod"));
+            let mut refused = scene.clone();
+            refused.pod_mut(2).resources = Resources::Refused {
+                message: "no".to_owned(),
+            };
+            assert_eq!(step(&mut refused), (2, "ReplacePod"));
+            scene.pod_mut(2).resources = Resources::Given;
+            assert_eq!(step(&mut scene), (2, "MarkPod"));
+            assert!(
+                matches!(scene.decide().action, Action::Wait(_)),
+                "the others have to wait"
+            );
+        }
     }
 
     #[test]
@@ -251,11 +275,15 @@ mod tests {
     fn a_request_that_is_refused_is_not_made_again_unless_a_new_pod_would_be_refused_as_well() {
         let mut scene = changed();
         step(&mut scene);
-        for kind in [FaultKind::Invalid, FaultKind::Forbidden] {
-            fault(&mut scene, kind);
-            assert!(because(&scene).ends_with("; it cannot be resized in place: no"));
-        }
-        for kind in [FaultKind::Transient, FaultKind::Conflict, FaultKind::Quota] {
+        fault(&mut scene, FaultKind::Invalid);
+        assert!(because(&scene).ends_with("; it cannot be resized in place: no"));
+        let others = [
+            FaultKind::Transient,
+            FaultKind::Conflict,
+            FaultKind::Forbidden,
+            FaultKind::Quota,
+        ];
+        for kind in others {
             fault(&mut scene, kind);
             assert!(matches!(scene.decide().action, Action::Wait(_)));
             let mut late = scene.clone();
@@ -268,7 +296,12 @@ mod tests {
             );
             late.now = decision.wake;
             match kind {
-                FaultKind::Quota => assert!(matches!(late.decide().action, Action::Wait(_))),
+                FaultKind::Quota | FaultKind::Forbidden => {
+                    assert!(
+                        matches!(late.decide().action, Action::Wait(_)),
+                        "a new pod would be refused as well"
+                    );
+                }
                 _ => assert!(because(&late).ends_with("; it cannot be resized in place: no")),
             }
         }

@@ -45,6 +45,8 @@ pub enum Resizes {
     Infeasible,
     /// The kubelet waits for room.
     Deferred,
+    /// An admission webhook makes others of them; the executor counts that as a failure.
+    Rewritten,
 }
 
 /// An abstract cluster with one database and one operator.
@@ -198,7 +200,9 @@ impl World {
                 self.scene.finalizer = false;
                 self.gone = true;
             }
-            Action::Apply(apply) if self.refused.contains(&apply.kind) => self.refuse(Target::Child(apply.kind)),
+            Action::Apply(apply) if self.refused.contains(&apply.kind) => {
+                self.refuse(Target::Child(apply.kind), FaultKind::Forbidden);
+            }
             Action::Apply(apply) => self.apply(apply),
             Action::RecreateLease {
                 member,
@@ -249,12 +253,13 @@ impl World {
 
     fn resize(&mut self, exact: &Exact) {
         let uid = self.pod(exact).uid.clone();
-        if self.resizes == Resizes::Refused {
-            return self.refuse(Target::Resize(exact.name().to_owned()));
+        let mut taken = Some(resources_of(&self.scene.revision).to_owned());
+        if matches!(self.resizes, Resizes::Refused | Resizes::Rewritten) {
+            self.refuse(Target::Resize(exact.name().to_owned()), FaultKind::Invalid);
+            taken = (self.resizes == Resizes::Rewritten).then(|| "rewritten".to_owned());
         }
-        let wanted = resources_of(&self.scene.revision).to_owned();
-        if let Some((asked, _)) = self.resources.get_mut(&uid) {
-            *asked = wanted;
+        if let (Some((asked, _)), Some(taken)) = (self.resources.get_mut(&uid), taken) {
+            *asked = taken;
         }
     }
 
@@ -277,7 +282,7 @@ impl World {
                 Resizes::Infeasible => Resources::Refused {
                     message: "Node didn't have enough capacity: cpu".to_owned(),
                 },
-                Resizes::Done | Resizes::Refused => Resources::Asked { message: None },
+                Resizes::Done | Resizes::Refused | Resizes::Rewritten => Resources::Asked { message: None },
                 Resizes::Deferred => Resources::Asked {
                     message: Some("Node didn't have enough resource: cpu".to_owned()),
                 },
@@ -302,8 +307,8 @@ impl World {
         self.scene.set_child(kind, ChildState::Current { uid: child_uid(kind) });
     }
 
-    /// A webhook refuses what is done to this; the executor counts that.
-    fn refuse(&mut self, target: Target) {
+    /// The API server or a webhook refuses what is done to this; the executor counts that.
+    fn refuse(&mut self, target: Target, kind: FaultKind) {
         let at = self.scene.now;
         let faults = &mut self.scene.observed.faults;
         if let Some(fault) = faults.iter_mut().find(|fault| fault.target == target) {
@@ -312,7 +317,7 @@ impl World {
         }
         faults.push(Fault {
             target,
-            kind: FaultKind::Forbidden,
+            kind,
             message: "admission webhook no-objects denied the request".to_owned(),
             attempts: 1,
             at,
@@ -351,7 +356,7 @@ impl World {
         for index in 0..self.scene.pods().len() {
             self.agent(index);
         }
-        let works = matches!(self.resizes, Resizes::Done | Resizes::Refused);
+        let works = matches!(self.resizes, Resizes::Done | Resizes::Refused | Resizes::Rewritten);
         for (asked, given) in self.resources.values_mut().filter(|_| works) {
             given.clone_from(asked);
         }
