@@ -734,7 +734,7 @@ fn assert_changes(scene: &Scene, facts: &Facts<'_>, action: &Action) {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(ProptestConfig::default().cases.max(2_048)))]
+    #![proptest_config(ProptestConfig::with_cases(ProptestConfig::default().cases.max(8_192)))]
 
     #[test]
     fn every_decision_keeps_the_rules(scene in scene()) {
