@@ -5,7 +5,9 @@
 use std::collections::BTreeMap;
 
 use anyhow::{Context, Result};
-use api::names::{ANNOTATION_APPLIED, ANNOTATION_REVISION, LABEL_CLUSTER, LABEL_CLUSTER_UID};
+use api::names::{
+    ANNOTATION_APPLIED, ANNOTATION_BASE_REVISION, ANNOTATION_REVISION, LABEL_CLUSTER, LABEL_CLUSTER_UID,
+};
 use e2e::Namespace;
 use kube::api::{Api, DynamicObject, ListParams};
 use kube::discovery::{Discovery, Scope, verbs};
@@ -76,7 +78,7 @@ fn mask_hashes(value: &mut Value) {
     match value {
         Value::Object(map) => {
             for (key, value) in map {
-                if [ANNOTATION_APPLIED, ANNOTATION_REVISION].contains(&key.as_str()) {
+                if [ANNOTATION_APPLIED, ANNOTATION_BASE_REVISION, ANNOTATION_REVISION].contains(&key.as_str()) {
                     *value = json!("HASH");
                 }
                 mask_hashes(value);
