@@ -5,9 +5,7 @@
 use std::collections::BTreeMap;
 
 use anyhow::{Context, Result};
-use api::names::{
-    ANNOTATION_APPLIED, ANNOTATION_BASE_REVISION, ANNOTATION_REVISION, LABEL_CLUSTER, LABEL_CLUSTER_UID,
-};
+use api::names::{ANNOTATION_APPLIED, ANNOTATION_BASE_REVISION, ANNOTATION_REVISION, LABEL_CLUSTER, LABEL_CLUSTER_UID};
 use e2e::Namespace;
 use kube::api::{Api, DynamicObject, ListParams};
 use kube::discovery::{Discovery, Scope, verbs};
