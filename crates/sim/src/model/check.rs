@@ -3,7 +3,7 @@
 //! More is checked where it happens: no timeline is begun twice ([`super::tasks`]), nothing acknowledged or visible is missing
 //! where a timeline begins, nothing is acknowledged that a newer timeline lacks ([`super::wire`]).
 
-use super::state::{Data, Lease, Member, Postgres, Rule, TIMELINES, Wal, World};
+use super::state::{Lease, Member, Postgres, Rule, TIMELINES, Wal, World};
 use super::world::settle;
 
 /// `N` members, of which 0 is the primary, under `ANY required` of the others; one record is written and acknowledged.
@@ -64,31 +64,12 @@ pub fn cut<const N: usize>(required: u8) -> World<N> {
 
 fn follower<const N: usize>(lease: Lease) -> Member<N> {
     Member {
-        run: 1,
         postgres: Postgres::Standby {
             upstream: Some((0, 1)),
             receiving: true,
         },
-        wal: Wal { timeline: 1, end: 1 },
-        data: Data::Sound,
-        primary_data: false,
         promise: 1,
-        promoting: 0,
-        asked: 0,
-        replies: [None; N],
-        seen: lease,
-        changed: 0,
-        confirmed: None,
-        sent: 0,
-        slow: false,
-        failsafe: [None; N],
-        given: None,
-        handing: None,
-        write: None,
-        write_failed: false,
-        unsettled: None,
-        task: None,
-        silent: false,
+        ..Member::new(Wal { timeline: 1, end: 1 }, lease)
     }
 }
 

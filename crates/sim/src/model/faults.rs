@@ -82,30 +82,14 @@ impl<const N: usize> Stepper<'_, N> {
             world.ghost = Some(write.content);
         }
         // What is left is on the volume. `given` is not: see docs/model.md.
+        let forgets = self.has(Mutant::PromiseIsForgotten);
         *member = Member {
             run: member.run + 1,
-            postgres: Postgres::Down { clean: false },
-            replies: [None; N],
-            asked: 0,
-            seen: lease,
-            changed: 0,
-            confirmed: None,
-            sent: 0,
-            slow: false,
-            failsafe: [None; N],
-            given: None,
-            handing: None,
-            write: None,
-            write_failed: false,
-            unsettled: None,
-            task: None,
-            silent: false,
-            promise: if self.has(Mutant::PromiseIsForgotten) {
-                0
-            } else {
-                member.promise
-            },
-            ..*member
+            data: member.data,
+            primary_data: member.primary_data,
+            promise: if forgets { 0 } else { member.promise },
+            promoting: member.promoting,
+            ..Member::new(member.wal, lease)
         };
     }
 

@@ -213,6 +213,36 @@ pub struct Member<const N: usize> {
     pub silent: bool,
 }
 
+impl<const N: usize> Member<N> {
+    /// A standby's volume with this WAL, and an agent that has just begun and has seen `lease`.
+    pub const fn new(wal: Wal, lease: Lease) -> Self {
+        Self {
+            run: 1,
+            postgres: Postgres::Down { clean: false },
+            wal,
+            data: Data::Sound,
+            primary_data: false,
+            promise: 0,
+            promoting: 0,
+            asked: 0,
+            replies: [None; N],
+            seen: lease,
+            changed: 0,
+            confirmed: None,
+            sent: 0,
+            slow: false,
+            failsafe: [None; N],
+            given: None,
+            handing: None,
+            write: None,
+            write_failed: false,
+            unsettled: None,
+            task: None,
+            silent: false,
+        }
+    }
+}
+
 /// The whole world of `N` members.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct World<const N: usize> {
