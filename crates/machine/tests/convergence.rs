@@ -188,6 +188,21 @@ fn a_new_template_replaces_standbys_from_the_highest_and_the_primary_last() {
     assert_eq!(world.initdbs, 1);
 }
 
+#[test]
+fn agents_whose_service_account_was_made_again_are_replaced_wherever_the_operator_dies() {
+    for replicas in [1, 2, 3] {
+        for write in 1..12 {
+            let mut world = ready(replicas).crashing(Crash::After(write));
+            world.void_tokens();
+            assert!(world.settle(), "{replicas}, {write}: {:#?}", world.scene.decide());
+            assert_rests(&world);
+            let replaced = order(&world, "ReplacePod");
+            assert_eq!(replaced.len(), replicas as usize, "each once: {replaced:?}");
+            assert_eq!(replaced.last(), Some(&"demo-0"), "the holder last");
+        }
+    }
+}
+
 /// The template changes: the operator's comparison finds the StatefulSet drifted.
 fn drift(world: &mut World) {
     let set = ChildState::Drifted {

@@ -45,6 +45,7 @@ enum Change {
     PodRevision(u32, u8),
     PodResources(u32, Resources),
     PodResizing(u32, u8, i64),
+    TokenVoid(u32),
     PodUid(u32),
     PodImage(u32, i64),
     PodNode(u32),
@@ -181,6 +182,7 @@ fn observed_change() -> impl Strategy<Value = Change> {
         2 => (pod(), 0..2_u8, 0..120_i64).prop_map(|(pod, to, ago)| Change::PodResizing(pod, to, ago)),
         1 => pod().prop_map(Change::PodUid),
         1 => (pod(), 0..300_i64).prop_map(|(pod, seconds)| Change::PodImage(pod, seconds)),
+        1 => pod().prop_map(Change::TokenVoid),
         1 => pod().prop_map(Change::PodNode),
         1 => pod().prop_map(Change::BootstrapError),
         1 => pod().prop_map(Change::ClaimGone),
@@ -350,6 +352,7 @@ fn apply(scene: &mut Scene, change: Change) {
             });
         }),
         Change::PodUid(ordinal) => pod(scene, ordinal, |pod| pod.uid = format!("new-{ordinal}")),
+        Change::TokenVoid(ordinal) => pod(scene, ordinal, |pod| (pod.revision, pod.token_void) = (None, true)),
         Change::PodImage(ordinal, ago) => pod(scene, ordinal, |pod| {
             pod.ready = false;
             pod.image_error = Some(ImageError {
@@ -632,9 +635,15 @@ fn assert_voluntary(scene: &Scene, facts: &Facts<'_>, action: &Action) {
         let pod = scene.pods().iter().find(|pod| pod.uid == exact.uid()).unwrap();
         assert!(!facts.current_revision(pod) && !pod.terminating);
         let alone = facts.all_serve_except(Some(pod.ordinal)) && facts.primary().is_some();
+        let kept = |pod: &Pod| scene.spec.fenced.contains(&pod.name) && pod.node.is_some() && pod.image_error.is_none();
+        assert!(!kept(pod), "{} is fenced, to be looked at", pod.name);
+        if pod.token_void {
+            let holder = facts.holder_pod().is_some_and(|holder| holder.uid == pod.uid);
+            let first = |other: &Pod| other.uid != pod.uid && other.token_void && !other.terminating && !kept(other);
+            assert!(!holder || !scene.pods().iter().any(first), "the holder is the last");
+            return;
+        }
         assert!(!pod.ready || alone, "{} serves, and others do not", pod.name);
-        let kept = scene.spec.fenced.contains(&pod.name) && pod.node.is_some() && pod.image_error.is_none();
-        assert!(!kept, "{} is fenced, to be looked at", pod.name);
         let primary = facts.primary().is_some_and(|primary| primary.uid == pod.uid);
         assert!(!primary || facts.expected() == 1, "a primary hands over before it goes");
         assert!(!switching(facts), "nobody is taken away while a primary hands over");

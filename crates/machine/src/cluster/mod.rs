@@ -89,6 +89,7 @@ pub const RULES: &[Rule] = &[
     request::REQUEST,
     switchover::SWITCH_OVER,
     drift::BLOCKED,
+    rollout::REPLACE_VOID,
     hibernation::AWAIT_WAKING,
     rollout::REPLACE_IDLE,
     scaling::SCALE,

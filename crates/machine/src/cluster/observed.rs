@@ -291,6 +291,10 @@ pub struct Pod {
     pub resources: Resources,
     /// Its label [`api::names::LABEL_ROLE`].
     pub role: Option<String>,
+    /// Its agent's token was made for a ServiceAccount that is no more: the API server does not know this agent, so it
+    /// can neither read the database nor hold the Lease, as long as the pod lives.
+    #[serde(default)]
+    pub token_void: bool,
     /// PostgreSQL's image, or before it first ran that of a container that comes before it, cannot be pulled or started.
     pub image_error: Option<ImageError>,
     /// The agent's termination message, if it ended because the first database could not be made.

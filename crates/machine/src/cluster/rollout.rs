@@ -27,6 +27,15 @@ pub const REPLACE_IDLE: Rule = Rule {
 };
 
 /// See [`Rule::what`].
+pub const REPLACE_VOID: Rule = Rule {
+    name: "replace-void",
+    family: "rollout",
+    what: "A pod whose agent's token is void is replaced, the Lease holder's last; each waits at most a minute for the others to be ready. What agents report is not waited for: a holder that the API server does not know can pass nothing on.",
+    propose: replace_void,
+    passable: false,
+};
+
+/// See [`Rule::what`].
 pub const REPLACE_SERVING: Rule = Rule {
     name: "replace-serving",
     family: "rollout",
@@ -117,6 +126,29 @@ fn replace_idle(facts: &Facts<'_>) -> Option<Proposal> {
         }
     }
     replace(pod, format!("{} is of an older template and not ready", pod.name))
+}
+
+fn replace_void(facts: &Facts<'_>) -> Option<Proposal> {
+    let holder = facts.holder_pod();
+    let is_holder = |pod: &Pod| holder.is_some_and(|holder| holder.uid == pod.uid);
+    let void = || outdated(facts).filter(|pod| pod.token_void);
+    let pod = void().find(|pod| !is_holder(pod)).or_else(|| void().next())?;
+    let name = &pod.name;
+    let there = |ordinal| {
+        let found = facts.pod(ordinal).filter(|pod| !pod.terminating);
+        found.is_some_and(|pod| pod.token_void || pod.ready)
+    };
+    if !(0..facts.expected()).all(there) {
+        let what = format!("the others to be ready, to replace {name}, whose agent's token is void");
+        let deadline = facts.waiting_since(&what) + HOLDER_PATIENCE;
+        if facts.now < deadline {
+            return Some(Proposal::wait(facts, Step::Rollout, what, "their agents")?.until(deadline));
+        }
+    }
+    replace(
+        pod,
+        format!("the API server does not know the agent of {name}: its ServiceAccount was made again"),
+    )
 }
 
 fn replace_serving(facts: &Facts<'_>) -> Option<Proposal> {
@@ -477,6 +509,52 @@ mod tests {
             Some("demo-2".to_owned()),
             "it may need the new template"
         );
+    }
+
+    fn void(primary: u32) -> Scene {
+        let mut scene = Scene::ready(3);
+        scene.elect(primary);
+        for ordinal in 0..3 {
+            let pod = scene.pod_mut(ordinal);
+            (pod.revision, pod.token_void) = (None, true);
+        }
+        scene
+    }
+
+    #[test]
+    fn agents_that_the_api_server_does_not_know_are_replaced_though_nobody_reports_the_new_ones() {
+        let mut scene = void(2);
+        for ordinal in [1, 0] {
+            assert_eq!(replaced(&scene), Some(format!("demo-{ordinal}")));
+            scene.pod_mut(ordinal).terminating = true;
+            scene.store();
+            let decision = scene.decide();
+            assert_eq!((decision.rule, decision.step), ("replace-void", Some(Step::Rollout)));
+            assert_eq!(decision.wake, scene.now + HOLDER_PATIENCE);
+            let revision = scene.revision.clone();
+            let pod = scene.pod_mut(ordinal);
+            (pod.revision, pod.terminating, pod.token_void) = (Some(revision), false, false);
+            scene.report_mut(ordinal).pod_uid = "the pod before".to_owned();
+        }
+        assert_eq!(replaced(&scene), Some("demo-2".to_owned()), "the holder last");
+    }
+
+    #[test]
+    fn an_agent_that_the_api_server_does_not_know_is_not_kept_for_one_that_does_not_become_ready() {
+        let mut scene = void(0);
+        scene.edit(|spec| spec.primary.updates = PrimaryUpdates::Supervised);
+        for ordinal in [1, 2] {
+            let revision = scene.revision.clone();
+            let pod = scene.pod_mut(ordinal);
+            (pod.revision, pod.token_void, pod.ready) = (Some(revision), false, ordinal == 2);
+        }
+        let decision = scene.store();
+        assert_eq!(
+            decision.because.to_string(),
+            "the others to be ready, to replace demo-0, whose agent's token is void"
+        );
+        scene.now = decision.wake;
+        assert_eq!(replaced(&scene), Some("demo-0".to_owned()), "it can serve no longer");
     }
 
     #[test]

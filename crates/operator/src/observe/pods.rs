@@ -54,9 +54,9 @@ pub fn pods(
     pods.sort_by_key(|pod| pod.ordinal);
     if let Some(identity) = identity_since(caches, key) {
         // A token is bound to the UID of its ServiceAccount: with one that was made again since, the API server knows the
-        // agents in these pods no more. So they count as made from an older template, and are replaced.
+        // agents in these pods no more. So they count as made from an older template, too.
         for pod in pods.iter_mut().filter(|pod| pod.created < identity) {
-            (pod.revision, pod.base_revision) = (None, None);
+            (pod.revision, pod.base_revision, pod.token_void) = (None, None, true);
         }
     }
     let present: BTreeSet<_> = pods
@@ -104,6 +104,7 @@ fn pod(names: &Names, pod: &KubePod, memory: &mut Memory, now: DateTime<Utc>) ->
         resizing: pod.annotations().get(ANNOTATION_RESIZING).map(|text| resizing(text)),
         resources: machine::cluster::Resources::default(),
         role: pod.labels().get(LABEL_ROLE).cloned(),
+        token_void: false,
         image_error: image_error(status, &uid, memory, now),
         bootstrap_error: bootstrap_error(status),
         name,
@@ -261,7 +262,7 @@ mod tests {
 
     #[test]
     fn a_pod_that_is_older_than_its_identity_is_outdated() {
-        let revision = |made: &str| {
+        let seen = |made: &str| {
             let caches = Caches::default();
             let account = json!({"metadata": {"name": "db", "namespace": "ns", "uid": "a", "resourceVersion": "1",
                 "creationTimestamp": made, "labels": {"clustereddatabase.io/cluster": "db"}}});
@@ -271,10 +272,11 @@ mod tests {
                 .observe(Event::InitApply(serde_json::from_value(account).unwrap()));
             caches.service_accounts.observe(Event::InitDone);
             let now = at("2027-01-01T00:01:00Z");
-            observed_in(&caches, json!({}), &mut Memory::default(), now).revision
+            let pod = observed_in(&caches, json!({}), &mut Memory::default(), now);
+            (pod.revision, pod.token_void)
         };
-        assert_eq!(revision("2027-01-01T00:00:00Z").as_deref(), Some("r"));
-        assert_eq!(revision("2027-01-01T00:00:30Z"), None);
+        assert_eq!(seen("2027-01-01T00:00:00Z"), (Some("r".to_owned()), false));
+        assert_eq!(seen("2027-01-01T00:00:30Z"), (None, true));
     }
 
     #[test]

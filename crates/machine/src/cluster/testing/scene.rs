@@ -391,6 +391,7 @@ pub(super) fn pod(ordinal: u32, revision: &str, now: DateTime<Utc>) -> Pod {
         resizing: None,
         resources: Resources::Given,
         role: Some("replica".to_owned()),
+        token_void: false,
         image_error: None,
         bootstrap_error: None,
     }

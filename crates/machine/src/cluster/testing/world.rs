@@ -525,6 +525,22 @@ impl World {
     }
 
     /// Who the primary in `pod` hands over to, if it is asked to and can.
+    /// The ServiceAccount was made again: the API server knows none of the agents in the pods that there are.
+    pub fn void_tokens(&mut self) {
+        for pod in self.scene.pods_mut() {
+            (pod.revision, pod.base_revision, pod.token_void) = (None, None, true);
+        }
+    }
+
+    fn holder_is_mute(&self) -> bool {
+        let lease = self.scene.observed.lease.get().and_then(Option::as_ref);
+        let Some(holder) = lease.and_then(|lease| lease.holder.as_ref()) else {
+            return false;
+        };
+        let uid = &holder.incarnation.pod_uid;
+        self.scene.pods().iter().any(|pod| pod.uid == *uid && pod.token_void)
+    }
+
     fn successor(&self, pod: &Pod) -> Option<String> {
         let target = self.scene.stored.intent.primary.clone().filter(|_| !self.stubborn)?;
         let lease = self.scene.observed.lease.get()?.as_ref()?;
@@ -583,7 +599,14 @@ impl World {
         let successor = self.successor(&pod);
         let new_report = self.scene.report(&pod, MemberState::Waiting);
         let Some(lease) = self.scene.lease_mut() else { return };
+        let mute = self.holder_is_mute();
         let report = lease.members.get(&pod.name).filter(|report| report.pod_uid == pod.uid);
+        if mute {
+            // A holder that the API server does not know serves on, by the others' leave, and streams; it writes nothing.
+            let holder = lease.holder.as_ref().map(|holder| holder.incarnation.pod_uid.as_str());
+            self.scene.pods_mut()[index].ready = has_data || holder == Some(pod.uid.as_str());
+            return;
+        }
         let mut report = report.cloned().unwrap_or(new_report);
         (report.member, report.settings, report.pending_restart) = (identity.clone(), settings, pending);
         report.public_key = Some(format!("key of {identity}"));
