@@ -10,10 +10,12 @@ use e2e::namespace::summary;
 use e2e::wait::{Seen, until};
 use e2e::{Namespace, SqlClient, connect_for_test};
 use k8s_openapi::NamespaceResourceScope;
+use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::{Secret, ServiceAccount};
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use k8s_openapi::api::rbac::v1::{Role, RoleBinding};
+use k8s_openapi::jiff::Timestamp;
 use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
 use kube::{Resource, ResourceExt};
 use serde::Serialize;
@@ -219,7 +221,24 @@ async fn emptied(namespace: &Namespace) -> Result<()> {
 async fn a_deleted_service_account_costs_its_pods_and_no_row() -> Result<()> {
     let (namespace, sql) = ready("e2e-repair-account").await?;
     let before = namespace.pod_uids("db").await?;
-    deleted::<ServiceAccount>(&namespace, "db").await?;
+    // While no operator is there to make it again, the API server forgets the agents for good: the primary can write
+    // nothing any more, and serves on by the standby's leave.
+    let operators = e2e::install::scale(&namespace.client, 0).await?;
+    let accounts = namespace.api::<ServiceAccount>();
+    accounts.delete("db", &DeleteParams::default()).await?;
+    let leases = namespace.api::<Lease>();
+    until("the Lease not to be renewed", BOUND, || async {
+        let spec = leases.get("db").await?.spec.context("a spec")?;
+        let renewed = spec.renew_time.context("a renew time")?.0;
+        let age = Timestamp::now().duration_since(renewed).as_secs();
+        Ok(if age > 15 {
+            Seen::Yes(())
+        } else {
+            Seen::NotYet(format!("renewed {age} s ago"))
+        })
+    })
+    .await?;
+    e2e::install::scale(&namespace.client, operators).await?;
     let ((), took) = until("all pods to be replaced", BOUND, || async {
         let now = namespace.pod_uids("db").await?;
         let replaced = before
