@@ -598,8 +598,8 @@ impl World {
         let may_take = has_data && self.may_take(&pod, &identity);
         let successor = self.successor(&pod);
         let new_report = self.scene.report(&pod, MemberState::Waiting);
-        let Some(lease) = self.scene.lease_mut() else { return };
         let mute = self.holder_is_mute();
+        let Some(lease) = self.scene.lease_mut() else { return };
         let report = lease.members.get(&pod.name).filter(|report| report.pod_uid == pod.uid);
         if mute {
             // A holder that the API server does not know serves on, by the others' leave, and streams; it writes nothing.
