@@ -9,7 +9,7 @@ use api::spec::{PrimaryUpdates, VolumeFate};
 use api::status::{DurabilityMode, MemberRole, RequestOutcome};
 use chrono::TimeDelta;
 use machine::cluster::testing::{Crash, Resizes, World};
-use machine::cluster::{Action, ChildKind, ChildState, Known, Step};
+use machine::cluster::{Action, ChildKind, ChildState, Due, Known, StatusChange, Step};
 use proptest::prelude::*;
 
 /// The operator's writes for a database of three, events included: what the measured goal allows.
@@ -243,6 +243,50 @@ fn cpu_and_memory_are_changed_in_place_the_primary_last() {
         assert_eq!(uids(&world), before, "no pod is replaced");
         assert_eq!(world.primaries, ["demo-0"]);
     }
+}
+
+/// Changes cpu and memory together with a parameter that needs a restart; what was done, in order.
+fn resized_with_settings(from: &str, to: &str) -> Vec<String> {
+    let mut world = ready(3);
+    resized(&mut world, from);
+    assert!(world.settle(), "{:#?}", world.scene.decide());
+    world.writes.clear();
+    world.scene.edit(|spec| {
+        spec.postgres
+            .parameters
+            .insert("shared_buffers".to_owned(), "64MB".to_owned());
+    });
+    resized(&mut world, to);
+    let before = uids(&world);
+    let mut done = Vec::new();
+    let settled = world.run_until(TimeDelta::minutes(10), |world, decision| {
+        match &decision.action {
+            Action::ResizePod(pod) => done.push(format!("resize {}", pod.name())),
+            Action::WriteStatus(changes) => done.extend(changes.iter().filter_map(|change| match change {
+                StatusChange::PermitRestart(permit) => Some(format!("restart {}", permit.pod)),
+                _ => None,
+            })),
+            _ => {}
+        }
+        let resting = matches!(&decision.action, Action::Wait(waiting) if waiting.resting);
+        resting && world.scene.due(decision) == Due::Never
+    });
+    assert!(settled, "{:#?}", world.scene.decide());
+    assert_rests(&world);
+    assert_eq!(uids(&world), before, "no pod is replaced");
+    done
+}
+
+#[test]
+fn less_memory_comes_after_the_restart_that_its_settings_need_and_more_before() {
+    let [resize, restart] = ["resize", "restart"].map(|what| [2, 1, 0].map(|pod| format!("{what} demo-{pod}")));
+    assert_eq!(
+        resized_with_settings("a", "b"),
+        [resize.clone(), restart.clone()].concat()
+    );
+    let pairs = restart.into_iter().zip(resize);
+    let one_by_one: Vec<_> = pairs.flat_map(|(restart, resize)| [restart, resize]).collect();
+    assert_eq!(resized_with_settings("b", "a"), one_by_one);
 }
 
 #[test]

@@ -152,6 +152,7 @@ fn resources() -> impl Strategy<Value = Resources> {
     let message = || Just("no room".to_owned());
     prop_oneof![
         Just(Resources::Other),
+        Just(Resources::MoreMemory),
         prop::option::of(message()).prop_map(|message| Resources::Asked { message }),
         Just(Resources::Given),
         message().prop_map(|message| Resources::Refused { message }),
@@ -181,8 +182,8 @@ fn observed_change() -> impl Strategy<Value = Change> {
         3 => (pod(), resources()).prop_map(|(pod, resources)| Change::PodResources(pod, resources)),
         2 => (pod(), 0..2_u8, 0..120_i64).prop_map(|(pod, to, ago)| Change::PodResizing(pod, to, ago)),
         1 => pod().prop_map(Change::PodUid),
-        1 => (pod(), 0..300_i64).prop_map(|(pod, seconds)| Change::PodImage(pod, seconds)),
         1 => pod().prop_map(Change::TokenVoid),
+        1 => (pod(), 0..300_i64).prop_map(|(pod, seconds)| Change::PodImage(pod, seconds)),
         1 => pod().prop_map(Change::PodNode),
         1 => pod().prop_map(Change::BootstrapError),
         1 => pod().prop_map(Change::ClaimGone),
@@ -351,8 +352,8 @@ fn apply(scene: &mut Scene, change: Change) {
                 since: now - TimeDelta::seconds(ago),
             });
         }),
-        Change::PodUid(ordinal) => pod(scene, ordinal, |pod| pod.uid = format!("new-{ordinal}")),
         Change::TokenVoid(ordinal) => pod(scene, ordinal, |pod| (pod.revision, pod.token_void) = (None, true)),
+        Change::PodUid(ordinal) => pod(scene, ordinal, |pod| pod.uid = format!("new-{ordinal}")),
         Change::PodImage(ordinal, ago) => pod(scene, ordinal, |pod| {
             pod.ready = false;
             pod.image_error = Some(ImageError {
@@ -620,7 +621,7 @@ fn resizable(scene: &Scene, facts: &Facts<'_>, pod: &Pod) -> bool {
         |resizing: &Resizing| resizing.to == scene.revision && scene.now >= resizing.since + TimeDelta::seconds(60);
     let possible = match &pod.resources {
         Resources::Given => true,
-        Resources::Other => !scene.observed.faults.iter().any(refused),
+        Resources::Other | Resources::MoreMemory => !scene.observed.faults.iter().any(refused),
         Resources::Asked { .. } => !pod.resizing.as_ref().is_some_and(late),
         Resources::Refused { .. } => false,
     };
@@ -634,7 +635,6 @@ fn assert_voluntary(scene: &Scene, facts: &Facts<'_>, action: &Action) {
     {
         let pod = scene.pods().iter().find(|pod| pod.uid == exact.uid()).unwrap();
         assert!(!facts.current_revision(pod) && !pod.terminating);
-        let alone = facts.all_serve_except(Some(pod.ordinal)) && facts.primary().is_some();
         let kept = |pod: &Pod| scene.spec.fenced.contains(&pod.name) && pod.node.is_some() && pod.image_error.is_none();
         assert!(!kept(pod), "{} is fenced, to be looked at", pod.name);
         if pod.token_void {
@@ -643,6 +643,7 @@ fn assert_voluntary(scene: &Scene, facts: &Facts<'_>, action: &Action) {
             assert!(!holder || !scene.pods().iter().any(first), "the holder is the last");
             return;
         }
+        let alone = facts.all_serve_except(Some(pod.ordinal)) && facts.primary().is_some();
         assert!(!pod.ready || alone, "{} serves, and others do not", pod.name);
         let primary = facts.primary().is_some_and(|primary| primary.uid == pod.uid);
         assert!(!primary || facts.expected() == 1, "a primary hands over before it goes");
@@ -677,9 +678,11 @@ fn assert_voluntary(scene: &Scene, facts: &Facts<'_>, action: &Action) {
             .as_ref()
             .is_some_and(|resizing| resizing.to == scene.revision);
         assert!(
-            noted && pod.resources == Resources::Other,
+            noted && matches!(pod.resources, Resources::Other | Resources::MoreMemory),
             "it is noted before it is asked for"
         );
+        let early = pod.resources == Resources::MoreMemory && !facts.current_settings(pod);
+        assert!(!early, "settings that need less memory come first");
     }
     if let (Action::Apply(apply), Some(set)) = (action, &scene.observed.stateful_set)
         && let (ChildKind::StatefulSet, Some(replicas)) = (apply.kind, apply.replicas)
@@ -720,6 +723,18 @@ fn assert_changes(scene: &Scene, facts: &Facts<'_>, action: &Action) {
                 let pod = scene.pods().iter().find(|pod| pod.uid == permit.pod_uid).unwrap();
                 assert!(facts.report(pod).is_some_and(|report| report.pending_restart));
                 assert!(!facts.serves(pod) || facts.all_serve_except(Some(pod.ordinal)));
+                let outdated = |pod: &Pod| {
+                    let kept = pod.terminating || scene.spec.fenced.contains(&pod.name);
+                    !facts.current_revision(pod) && !kept
+                };
+                let waits = |pod: &Pod| {
+                    pod.resources == Resources::MoreMemory
+                        && resizable(scene, facts, pod)
+                        && !facts.current_settings(pod)
+                };
+                let mut pods = scene.pods().iter();
+                let templates_first = pods.clone().any(waits) || !pods.any(outdated);
+                assert!(templates_first, "only less memory comes after a restart");
             }
             StatusChange::MovePrimary(memo) => {
                 let kept = scene.stored.intent.restart.is_some() && !changes.contains(&StatusChange::EndRestart);

@@ -318,6 +318,8 @@ pub enum Resources {
     /// It asks for others.
     #[default]
     Other,
+    /// It asks for others, and its limit of memory is above the wanted one, or it has none.
+    MoreMemory,
     /// It asks for them, and has not got them yet.
     Asked {
         /// The kubelet's words, if it waits for something.

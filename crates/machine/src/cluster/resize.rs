@@ -20,7 +20,7 @@ use super::rule::{Proposal, Rule};
 pub const RESIZE: Rule = Rule {
     name: "resize",
     family: "rollout",
-    what: "A pod that differs from the template in cpu and memory alone gets them in place while all others serve: the highest standby first, the primary last. Where Kubernetes refuses that, or does not do it in a minute, the pod is replaced like any other.",
+    what: "A pod that differs from the template in cpu and memory alone gets them in place while all others serve: the highest standby first, the primary last. Less memory comes after the restart that its settings need, more before. Where Kubernetes refuses that, or does not do it in a minute, the pod is replaced like any other.",
     propose: resize,
     passable: false,
 };
@@ -32,6 +32,12 @@ const PATIENCE: TimeDelta = TimeDelta::minutes(1);
 /// This pod of an older template need not be replaced: it can be given the wanted resources in place, as far as is known.
 pub(super) fn suffices(facts: &Facts<'_>, pod: &Pod) -> bool {
     only_resources_differ(facts, pod) && obstacle(facts, pod).is_none()
+}
+
+/// This pod is to have less memory, and its PostgreSQL may need what it has until it has restarted with the wanted
+/// settings: it is not resized before. (More memory comes before the restart: see [`rollout`].)
+pub(super) fn waits_for_settings(facts: &Facts<'_>, pod: &Pod) -> bool {
+    pod.resources == Resources::MoreMemory && suffices(facts, pod) && !facts.current_settings(pod)
 }
 
 /// Why this pod, which differs in cpu and memory alone, is replaced all the same.
@@ -47,7 +53,7 @@ pub(super) fn obstacle(facts: &Facts<'_>, pod: &Pod) -> Option<String> {
             let said = message.as_ref().map_or(String::new(), |message| format!(": {message}"));
             late.then(|| format!("not done in {} s{said}", PATIENCE.num_seconds()))
         }
-        Resources::Other => {
+        Resources::Other | Resources::MoreMemory => {
             let target = Target::Resize(pod.name.clone());
             let mut faults = facts.observed.faults.iter();
             let fault = faults.find(|fault| fault.target == target)?;
@@ -82,7 +88,7 @@ fn is_late(facts: &Facts<'_>, pod: &Pod) -> bool {
 }
 
 fn resize(facts: &Facts<'_>) -> Option<Proposal> {
-    let pod = rollout::next(facts).filter(|pod| suffices(facts, pod))?;
+    let pod = rollout::next(facts).filter(|pod| suffices(facts, pod) && !waits_for_settings(facts, pod))?;
     if facts.primary().is_none() || facts.status.intent.restart.is_some() || !facts.all_serve_except(Some(pod.ordinal))
     {
         return None;
@@ -109,7 +115,7 @@ fn resize(facts: &Facts<'_>) -> Option<Proposal> {
             let who = format!("the kubelet of {node}; else {name} is replaced");
             Some(Proposal::wait(facts, Step::Rollout, what, who)?.until(deadline))
         }
-        (Resources::Other | Resources::Refused { .. }, Some(deadline)) => {
+        (Resources::Other | Resources::MoreMemory | Resources::Refused { .. }, Some(deadline)) => {
             let because = format!("{name} asks for other cpu or memory than the template, and all others serve");
             Some(act(Action::ResizePod(exact(pod)), because)?.looking_again(deadline))
         }
@@ -204,6 +210,70 @@ mod tests {
                 "the others have to wait"
             );
         }
+    }
+
+    #[test]
+    fn less_memory_waits_until_the_settings_that_need_less_are_in_force() {
+        let mut scene = changed();
+        for ordinal in 0..3 {
+            scene.pod_mut(ordinal).resources = Resources::MoreMemory;
+        }
+        assert_eq!(step(&mut scene.clone()), (2, "MarkPod"), "no setting is changed");
+        scene.edit(|spec| {
+            let parameters = &mut spec.postgres.parameters;
+            parameters.insert("shared_buffers".to_owned(), "64MB".to_owned());
+        });
+        let decision = scene.decide();
+        assert_eq!(
+            decision.rule, "await-settings",
+            "whether they need a restart is not known yet"
+        );
+        for ordinal in 0..3 {
+            let settings = crate::protocol::settings_hash(&scene.spec.postgres.parameters);
+            let report = scene.report_mut(ordinal);
+            (report.settings, report.pending_restart) = (settings, true);
+        }
+        let decision = scene.store();
+        assert_eq!(decision.rule, "restart", "{decision:#?}");
+        assert_eq!(scene.stored.intent.restart.as_ref().unwrap().pod, "demo-2");
+        assert!(matches!(scene.decide().action, Action::Wait(_)));
+        scene.report_mut(2).pending_restart = false;
+        scene.store();
+        assert_eq!(scene.stored.intent.restart, None);
+        assert_eq!(step(&mut scene), (2, "MarkPod"));
+        assert_eq!(step(&mut scene), (2, "ResizePod"));
+
+        let mut refused = scene.clone();
+        refused.report_mut(1).settings_error = Some("invalid value".to_owned());
+        refused.pod_mut(2).resources = Resources::Given;
+        assert_eq!(step(&mut refused), (2, "MarkPod"));
+        assert_eq!(
+            refused.decide().rule,
+            "await-settings",
+            "refused settings need as much as before"
+        );
+    }
+
+    #[test]
+    fn a_primary_that_restarts_first_is_given_less_memory_last() {
+        let mut scene = changed();
+        scene.edit(|spec| {
+            let parameters = &mut spec.postgres.parameters;
+            parameters.insert("max_connections".to_owned(), "20".to_owned());
+        });
+        for ordinal in 0..3 {
+            scene.pod_mut(ordinal).resources = Resources::MoreMemory;
+            let settings = crate::protocol::settings_hash(&scene.spec.postgres.parameters);
+            let report = scene.report_mut(ordinal);
+            (report.settings, report.pending_restart, report.lowers_limits) = (settings, true, true);
+        }
+        scene.store();
+        assert_eq!(scene.stored.intent.restart.as_ref().unwrap().pod, "demo-0");
+        let report = scene.report_mut(0);
+        (report.pending_restart, report.lowers_limits) = (false, false);
+        scene.store();
+        scene.store();
+        assert_eq!(scene.stored.intent.restart.as_ref().unwrap().pod, "demo-2");
     }
 
     #[test]

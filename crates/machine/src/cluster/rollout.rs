@@ -247,7 +247,7 @@ fn in_use(facts: &Facts<'_>, permit: &RestartPermit) -> bool {
 
 /// The member that may restart now. The one whose permit is spent, its time over, lets others of its kind go before it.
 fn next_restart<'a>(facts: &Facts<'a>, spent: Option<&RestartPermit>) -> Option<&'a Pod> {
-    if outdated(facts).next().is_some() || refusal(facts).is_some() {
+    if next(facts).is_some_and(|pod| !resize::waits_for_settings(facts, pod)) || refusal(facts).is_some() {
         return None;
     }
     let pending = |pod: &&Pod| {
@@ -385,7 +385,7 @@ pub const AWAIT_ROLLOUT: Rule = Rule {
 };
 
 fn await_rollout(facts: &Facts<'_>) -> Option<Proposal> {
-    outdated(facts).next()?;
+    next(facts).filter(|pod| !resize::waits_for_settings(facts, pod))?;
     let doing = if outdated(facts).any(|pod| needs_replacing(facts, pod)) {
         "replace"
     } else {

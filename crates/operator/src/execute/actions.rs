@@ -155,7 +155,7 @@ impl Executor {
 /// would be asked for ever: somebody rewrites such requests.
 fn took(pod: &Pod, wanted: Option<&ResourceRequirements>) -> Result<Outcome, Failure> {
     match observe::resources(pod, wanted) {
-        Resources::Other => Err(Failure {
+        Resources::Other | Resources::MoreMemory => Err(Failure {
             kind: FaultKind::Invalid,
             message:
                 "the API server took the request, and the pod asks for other cpu or memory all the same: an admission \

@@ -12,6 +12,7 @@ const PENDING: &str = "PodResizePending";
 /// The kubelet is at it.
 const IN_PROGRESS: &str = "PodResizeInProgress";
 const INFEASIBLE: &str = "Infeasible";
+const MEMORY: &str = "memory";
 
 /// Where the pod stands.
 pub fn resources(pod: &Pod, wanted: Option<&ResourceRequirements>) -> Resources {
@@ -32,7 +33,9 @@ pub fn resources(pod: &Pod, wanted: Option<&ResourceRequirements>) -> Resources 
         }
     }
     if !same(&wanted.0, &asked.0) || !same(&wanted.1, &asked.1) {
-        return Resources::Other;
+        let limit = |limits: &Amounts| rounded(MEMORY, &limits.get(MEMORY)?.0);
+        let less = limit(&wanted.1).is_some_and(|wanted| limit(&asked.1).is_none_or(|asked| asked > wanted));
+        return if less { Resources::MoreMemory } else { Resources::Other };
     }
     let pending = condition(pod, PENDING);
     if let Some(condition) = pending.filter(|pending| pending.reason.as_deref() == Some(INFEASIBLE)) {
@@ -104,7 +107,7 @@ fn holds(all: &Amounts, some: &Amounts) -> bool {
 fn rounded(name: &str, amount: &str) -> Option<i128> {
     let amount = Quantity::parse(amount).ok()?;
     Some(match name {
-        "memory" => amount.bytes().into(),
+        MEMORY => amount.bytes().into(),
         _ => amount.thousandths(),
     })
 }
@@ -188,6 +191,34 @@ mod tests {
             Resources::Other,
             "the next thousandth of a core is another amount"
         );
+    }
+
+    #[test]
+    fn more_memory_is_a_limit_above_the_wanted_one() {
+        let seen = |asked: Value, wanted: Value| {
+            let (asked, wanted) = (json!({"limits": asked}), json!({"limits": wanted}));
+            seen(asked.clone(), &asked, json!([]), &wanted)
+        };
+        assert_eq!(
+            seen(json!({"memory": "1Gi"}), json!({"memory": "1G"})),
+            Resources::MoreMemory
+        );
+        assert_eq!(
+            seen(json!({}), json!({"memory": "1Gi"})),
+            Resources::MoreMemory,
+            "it had no limit"
+        );
+        let (less, more) = (
+            json!({"memory": "1Gi", "cpu": "2"}),
+            json!({"memory": "2Gi", "cpu": "1"}),
+        );
+        assert_eq!(seen(less.clone(), more.clone()), Resources::Other);
+        assert_eq!(seen(more, less), Resources::MoreMemory);
+        let (few, many) = (
+            json!({"memory": "1Gi", "cpu": "1"}),
+            json!({"memory": "1024Mi", "cpu": "2"}),
+        );
+        assert_eq!(seen(few, many), Resources::Other, "it is the same memory");
     }
 
     #[test]

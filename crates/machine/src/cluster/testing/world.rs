@@ -20,7 +20,7 @@ const TICK: TimeDelta = TimeDelta::milliseconds(100);
 /// For so long a lost primary is away: the others have elected one by then.
 const OUTAGE: TimeDelta = TimeDelta::seconds(5);
 
-/// The cpu and memory of a revision.
+/// The cpu and memory of a revision. Words that sort later are more memory.
 fn resources_of(revision: &str) -> &str {
     revision.split_once('+').map_or("", |(_, resources)| resources)
 }
@@ -277,6 +277,7 @@ impl World {
                 continue;
             };
             pod.resources = match resizes {
+                _ if *asked > wanted => Resources::MoreMemory,
                 _ if *asked != wanted => Resources::Other,
                 _ if *given == wanted => Resources::Given,
                 Resizes::Infeasible => Resources::Refused {
@@ -524,7 +525,6 @@ impl World {
         }
     }
 
-    /// Who the primary in `pod` hands over to, if it is asked to and can.
     /// The ServiceAccount was made again: the API server knows none of the agents in the pods that there are.
     pub fn void_tokens(&mut self) {
         for pod in self.scene.pods_mut() {
@@ -541,6 +541,7 @@ impl World {
         self.scene.pods().iter().any(|pod| pod.uid == *uid && pod.token_void)
     }
 
+    /// Who the primary in `pod` hands over to, if it is asked to and can.
     fn successor(&self, pod: &Pod) -> Option<String> {
         let target = self.scene.stored.intent.primary.clone().filter(|_| !self.stubborn)?;
         let lease = self.scene.observed.lease.get()?.as_ref()?;
@@ -600,13 +601,13 @@ impl World {
         let new_report = self.scene.report(&pod, MemberState::Waiting);
         let mute = self.holder_is_mute();
         let Some(lease) = self.scene.lease_mut() else { return };
-        let report = lease.members.get(&pod.name).filter(|report| report.pod_uid == pod.uid);
         if mute {
             // A holder that the API server does not know serves on, by the others' leave, and streams; it writes nothing.
             let holder = lease.holder.as_ref().map(|holder| holder.incarnation.pod_uid.as_str());
             self.scene.pods_mut()[index].ready = has_data || holder == Some(pod.uid.as_str());
             return;
         }
+        let report = lease.members.get(&pod.name).filter(|report| report.pod_uid == pod.uid);
         let mut report = report.cloned().unwrap_or(new_report);
         (report.member, report.settings, report.pending_restart) = (identity.clone(), settings, pending);
         report.public_key = Some(format!("key of {identity}"));
