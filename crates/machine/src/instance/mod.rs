@@ -42,6 +42,7 @@ use std::collections::{BTreeMap, BTreeSet};
 pub use action::{Action, Purpose, Stop};
 pub use context::Tenure;
 pub use observed::*;
+pub use rejoin::MissingWal;
 
 use crate::protocol::{Epoch, MemberId};
 use crate::timing::BootTime;
@@ -82,8 +83,8 @@ pub struct Memo {
     pub handing_in: Option<Epoch>,
     /// When a handover was last begun.
     pub handed_over: Option<BootTime>,
-    /// In which epoch, and since when, the primary has not had the WAL any more that this member needs next.
-    pub misses_wal: Option<(Epoch, BootTime)>,
+    /// The primary has not the WAL any more that this member needs next.
+    pub misses_wal: Option<MissingWal>,
     /// Since when members of the rule have been away.
     pub away: BTreeMap<MemberId, BootTime>,
 }

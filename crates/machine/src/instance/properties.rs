@@ -285,7 +285,11 @@ fn memos() -> impl Strategy<Value = Memo> {
             since: BootTime(since),
         }),
         crashes,
-        misses_wal: (since % 2 == 0).then_some((Epoch(1), BootTime(since))),
+        misses_wal: (since % 2 == 0).then_some(MissingWal {
+            epoch: Epoch(1),
+            since: BootTime(since),
+            confirmed: BootTime(since + since % 5_000),
+        }),
         ..if settled_before { settled() } else { Memo::default() }
     })
 }

@@ -4,7 +4,7 @@
 use super::context::Context;
 use super::identity::volume_is_free;
 use super::{Action, Draft, Memo, Mode, Process, Verdict, report, shutdown, standby};
-use crate::protocol::{Fork, Lsn, Timeline};
+use crate::protocol::{Epoch, Fork, Lsn, Timeline};
 use crate::timing::BootTime;
 
 /// So many failures in a row, and the data is copied anew: a primary that restarts refuses rewinds for some seconds.
@@ -32,6 +32,17 @@ pub(super) enum Lineage {
     },
     /// The primary has not said yet what its history is.
     Unknown,
+}
+
+/// A member needs WAL that the primary has removed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct MissingWal {
+    /// In which epoch.
+    pub epoch: Epoch,
+    /// Since when.
+    pub since: BootTime,
+    /// When the primary was asked that last said so.
+    pub confirmed: BootTime,
 }
 
 /// Compares the data with the history that the holder published (protocol.md rule 9: LSNs of different timelines say nothing).
@@ -85,22 +96,33 @@ fn is_removed(context: &Context, end: Lsn, since: BootTime) -> Option<bool> {
 }
 
 /// Since when WAL is missed. What a standby has missed holds for its data, until that is gone or the primary does not confirm it.
+///
+/// What ends the count: an answer that its WAL is there, another primary, other data, a fence. An answer that does not say ends it
+/// not at once: a standby that misses WAL connects five times a second, and is often seen while it uses its slot. One that answers
+/// nobody may have received what it missed, if that lasts for [`FRESH`]: of one that answers, the end is known as it is now.
 pub(super) fn remember(context: &Context, memo: &mut Memo) {
     let epoch = context.record().map(|record| record.epoch);
-    let before = memo.misses_wal.filter(|(of, _)| Some(*of) == epoch);
-    let follows = lineage(context) == Lineage::Follows && !context.fenced();
+    let before = memo.misses_wal.filter(|missing| Some(missing.epoch) == epoch);
+    let confirmed = before.filter(|missing| context.now.since(missing.confirmed) < FRESH);
+    let missed = |epoch| MissingWal {
+        epoch,
+        since: before.map_or(context.now, |missing| missing.since),
+        confirmed: context.observed.reply.as_ref().map_or(context.now, |reply| reply.sent),
+    };
+    let lineage = lineage(context);
     let answer = context
         .observed
         .postgres
         .answer
         .filter(|_| context.running() == Some(Mode::Standby));
     memo.misses_wal = match (epoch, answer) {
-        _ if !follows => None,
+        _ if context.fenced() || matches!(lineage, Lineage::Diverged { .. }) => None,
+        _ if lineage == Lineage::Unknown => confirmed,
         (Some(epoch), Some(answer)) => {
             // A position that grows by what was received before says nothing.
             let own = answer.position.filter(|_| answer.knows_end);
             match own.and_then(|own| is_removed(context, own.lsn, BootTime(0))) {
-                Some(true) => Some(before.unwrap_or((epoch, context.now))),
+                Some(true) => Some(missed(epoch)),
                 Some(false) => None,
                 // Its slot is in use for the moment, by a stream that will end.
                 None => before.filter(|_| is_heard(context)),
@@ -108,12 +130,12 @@ pub(super) fn remember(context: &Context, memo: &mut Memo) {
         }
         // Before its data is consistent it answers nobody; as long as it has received nothing, what it has is on the volume.
         (Some(epoch), None) if starves(context) => {
-            let missed = context
-                .database()
-                .and_then(|own| is_removed(context, own.written, BootTime(0)));
-            missed
-                .filter(|missed| *missed)
-                .and(before.or(Some((epoch, context.now))))
+            let own = context.database();
+            match own.and_then(|own| is_removed(context, own.written, BootTime(0))) {
+                Some(true) => Some(missed(epoch)),
+                Some(false) => None,
+                None => confirmed,
+            }
         }
         _ if context.running().is_some() || context.alive() => before,
         _ => before.filter(|_| context.database().is_some() && context.now < stopped_at(context).plus(FRESH)),
@@ -142,10 +164,10 @@ fn stopped_at(context: &Context) -> BootTime {
 
 /// This member was left behind, and only a new copy helps.
 fn is_left_behind(context: &Context, draft: &mut Draft) -> bool {
-    let Some((_, since)) = draft.memo.misses_wal else {
+    let Some(missing) = draft.memo.misses_wal else {
         return false;
     };
-    context.reached(since.plus(MISSES), draft)
+    context.reached(missing.since.plus(MISSES), draft)
 }
 
 /// Its data goes, once the primary has said again, after PostgreSQL has stopped here, that it lives and has removed the WAL; until
@@ -241,6 +263,14 @@ mod tests {
     use crate::quorum::SyncRule;
     use crate::timing::BootTime;
 
+    fn missing_since(since: u64) -> MissingWal {
+        MissingWal {
+            epoch: Epoch(1),
+            since: BootTime(since),
+            confirmed: BootTime(since),
+        }
+    }
+
     #[test]
     fn a_member_whose_wal_the_primary_has_removed_is_copied_anew_after_some_time() {
         let missing = |oldest: u64, sent: u64| {
@@ -252,7 +282,7 @@ mod tests {
         };
         let own = standby().postgres.answer.unwrap().position.unwrap().lsn.0;
         let begun = decide(&missing(own + 1, 2_000), &settled(), BootTime(2_100));
-        assert_eq!(begun.memo.misses_wal, Some((Epoch(1), BootTime(2_100))));
+        assert_eq!(begun.memo.misses_wal.unwrap().since, BootTime(2_100));
         assert_eq!(begun.action, Action::Wait);
         let enough = decide(&missing(own, 2_000), &settled(), BootTime(2_100));
         assert_eq!(enough.memo.misses_wal, None, "its next record is there");
@@ -301,7 +331,7 @@ mod tests {
     #[test]
     fn a_member_that_never_becomes_consistent_is_copied_anew_too() {
         let begun = decide(&inconsistent(0x80, Some(0x90), 2_100), &settled(), BootTime(2_100));
-        assert_eq!(begun.memo.misses_wal, Some((Epoch(1), BootTime(2_100))));
+        assert_eq!(begun.memo.misses_wal.unwrap().since, BootTime(2_100));
         let late = 2_100 + MISSES;
         let decided = |observed: &Observed| decide(observed, &begun.memo, BootTime(late));
         let decision = decided(&inconsistent(0x80, Some(0x90), late));
@@ -340,10 +370,37 @@ mod tests {
     }
 
     #[test]
+    fn what_a_member_that_answers_nobody_misses_is_not_forgotten_because_it_is_seen_to_connect() {
+        // It connects again and again: its slot is in use in two answers of three, and once the holder is not known.
+        let mut memo = settled();
+        for now in (2_100..2_100 + MISSES).step_by(500) {
+            let oldest = (now % 1_500 == 600).then_some(0x90);
+            let mut observed = inconsistent(0x80, oldest, now);
+            if now == 5_100 {
+                record(&mut observed).holder.as_mut().unwrap().timeline = None;
+            }
+            let decision = decide(&observed, &memo, BootTime(now));
+            assert_ne!(decision.rule, "stop diverged", "{now}");
+            memo = decision.memo;
+            assert_eq!(memo.misses_wal.unwrap().since, BootTime(2_100), "at {now}");
+        }
+        let late = BootTime(2_100 + MISSES);
+        assert_eq!(
+            decide(&inconsistent(0x80, Some(0x90), late.0), &memo, late).rule,
+            "stop diverged"
+        );
+        let has = decide(&inconsistent(0x90, Some(0x90), late.0), &memo, late);
+        assert_eq!(has.memo.misses_wal, None);
+        let receives = late.plus(FRESH);
+        let receives = decide(&inconsistent(0x80, None, receives.0), &memo, receives);
+        assert_eq!(receives.memo.misses_wal, None, "a stream that lasts");
+    }
+
+    #[test]
     fn its_data_goes_only_if_the_primary_says_so_again() {
         let stopped_at = 50_000;
         let memo = Memo {
-            misses_wal: Some((Epoch(1), BootTime(stopped_at - 2 * MISSES))),
+            misses_wal: Some(missing_since(stopped_at - 2 * MISSES)),
             ..settled()
         };
         let at_rest = |oldest: u64, sent: u64| {
@@ -407,7 +464,7 @@ mod tests {
         let mut observed = standby();
         observed.postgres = stopped();
         let memo = Memo {
-            misses_wal: Some((Epoch(1), BootTime(0))),
+            misses_wal: Some(missing_since(0)),
             ..settled()
         };
         let mut later = observed.clone();
