@@ -15,6 +15,7 @@ use agent::postgres::{PostgresError, Reload, Role, Server, StartError, StopMode,
 use agent::process::{ProcessError, postgres_processes, processes};
 use agent::volume::{ClusterState, DataState};
 use instance::{Instance, PASSWORD, Scene, open_primary};
+use machine::protocol::Lsn;
 use unprivileged::{Place, unprivileged};
 
 const DATABASE: &str = "Orders \"1\"";
@@ -145,7 +146,32 @@ fn after_a_crash_it_is_known_how_much_wal_is_to_be_replayed() {
             let next = (before.0 - 1) / segment + 1;
             fs::copy(file(control.redo.0 / segment), file(next)).expect("copied");
             assert_eq!(known().await, before);
+            fs::remove_file(file(next)).expect("removed");
+            the_end_of_the_wal_is_known_to_the_record(&mut instance).await;
         },
+    );
+}
+
+async fn the_end_of_the_wal_is_known_to_the_record(instance: &mut Instance) {
+    instance.start_primary().await;
+    let switched = instance.text("SELECT pg_switch_wal()::text").await;
+    let switched: Lsn = switched.parse().expect("a position");
+    instance.stop(StopMode::Immediate).await;
+    let control = instance.control().await;
+    let end = instance.volume.end_of_wal(control.redo, control.wal_sizes).await;
+    let next = switched.0.next_multiple_of(u64::from(control.wal_sizes.segment));
+    assert!(end.expect("readable WAL").0 >= next, "a segment that was ended early");
+
+    instance.start_primary().await;
+    instance.stop(StopMode::Fast).await;
+    let control = instance.control().await;
+    let end = instance.volume.end_of_wal(control.redo, control.wal_sizes).await;
+    // The last record is the checkpoint's: some 120 bytes, and a page's header if it goes on in a second page.
+    let length = end.expect("readable WAL").0 - control.checkpoint.0;
+    assert!(
+        (100..200).contains(&length),
+        "{length} bytes from {}",
+        control.checkpoint
     );
 }
 

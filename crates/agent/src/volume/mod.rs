@@ -262,7 +262,7 @@ impl Volume {
         Ok(control)
     }
 
-    /// Where the WAL ends that lies here without a gap from `redo` on, to a page; `redo` if there is none.
+    /// Where the WAL ends that lies here without a gap from `redo` on; `redo` if there is none.
     pub async fn end_of_wal(&self, redo: Lsn, sizes: WalSizes) -> Result<Lsn, VolumeError> {
         let directory = self.pgdata().join("pg_wal");
         self.blocking(move |_| wal::end(&directory, redo, sizes).map_err(failed("read the WAL in", &directory)))

@@ -2,7 +2,9 @@
 //!
 //! PostgreSQL renames segments that it needs no more to those that it will need next: the directory holds files beyond the
 //! end, and their names and sizes tell nothing. Each page begins with its own position, and a renamed segment still bears
-//! those of its old place.
+//! those of its old place. In the last page, records are followed from one to the next: which segment PostgreSQL asks a
+//! primary for depends on whether the WAL ends with a segment, or just before (`access/xlog_internal.h`, `access/xlogrecord.h`;
+//! the same from version 15 to 18).
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -15,9 +17,22 @@ use machine::protocol::Lsn;
 use super::WalSizes;
 
 /// Where a page's position stands in its header, after its magic number and flags (two bytes each) and its timeline (four).
-const PAGE_ADDRESS: u64 = 8;
+const PAGE_ADDRESS: usize = 8;
+/// Where it says how many bytes of a record that began before are still to come.
+const PAGE_REMAINDER: usize = 16;
+/// Bytes of a page's header, and of that of a segment's first page.
+const PAGE_HEADER: (usize, usize) = (24, 40);
+/// Bytes of a record's header. It begins with the record's length, including the header (four bytes).
+const RECORD_HEADER: usize = 24;
+/// Where a record says where the one before it begins.
+const RECORD_PREVIOUS: usize = 8;
+/// Where its kind stands: flags, of which the upper half counts, and the resource manager.
+const RECORD_KIND: usize = 16;
+/// The kind of the record that ends a segment early (`XLOG_SWITCH` of `RM_XLOG_ID`): zeros follow.
+const SWITCH: (u8, u8) = (0x40, 0);
 
-/// The end of the WAL in `directory` that goes on without a gap from `redo`, to a page; `redo` if there is none.
+/// The end of the WAL in `directory` that goes on without a gap from `redo`: the first byte that is not there; `redo` if there
+/// is none. A record that is not whole counts as far as it goes, to a page.
 pub(super) fn end(directory: &Path, redo: Lsn, sizes: WalSizes) -> io::Result<Lsn> {
     let (segment, page) = (u64::from(sizes.segment), u64::from(sizes.page));
     if segment == 0 || page == 0 {
@@ -32,8 +47,50 @@ pub(super) fn end(directory: &Path, redo: Lsn, sizes: WalSizes) -> io::Result<Ls
     let Some(last) = last_that(there, |number| written(&number, 0))? else {
         return Ok(redo);
     };
-    let pages = last_that(0..segment / page, |number| written(&last, number * page))?.unwrap_or(0);
-    Ok(Lsn(last * segment + (pages + 1) * page).max(redo))
+    let offset = page * last_that(0..segment / page, |number| written(&last, number * page))?.unwrap_or(0);
+    let begin = last * segment + offset;
+    let mut end = redo.0.max(begin);
+    for path in &files[&last] {
+        let mut bytes = vec![0; sizes.page as usize];
+        if read(path, &mut bytes, offset)? && u64_at(&bytes, PAGE_ADDRESS) == Some(begin) {
+            end = end.max(end_in(&bytes, begin, segment));
+        }
+    }
+    Ok(Lsn(end))
+}
+
+/// Where the WAL ends in this page, which begins at `begin`: behind its last record; with the page, if a record goes on behind
+/// it; with the segment, if that was ended early.
+fn end_in(page: &[u8], begin: u64, segment: u64) -> u64 {
+    let aligned = |bytes: u32| (bytes as usize).next_multiple_of(8);
+    let (short, long) = PAGE_HEADER;
+    let header = if begin.is_multiple_of(segment) { long } else { short };
+    let mut at = header + u32_at(page, PAGE_REMAINDER).map_or(0, aligned);
+    let mut before = None;
+    while let Some(length) = u32_at(page, at) {
+        let here = begin + at as u64;
+        let record = &page[at..];
+        // What lies behind the end is zeros, or of this file's former place. A header that goes on in the next page is one.
+        let follows = |previous: u64| before.map_or(previous < here, |before| previous == before);
+        if (length as usize) < RECORD_HEADER || !u64_at(record, RECORD_PREVIOUS).is_none_or(follows) {
+            return here;
+        }
+        let kind = record.get(RECORD_KIND..RECORD_KIND + 2);
+        if kind.is_some_and(|kind| (kind[0] & 0xF0, kind[1]) == SWITCH) {
+            return begin - begin % segment + segment;
+        }
+        before = Some(here);
+        at += aligned(length);
+    }
+    begin + page.len() as u64
+}
+
+fn u32_at(bytes: &[u8], at: usize) -> Option<u32> {
+    Some(u32::from_ne_bytes(*bytes.get(at..)?.first_chunk()?))
+}
+
+fn u64_at(bytes: &[u8], at: usize) -> Option<u64> {
+    Some(u64::from_ne_bytes(*bytes.get(at..)?.first_chunk()?))
 }
 
 /// The files of each segment, of whatever timeline.
@@ -75,16 +132,20 @@ fn last_that(range: std::ops::Range<u64>, holds: impl Fn(u64) -> io::Result<bool
 fn is_written(files: &[PathBuf], begin: u64, offset: u64) -> io::Result<bool> {
     for path in files {
         let mut address = [0; 8];
-        let read = File::open(path).and_then(|file| file.read_exact_at(&mut address, offset + PAGE_ADDRESS));
-        match read {
-            Ok(()) if u64::from_ne_bytes(address) == begin + offset => return Ok(true),
-            Ok(()) => {}
-            // It was removed meanwhile, or is being made.
-            Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::UnexpectedEof) => {}
-            Err(error) => return Err(error),
+        if read(path, &mut address, offset + PAGE_ADDRESS as u64)? && u64::from_ne_bytes(address) == begin + offset {
+            return Ok(true);
         }
     }
     Ok(false)
+}
+
+/// Reads what lies at `offset`; `false` if the file was removed meanwhile, or is being made.
+fn read(path: &Path, bytes: &mut [u8], offset: u64) -> io::Result<bool> {
+    match File::open(path).and_then(|file| file.read_exact_at(bytes, offset)) {
+        Ok(()) => Ok(true),
+        Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::UnexpectedEof) => Ok(false),
+        Err(error) => Err(error),
+    }
 }
 
 #[cfg(test)]
@@ -99,15 +160,80 @@ mod tests {
     const SEGMENT: u64 = 1 << 16;
     const PAGE: u64 = 1 << 13;
 
-    /// A segment's file whose first `pages` pages hold WAL of the segment with number `of`.
+    /// A segment's file whose first `pages` pages hold WAL of the segment with number `of`, all one long record.
     fn segment(directory: &Path, timeline: u32, number: u64, of: u64, pages: u64) {
         let mut bytes = vec![0_u8; 1 << 16];
         for page in 0..pages {
-            let begin = usize::try_from(page * PAGE + PAGE_ADDRESS).expect("small");
-            bytes[begin..begin + 8].copy_from_slice(&(of * SEGMENT + page * PAGE).to_ne_bytes());
+            let begin = usize::try_from(page * PAGE).expect("small");
+            set(
+                &mut bytes,
+                begin + PAGE_ADDRESS,
+                &(of * SEGMENT + page * PAGE).to_ne_bytes(),
+            );
+            set(&mut bytes, begin + PAGE_REMAINDER, &u32::MAX.to_ne_bytes());
         }
-        let name = format!("{timeline:08X}{:08X}{:08X}", 0, number);
-        fs::write(directory.join(name), bytes).expect("written");
+        fs::write(file(directory, timeline, number), bytes).expect("written");
+    }
+
+    fn file(directory: &Path, timeline: u32, number: u64) -> PathBuf {
+        directory.join(format!("{timeline:08X}{:08X}{number:08X}", 0))
+    }
+
+    fn set(bytes: &mut [u8], at: usize, value: &[u8]) {
+        bytes[at..at + value.len()].copy_from_slice(value);
+    }
+
+    /// In segment 3, whose pages are all written, the last one has the rest of a record, of 80 bytes, and then records of these
+    /// lengths and kinds.
+    fn records(directory: &Path, records: &[(u32, u8)]) -> PathBuf {
+        segment(directory, 1, 3, 3, 8);
+        let path = file(directory, 1, 3);
+        let mut bytes = fs::read(&path).expect("readable");
+        let page = bytes.len() - 8192;
+        set(&mut bytes, page + PAGE_REMAINDER, &80_u32.to_ne_bytes());
+        let (mut at, mut before) = (page + 24 + 80, 3 * SEGMENT + 5000);
+        for (length, kind) in records {
+            set(&mut bytes, at, &length.to_ne_bytes());
+            set(&mut bytes, at + RECORD_PREVIOUS, &before.to_ne_bytes());
+            set(&mut bytes, at + RECORD_KIND, &[*kind, 0]);
+            before = 3 * SEGMENT + at as u64;
+            at += (*length as usize).next_multiple_of(8);
+        }
+        fs::write(&path, bytes).expect("written");
+        path
+    }
+
+    /// A member whose WAL ends with a segment asks a primary for the next one, and one whose WAL ends just before for that one.
+    #[test]
+    fn in_the_last_page_it_ends_with_the_last_record() {
+        let scratch = Scratch::new();
+        let end = || end(&scratch.0, Lsn(3 * SEGMENT + 40), SIZES).expect("readable").0;
+        let page = 4 * SEGMENT - PAGE;
+        for (lengths, wanted) in [
+            (vec![], page + 104),
+            (vec![(50, 0x10)], page + 104 + 56),
+            (vec![(50, 0), (7992, 0)], page + 104 + 56 + 7992),
+            (vec![(50, 0), (8032, 0)], 4 * SEGMENT),
+            (vec![(50, 0), (9000, 0)], 4 * SEGMENT),
+            (vec![(50, 0), (8008, 0), (100, 0)], 4 * SEGMENT),
+            (vec![(50, 0), (24, 0x40)], 4 * SEGMENT),
+        ] {
+            records(&scratch.0, &lengths);
+            assert_eq!(end(), wanted, "{lengths:?}");
+        }
+    }
+
+    /// A standby writes what it has received over what the file held in its former place.
+    #[test]
+    fn what_a_file_held_before_is_no_record() {
+        let scratch = Scratch::new();
+        let path = records(&scratch.0, &[(48, 0), (48, 0), (48, 0)]);
+        let mut bytes = fs::read(&path).expect("readable");
+        let third = bytes.len() - 8192 + 104 + 96;
+        set(&mut bytes, third + RECORD_PREVIOUS, &(SEGMENT + 77).to_ne_bytes());
+        fs::write(&path, bytes).expect("written");
+        let end = end(&scratch.0, Lsn(3 * SEGMENT), SIZES).expect("readable").0;
+        assert_eq!(end, 4 * SEGMENT - PAGE + 104 + 96);
     }
 
     #[test]

@@ -277,7 +277,7 @@ pub struct Database {
     pub checkpoint: Lsn,
     /// Where the next start begins to replay: the redo point of the last checkpoint.
     pub redo: Lsn,
-    /// Where the WAL ends that lies on the volume without a gap from there on, to a page; `redo` if there is none.
+    /// Where the WAL ends that lies on the volume without a gap from there on; `redo` if there is none.
     pub written: Lsn,
     /// It was stopped cleanly as a primary: that checkpoint is the end of its WAL.
     pub clean: bool,
