@@ -15,6 +15,8 @@ pub struct Bounds {
     /// Clocks count. Without, all deadlines of others have always passed, and none of its own: enough where elections are by
     /// promises, not by the clock.
     pub timed: bool,
+    /// The Lease may be deleted. Nobody makes it again, so a course ends soon after.
+    pub deletable: bool,
     /// What is broken, to see that it is noticed.
     pub mutant: Option<Mutant>,
 }
@@ -24,12 +26,18 @@ pub struct Bounds {
 pub enum Mutant {
     /// Rule 2: a promise is forgotten with the agent's run.
     PromiseIsForgotten,
+    /// Rule 3: whoever connects under a member's name acknowledges in that name.
+    AnybodyAcknowledges,
     /// Rule 4: a promise leaves the WAL receiver alone.
     PromiseKeepsReceiving,
     /// Rules 4 and 5: a promise and a position are told while WAL still comes in.
     PositionIsNotFinal,
+    /// Rule 6: whoever follows a primary does not promise its epoch.
+    EpochIsNotAdopted,
     /// Rule 7: a holder does not hear what others have promised.
     EpochIsNotRaised,
+    /// Rule 8: who has less than the holder that left is elected by its answer alone.
+    ReleasedPositionIsIgnored,
     /// Rule 9: an election counts one promise for two.
     OnePromiseIsEnough,
     /// Rule 9: who has less may be elected.
@@ -38,22 +46,92 @@ pub enum Mutant {
     RuleIsSetFirst,
     /// Rule 10: a rule is recorded though its names do not hold everything.
     RuleIsRecordedUnflushed,
+    /// Rule 11: a setting counts as proven when it is asked for.
+    ReloadIsNotProven,
     /// Rule 12: a write of the Lease does not expect a version.
     LeaseIsOverwritten,
     /// Rule 13: applications are let in before what is in doubt is held by others.
     OpensInDoubt,
     /// Rule 14: a timeline is used again.
     TimelineIsUsedTwice,
+    /// Rule 15: a promotion that was broken off is begun again under its number.
+    PromotionIsBegunAgain,
     /// Rule 16: the lease is handed over with a position that is not the last.
     ReleasesBeforeStop,
     /// Rule 16: the chosen successor takes the lease before it is released.
     SuccessorDoesNotWait,
+    /// Rule 17: data whose rewind was broken off is started.
+    HalfARewindIsStarted,
+    /// Rule 18: a Lease that is missing is made again from what was seen of it.
+    LeaseIsMadeAgain,
     /// Rule 19: a promise not to take the lease is forgotten.
     FailsafeIsForgotten,
     /// Rule 19: where commits wait for nobody, the promise of one counts for all.
     FailsafeOfOneIsEnough,
+    /// Rule 20: where commits wait for nobody, the lease is taken before it has run out.
+    LeaseIsNotAwaited,
+    /// Rule 21: who is back and has caught up does not come into the rule again.
+    RuleDoesNotGrow,
     /// A holder's clock stands still: beyond what the lease's times allow for.
     ClockStands,
+}
+
+impl Mutant {
+    /// All of them.
+    pub const ALL: [Mutant; 25] = [
+        Mutant::PromiseIsForgotten,
+        Mutant::AnybodyAcknowledges,
+        Mutant::PromiseKeepsReceiving,
+        Mutant::PositionIsNotFinal,
+        Mutant::EpochIsNotAdopted,
+        Mutant::EpochIsNotRaised,
+        Mutant::ReleasedPositionIsIgnored,
+        Mutant::OnePromiseIsEnough,
+        Mutant::AnyPositionWins,
+        Mutant::RuleIsSetFirst,
+        Mutant::RuleIsRecordedUnflushed,
+        Mutant::ReloadIsNotProven,
+        Mutant::LeaseIsOverwritten,
+        Mutant::OpensInDoubt,
+        Mutant::TimelineIsUsedTwice,
+        Mutant::PromotionIsBegunAgain,
+        Mutant::ReleasesBeforeStop,
+        Mutant::SuccessorDoesNotWait,
+        Mutant::HalfARewindIsStarted,
+        Mutant::LeaseIsMadeAgain,
+        Mutant::FailsafeIsForgotten,
+        Mutant::FailsafeOfOneIsEnough,
+        Mutant::LeaseIsNotAwaited,
+        Mutant::RuleDoesNotGrow,
+        Mutant::ClockStands,
+    ];
+
+    /// The rules of the protocol that it breaks.
+    pub const fn rules(self) -> &'static [u8] {
+        match self {
+            Mutant::PromiseIsForgotten => &[2],
+            Mutant::AnybodyAcknowledges => &[3],
+            Mutant::PromiseKeepsReceiving => &[4],
+            Mutant::PositionIsNotFinal => &[4, 5],
+            Mutant::EpochIsNotAdopted => &[6],
+            Mutant::EpochIsNotRaised => &[7],
+            Mutant::ReleasedPositionIsIgnored => &[8],
+            Mutant::OnePromiseIsEnough | Mutant::AnyPositionWins => &[9],
+            Mutant::RuleIsSetFirst | Mutant::RuleIsRecordedUnflushed => &[10],
+            Mutant::ReloadIsNotProven => &[11],
+            Mutant::LeaseIsOverwritten => &[12],
+            Mutant::OpensInDoubt => &[13],
+            Mutant::TimelineIsUsedTwice => &[14],
+            Mutant::PromotionIsBegunAgain => &[14, 15],
+            Mutant::ReleasesBeforeStop | Mutant::SuccessorDoesNotWait => &[16],
+            Mutant::HalfARewindIsStarted => &[17],
+            Mutant::LeaseIsMadeAgain => &[18],
+            Mutant::FailsafeIsForgotten | Mutant::FailsafeOfOneIsEnough => &[19],
+            Mutant::LeaseIsNotAwaited => &[20],
+            Mutant::RuleDoesNotGrow => &[21],
+            Mutant::ClockStands => &[],
+        }
+    }
 }
 
 /// What was noticed on the way.
@@ -93,6 +171,12 @@ pub enum Event {
     StoodDown,
     /// A commit was acknowledged by a holder that the Lease did not name any more.
     AcknowledgedLate,
+    /// A promotion was broken off when its timeline had begun.
+    PromotionTorn,
+    /// A rewind was broken off.
+    RewindTorn,
+    /// The Lease was deleted.
+    LeaseDeleted,
     /// Another timeline was reserved after a promotion that did not end.
     ReservedAgain,
     /// A primary let applications in.

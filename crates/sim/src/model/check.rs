@@ -3,7 +3,7 @@
 //! More is checked where it happens: no timeline is begun twice ([`super::tasks`]), nothing acknowledged or visible is missing
 //! where a timeline begins, nothing is acknowledged that a newer timeline lacks ([`super::wire`]).
 
-use super::state::{Lease, Member, Postgres, Rule, TIMELINES, Wal, World};
+use super::state::{Lease, Member, Postgres, Rule, TIMELINES, Task, Wal, World};
 use super::world::settle;
 
 /// `N` members, of which 0 is the primary, under `ANY required` of the others; one record is written and acknowledged.
@@ -62,6 +62,23 @@ pub fn cut<const N: usize>(required: u8) -> World<N> {
     world
 }
 
+/// The same, where 2 is silent and commits are about to wait for 1 alone: no WAL sender is proven to know it.
+pub fn shrinking<const N: usize>(required: u8) -> World<N> {
+    let mut world = formed(required);
+    let rule = Rule {
+        required,
+        names: world.lease.rule.names & !0b100,
+    };
+    world.faults = 1;
+    world.members[2].silent = true;
+    world.members[0].task = Some(Task::SetSync(rule));
+    if let Postgres::Primary { pending, .. } = &mut world.members[0].postgres {
+        *pending = Some(rule);
+    }
+    settle(&mut world);
+    world
+}
+
 fn follower<const N: usize>(lease: Lease) -> Member<N> {
     Member {
         postgres: Postgres::Standby {
@@ -76,8 +93,20 @@ fn follower<const N: usize>(lease: Lease) -> Member<N> {
 /// What is wrong with a state, if anything is.
 pub fn violation<const N: usize>(world: &World<N>) -> Option<String> {
     for one in 0..N {
+        let a = &world.members[one];
+        if let Postgres::Standby {
+            upstream: Some((from, epoch)),
+            receiving: true,
+        } = a.postgres
+            && epoch != a.promise
+        {
+            return Some(format!(
+                "{one} has promised {} and receives from {from} of epoch {epoch}",
+                a.promise
+            ));
+        }
         for other in one + 1..N {
-            let (a, b) = (&world.members[one], &world.members[other]);
+            let b = &world.members[other];
             if is_primary(a) && is_primary(b) && a.wal.timeline == b.wal.timeline {
                 return Some(format!("{one} and {other} write timeline {}", a.wal.timeline));
             }
@@ -101,8 +130,8 @@ fn acknowledges_alone<const N: usize>(member: &Member<N>) -> bool {
         if alone(proven) || pending.is_some_and(alone))
 }
 
-/// The database is as it should be: one primary that serves, and the others stream from it with all its WAL, but those that
-/// the user has fenced.
+/// The database is as it should be: one primary that serves, and the others stream from it with all its WAL and are in the
+/// rule, but those that the user has fenced.
 pub fn is_ready<const N: usize>(world: &World<N>) -> bool {
     let Some(holder) = world.holder() else { return false };
     let primary = &world.members[holder];
@@ -111,5 +140,10 @@ pub fn is_ready<const N: usize>(world: &World<N>) -> bool {
         let streams = matches!(member.postgres, Postgres::Standby { upstream: Some((from, _)), receiving: true } if usize::from(from) == holder);
         other == holder || world.fenced >> other & 1 == 1 || streams && member.wal == primary.wal
     };
-    open && primary.confirmed.is_some() && world.members.iter().enumerate().all(follows)
+    let others = ((1 << N) - 1) & !(1 << holder) & !world.fenced;
+    let rule = Rule {
+        required: world.durability,
+        names: if world.durability > 0 { others } else { 0 },
+    };
+    open && primary.confirmed.is_some() && world.lease.rule == rule && world.members.iter().enumerate().all(follows)
 }

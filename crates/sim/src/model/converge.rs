@@ -14,7 +14,7 @@ const STEPS: usize = 2_000;
 /// Goes on from `world` without faults, edits and writes of applications, when the user fences nobody any more and prefers no
 /// primary. Each possible step is as likely as any other, but time passes seldom: a tick is 2.5 s, the rest takes milliseconds.
 /// Until the database is as it should be and every member waits. `Ok`: in how many steps; 0 if it cannot be
-/// said, since the numbers of this world run out.
+/// said, since the numbers of this world run out, or the Lease is missing and the user is waited for.
 ///
 /// # Errors
 /// It does not come to that.
@@ -34,7 +34,7 @@ pub fn converge<const N: usize>(
     let mut random = Random(seed);
     for steps in 0..STEPS {
         let spent = usize::from(world.lease.reserved) + 1 >= TIMELINES || world.lease.epoch + 1 >= bounds.epochs;
-        if spent {
+        if spent || world.lease.missing {
             return Ok(0);
         }
         if is_ready(&world) && is_quiet(decider, &world) {

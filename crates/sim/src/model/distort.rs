@@ -1,7 +1,7 @@
 //! The world as a broken observer would show it to the machine: how a rule is broken without touching its code.
 
 use super::bounds::Mutant;
-use super::state::{Data, Member, Postgres, Rule, Wal, World};
+use super::state::{Data, Member, Postgres, Rule, Task, Wal, World};
 
 /// What member `me` is shown.
 pub(super) fn shown<const N: usize>(mutant: Option<Mutant>, world: &World<N>, me: usize) -> World<N> {
@@ -10,6 +10,17 @@ pub(super) fn shown<const N: usize>(mutant: Option<Mutant>, world: &World<N>, me
     if mutant == Mutant::EpochIsNotRaised {
         for other in (0..N).filter(|other| *other != me) {
             world.members[other].promise = 0;
+        }
+    }
+    if mutant == Mutant::RuleDoesNotGrow {
+        let names = world.members[me].seen.rule.names;
+        for (other, member) in world.members.iter_mut().enumerate() {
+            if let Postgres::Standby { receiving, .. } = &mut member.postgres
+                && other != me
+                && names >> other & 1 == 0
+            {
+                *receiving = false;
+            }
         }
     }
     let lease = world.lease;
@@ -39,6 +50,33 @@ fn member_shown<const N: usize>(mutant: Mutant, member: &mut Member<N>) {
                 reply.position = reply.position.map(|_| Wal::default());
             }
         }
+        Mutant::ReleasedPositionIsIgnored => {
+            let own = member.wal;
+            member.seen.release = member.seen.release.map(|(by, end)| (by, end.map(|_| own)));
+        }
+        Mutant::ReloadIsNotProven => {
+            if let (
+                Postgres::Primary {
+                    proven,
+                    proven_at,
+                    pending,
+                    ..
+                },
+                Some(Task::SetSync(rule)),
+            ) = (&mut member.postgres, member.task)
+            {
+                (*proven, *proven_at, *pending) = (rule, member.wal.end, None);
+                member.task = None;
+            }
+        }
+        Mutant::PromotionIsBegunAgain => member.promoting = 0,
+        Mutant::HalfARewindIsStarted => {
+            if member.data == Data::HalfRewound {
+                member.data = Data::Sound;
+            }
+        }
+        Mutant::LeaseIsMadeAgain => member.seen.missing = false,
+        Mutant::LeaseIsNotAwaited => member.changed = u8::MAX,
         Mutant::RuleIsSetFirst => {
             if let Postgres::Primary { proven, .. } = member.postgres {
                 // Whatever is wanted seems to be covered.
@@ -70,6 +108,9 @@ fn member_shown<const N: usize>(mutant: Mutant, member: &mut Member<N>) {
             member.failsafe = [one; N];
         }
         Mutant::PromiseIsForgotten
+        | Mutant::AnybodyAcknowledges
+        | Mutant::EpochIsNotAdopted
+        | Mutant::RuleDoesNotGrow
         | Mutant::PromiseKeepsReceiving
         | Mutant::PositionIsNotFinal
         | Mutant::EpochIsNotRaised

@@ -47,6 +47,7 @@ impl<const N: usize> Stepper<'_, N> {
             self.push(lapsed, me, What::CannotRenew, None);
         }
         self.lose_write(&base, me);
+        self.die_at_work(&base, me);
         if let Some(task @ (Task::SetSync(_) | Task::Promote(..) | Task::Rewind(..))) = member.task {
             let mut failed = base;
             failed.members[me].task = None;
@@ -54,6 +55,47 @@ impl<const N: usize> Stepper<'_, N> {
                 failed.members[me].data = Data::Stubborn;
             }
             self.push(failed, me, What::Fails(task), None);
+        }
+    }
+
+    /// The container is killed while a promotion or a rewind changes the data.
+    fn die_at_work(&mut self, base: &World<N>, me: usize) {
+        let mut torn = *base;
+        match base.members[me].task {
+            Some(Task::Promote(timeline, rule)) => {
+                let what = What::DiesPromoting(timeline);
+                match self.promote(base, &mut torn, me, timeline, rule) {
+                    Err(wrong) => return self.wrong(me, what, wrong),
+                    Ok(None) => return,
+                    Ok(Some(_)) => {}
+                }
+                self.crash(&mut torn, me);
+                torn.members[me].promoting = timeline;
+                // All of it is on the disk; or only the timeline's history file is.
+                self.push(torn, me, what, Some(Event::PromotionTorn));
+                (torn.members[me].wal, torn.members[me].primary_data) = (base.members[me].wal, false);
+                self.push(torn, me, what, Some(Event::PromotionTorn));
+            }
+            Some(Task::Rewind(from, epoch)) => {
+                let source = &base.members[usize::from(from)];
+                if let Postgres::Primary { .. } = source.postgres {
+                    self.crash(&mut torn, me);
+                    let member = &mut torn.members[me];
+                    (member.data, member.promise) = (Data::HalfRewound, member.promise.max(epoch));
+                    self.push(torn, me, What::DiesRewinding, Some(Event::RewindTorn));
+                }
+            }
+            _ => {}
+        }
+    }
+
+    /// Somebody deletes the Lease.
+    pub(super) fn delete(&mut self, world: &World<N>) {
+        if self.bounds.deletable && world.faults < self.bounds.faults && !world.lease.missing {
+            let mut after = *world;
+            (after.faults, after.lease.missing) = (world.faults + 1, true);
+            after.lease.version += 1;
+            self.push(after, None, What::LeaseIsDeleted, Some(Event::LeaseDeleted));
         }
     }
 

@@ -33,6 +33,7 @@ pub(super) fn lease(content: &machine::lease_object::LeaseContent, seen: &Lease)
     let release = content.release.as_ref();
     Lease {
         version: seen.version,
+        missing: false,
         holder,
         epoch: small(content.epoch.0),
         reserved: content.timeline.map_or(0, |timeline| small(timeline.0.into())),

@@ -114,7 +114,11 @@ impl<const N: usize> Sight<N> {
         let sent = BootTime(ago(member.sent).0 - overdue);
         let writes = self.unsettled.iter().flatten();
         LeaseView {
-            record: Reading::Is(record(&member.seen, N)),
+            record: if member.seen.missing {
+                Reading::Missing
+            } else {
+                Reading::Is(record(&member.seen, N))
+            },
             changed: if self.timed { ago(member.changed) } else { NOW },
             holder_since: BootTime(0),
             confirmed: member.confirmed.map(|epoch| Confirmed {
@@ -205,14 +209,14 @@ impl<const N: usize> Sight<N> {
             }),
             made_for: None,
             data: match member.data {
-                OnVolume::Sound | OnVolume::Stubborn => Data::Present(database),
+                OnVolume::Sound | OnVolume::Stubborn | OnVolume::HalfRewound => Data::Present(database),
                 OnVolume::Empty => Data::Empty,
             },
             promise: Some(Promise {
                 epoch: Epoch(member.promise.into()),
                 promoting: (member.promoting > 0).then(|| Timeline(member.promoting.into())),
             }),
-            rewinding: false,
+            rewinding: member.data == OnVolume::HalfRewound,
             read: NOW,
         }
     }

@@ -26,6 +26,8 @@ pub struct Rule {
 pub struct Lease {
     /// Counts its writes.
     pub version: u8,
+    /// There is none any more.
+    pub missing: bool,
     /// Member and run of the holder.
     pub holder: Option<(u8, u8)>,
     /// The epoch.
@@ -160,6 +162,8 @@ pub enum Data {
     Sound,
     /// A rewind of it has failed too often.
     Stubborn,
+    /// A rewind of it was broken off.
+    HalfRewound,
     /// Nothing: it was moved aside.
     Empty,
 }

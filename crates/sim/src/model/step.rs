@@ -48,6 +48,7 @@ impl<'a, const N: usize> Stepper<'a, N> {
             self.fail(world, me);
         }
         self.ghost(world);
+        self.delete(world);
         self.edit(world);
         if self.bounds.timed {
             self.tick(world);

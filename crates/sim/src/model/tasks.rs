@@ -12,7 +12,11 @@ impl<const N: usize> Stepper<'_, N> {
         let mut after = *world;
         let what = What::Done(task);
         after.members[me].task = None;
+        let half = world.members[me].data == Data::HalfRewound;
         let done = match task {
+            Task::StartStandby(_) | Task::StartPrimary(_) if half => {
+                Err("it starts on data that is half rewound".into())
+            }
             Task::Promote(timeline, rule) => self.promote(world, &mut after, me, timeline, rule),
             Task::StartPrimary(rule) => start_primary(&mut after, me, rule),
             Task::Open => open(&mut after, me),
@@ -46,7 +50,13 @@ impl<const N: usize> Stepper<'_, N> {
                     upstream,
                     receiving: false,
                 };
-                follow(member, upstream);
+                if let Some((_, epoch)) = upstream {
+                    // Whoever follows a primary promises its epoch before.
+                    if !self.has(Mutant::EpochIsNotAdopted) {
+                        member.promise = member.promise.max(epoch);
+                    }
+                    member.promoting = 0;
+                }
             }
             (
                 Task::SetSync(rule),
@@ -66,7 +76,7 @@ impl<const N: usize> Stepper<'_, N> {
         }
     }
 
-    fn promote(
+    pub(super) fn promote(
         &self,
         world: &World<N>,
         after: &mut World<N>,
@@ -111,14 +121,6 @@ impl<const N: usize> Stepper<'_, N> {
             () if world.members.iter().enumerate().any(better) => Event::PromotedSecondBest,
             () => Event::Promoted,
         }))
-    }
-}
-
-/// Whoever follows a primary promises its epoch before.
-fn follow<const N: usize>(member: &mut Member<N>, upstream: Option<(u8, u8)>) {
-    if let Some((_, epoch)) = upstream {
-        member.promise = member.promise.max(epoch);
-        member.promoting = 0;
     }
 }
 

@@ -7,7 +7,7 @@ use super::label::What;
 use super::observe::Decider;
 use super::random::Random;
 use super::search::{Known, Report, Stage};
-use super::state::World;
+use super::state::{Task, World};
 use super::step::{Next, Stepper};
 
 /// Where to walk.
@@ -24,7 +24,7 @@ pub struct Walk {
 }
 
 /// Kinds of steps.
-const KINDS: usize = 18;
+const KINDS: usize = 19;
 
 /// How likely each member takes each kind of step in one course. What is rare in one course is common in another, so that far
 /// corners are reached ("swarm testing": Groce and others, 2012).
@@ -45,12 +45,19 @@ impl<const N: usize> Mood<N> {
         let kind = match next.label.what {
             What::DoesNotHear | What::HearsAgain => 0,
             What::IsKilled => 1,
-            What::CannotRenew | What::Fails(_) | What::GivesUpWrite | What::LosesWrite => 2,
+            What::CannotRenew
+            | What::Fails(_)
+            | What::GivesUpWrite
+            | What::LosesWrite
+            | What::DiesPromoting(_)
+            | What::DiesRewinding
+            | What::LeaseIsDeleted => 2,
             What::UserFences(_) | What::UserFencesNobody | What::UserWants(_) | What::UserWantsStandbys(_) => 3,
             What::Decides(_) if costs => 4,
             What::TimePasses { .. } if costs => 5,
             What::TimePasses { .. } => 6,
             What::Decides(_) | What::HandsOverNoMore => 7,
+            What::Done(Task::SetSync(_)) => 18,
             What::Done(_) => 8,
             What::Asks { .. } => 9,
             What::AsksFailsafe { .. } => 10,

@@ -2,7 +2,7 @@
 
 use super::bounds::{Event, Mutant};
 use super::label::What;
-use super::state::{Lease, Member, Postgres, Rule, TIMELINES, Wal, World, Write};
+use super::state::{Lease, Member, Postgres, Rule, Set, TIMELINES, Wal, World, Write};
 use super::step::Stepper;
 use super::world::{following, holders, noticed, see};
 
@@ -39,7 +39,11 @@ impl<const N: usize> Stepper<'_, N> {
 
     /// A write of the Lease arrives.
     fn arrive(&self, after: &mut World<N>, content: Lease) -> bool {
-        let fits = content.version == after.lease.version || self.has(Mutant::LeaseIsOverwritten);
+        let fits = if after.lease.missing {
+            self.has(Mutant::LeaseIsMadeAgain)
+        } else {
+            content.version == after.lease.version || self.has(Mutant::LeaseIsOverwritten)
+        };
         if fits {
             let version = after.lease.version + 1;
             after.lease = Lease { version, ..content };
@@ -102,7 +106,11 @@ impl<const N: usize> Stepper<'_, N> {
         let slot = usize::from(head.timeline) % TIMELINES;
         let newest = (world.acknowledged[slot] + 1..=head.end).rev().find(|end| {
             let at = Wal { end: *end, ..head };
-            let holders = holders(world, me, at);
+            let holders = if self.has(Mutant::AnybodyAcknowledges) {
+                Set::MAX
+            } else {
+                holders(world, me, at)
+            };
             proven.is_met(holders) || pending.is_some_and(|pending| pending.is_met(holders))
         });
         let Some(end) = newest else { return };

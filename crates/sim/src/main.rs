@@ -1,0 +1,239 @@
+//! `sim`: runs the simulator, and shows what it found.
+
+use std::collections::BTreeSet;
+use std::process::ExitCode;
+use std::time::{Duration, Instant};
+
+use sim::simulator::{Bug, Coverage, Fault, Line, Outcome, Plan, Target, run, shrink};
+
+const USAGE: &str = "\
+usage: sim run [--seeds N | --for SECONDS] [--from SEED] [--bug NAME]   many seeds; ends at the first that fails
+       sim replay SEED [--without N,N…] [--bug NAME]                    one seed, twice: is it the same?
+       sim explain SEED [--without N,N…] [--bug NAME]                   one seed, as a table
+       sim shrink SEED [--bug NAME]                                     as few faults as still fail, and their table
+       sim failovers [--runs N] [--fault NAME]                          how many failovers per minute";
+
+/// What was asked for beside the command.
+#[derive(Default)]
+struct Options {
+    seed: Option<u64>,
+    seeds: Option<u64>,
+    seconds: Option<u64>,
+    from: u64,
+    runs: Option<u64>,
+    without: BTreeSet<usize>,
+    bug: Option<Bug>,
+    fault: Option<Fault>,
+}
+
+fn main() -> ExitCode {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    match command(&arguments) {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::FAILURE,
+        Err(error) => {
+            eprintln!("sim: {error}\n{USAGE}");
+            ExitCode::from(2)
+        }
+    }
+}
+
+fn command(arguments: &[String]) -> Result<bool, String> {
+    let (command, rest) = arguments.split_first().ok_or("which command?")?;
+    let options = parse(rest)?;
+    let plan = || {
+        let seed = options.seed.ok_or("which seed? Give its number after the command")?;
+        Ok::<_, String>(planned(seed, &options))
+    };
+    match command.as_str() {
+        "run" if options.seed.is_none() => many(&options),
+        "run" => Err("run takes no seed: replay, explain and shrink do".to_owned()),
+        "replay" => Ok(replay(plan()?)),
+        "explain" => Ok(explain(plan()?)),
+        "shrink" => Ok(smallest(plan()?)),
+        "failovers" => Ok(failovers(
+            options.runs.unwrap_or(50),
+            options.fault.unwrap_or(Fault::Reboot),
+        )),
+        other => Err(format!("{other:?} is no command")),
+    }
+}
+
+fn parse(arguments: &[String]) -> Result<Options, String> {
+    let mut options = Options::default();
+    let mut rest = arguments.iter();
+    while let Some(argument) = rest.next() {
+        let mut value = || rest.next().ok_or_else(|| format!("{argument} needs a value"));
+        match argument.as_str() {
+            "--seeds" => options.seeds = Some(number(value()?)?),
+            "--for" => options.seconds = Some(number(value()?)?),
+            "--from" => options.from = number(value()?)?,
+            "--runs" => options.runs = Some(number(value()?)?),
+            "--without" => {
+                let numbers = value()?.split(',').map(number);
+                options.without = numbers
+                    .map(|number| number.map(|number| number as usize))
+                    .collect::<Result<_, _>>()?;
+            }
+            "--bug" => {
+                let name = value()?;
+                let known: Vec<_> = Bug::ALL.iter().map(|bug| format!("{bug:?}")).collect();
+                let unknown = || format!("{name:?} is none of {}", known.join(", "));
+                options.bug = Some(Bug::named(name).ok_or_else(unknown)?);
+            }
+            "--fault" => {
+                let name = value()?;
+                let known: Vec<_> = Fault::ALL.iter().map(|fault| format!("{fault:?}")).collect();
+                let unknown = || format!("{name:?} is none of {}", known.join(", "));
+                options.fault = Some(Fault::named(name).ok_or_else(unknown)?);
+            }
+            other if other.starts_with('-') => return Err(format!("{other:?} is no option")),
+            other if options.seed.is_none() => options.seed = Some(number(other)?),
+            other => return Err(format!("{other:?} is one argument too many")),
+        }
+    }
+    if options.seeds.is_some() && options.seconds.is_some() {
+        return Err("give --seeds or --for, not both".to_owned());
+    }
+    Ok(options)
+}
+
+fn number(text: &str) -> Result<u64, String> {
+    text.parse()
+        .map_err(|_| format!("{text:?} is no number from 0 to {}", u64::MAX))
+}
+
+fn planned(seed: u64, options: &Options) -> Plan {
+    let bug = options.bug;
+    Plan { bug, ..Plan::of(seed) }.without(&options.without)
+}
+
+/// Runs seeds one after the other; the first that fails is shrunk and explained.
+fn many(options: &Options) -> Result<bool, String> {
+    let begun = Instant::now();
+    let last = Duration::from_secs(options.seconds.unwrap_or(u64::MAX >> 16));
+    let count = options
+        .seeds
+        .unwrap_or(if options.seconds.is_some() { u64::MAX } else { 2_000 });
+    let (mut coverage, mut seeds, mut excused) = (Coverage::default(), 0, 0);
+    for seed in (options.from..).take(usize::try_from(count).unwrap_or(usize::MAX)) {
+        if begun.elapsed() >= last {
+            break;
+        }
+        let outcome = run(planned(seed, options), false);
+        coverage.add(&outcome.coverage);
+        (seeds, excused) = (seeds + 1, excused + u64::from(outcome.excused.is_some()));
+        if let Some(wrong) = outcome.wrong {
+            println!("seed {seed}, after {seeds} seeds: {wrong}\nshrinking …");
+            return Ok(!smallest(planned(seed, options)));
+        }
+    }
+    let took = begun.elapsed().as_secs_f64();
+    print_coverage(&coverage);
+    println!(
+        "{seeds} seeds in {took:.1} s: {} failovers ({:.0} a minute), {} promotions, {} acknowledged commits, {:.1} hours, {} events; \
+         {excused} ended without a primary and rightly so; {} promotions lost what asynchronous commits may lose",
+        coverage.failovers,
+        coverage.failovers as f64 * 60.0 / took,
+        coverage.promotions,
+        coverage.acknowledged,
+        coverage.time as f64 / 3_600_000.0,
+        coverage.events,
+        coverage.losses,
+    );
+    let missing = coverage.missing();
+    if !missing.is_empty() {
+        println!("never reached: {}", missing.join(", "));
+    }
+    Ok(true)
+}
+
+fn print_coverage(coverage: &Coverage) {
+    for ((rule, action), count) in &coverage.decisions {
+        println!("{count:>10}  {rule}: {action}");
+    }
+    for (fault, count) in &coverage.faults {
+        println!("{count:>10}  fault {fault:?}");
+    }
+    for (goal, count) in &coverage.reached {
+        println!("{count:>10}  {goal}");
+    }
+}
+
+fn replay(plan: Plan) -> bool {
+    let (one, two) = (run(plan.clone(), false), run(plan, false));
+    conclude(&one);
+    println!("fingerprint {:016x}, again {:016x}", one.fingerprint, two.fingerprint);
+    one.wrong.is_none() && one.fingerprint == two.fingerprint
+}
+
+fn explain(plan: Plan) -> bool {
+    println!(
+        "seed {}: {} members, {:?}, {:?}; clocks {:?} millionths faster than the world's; a write of {} bytes each {} ms and node",
+        plan.seed, plan.members, plan.durability, plan.timing, plan.rates, plan.size, plan.pace
+    );
+    for (index, fault) in plan.chosen() {
+        let target = match fault.target {
+            Target::Primary => "the primary".to_owned(),
+            Target::Node(node) => format!("orders-{node}"),
+        };
+        println!(
+            "fault {index}: {:?} of {target}, at {} for {} ms",
+            fault.fault, fault.at, fault.lasts
+        );
+    }
+    let outcome = run(plan, true);
+    for Line { at, node, what } in &outcome.lines {
+        let who = node.map_or_else(|| "world".to_owned(), |node| format!("orders-{node}"));
+        println!("{:>9.3}  {who:<9} {what}", *at as f64 / 1_000.0);
+    }
+    conclude(&outcome);
+    outcome.wrong.is_none()
+}
+
+/// Prints the smallest plan that still fails; `false` if nothing is wrong.
+fn smallest(plan: Plan) -> bool {
+    let Some(left_out) = shrink(&plan) else {
+        println!("seed {}: nothing is wrong", plan.seed);
+        return false;
+    };
+    let numbers: Vec<_> = left_out.iter().map(usize::to_string).collect();
+    let seed = plan.seed;
+    explain(plan.without(&left_out));
+    println!("again: sim explain {seed} --without {}", numbers.join(","));
+    true
+}
+
+fn conclude(outcome: &Outcome) {
+    let (acknowledged, unknown, refused) = outcome.writes;
+    println!("writes: {acknowledged} acknowledged, {unknown} unknown, {refused} refused");
+    match (&outcome.wrong, &outcome.excused) {
+        (Some(wrong), _) => println!("WRONG: {wrong}"),
+        (None, Some(why)) => println!("it does not serve in the end, and rightly so: {why}"),
+        (None, None) => println!("all is well"),
+    }
+}
+
+/// Measures: nothing but failovers, 20 in each run.
+fn failovers(runs: u64, fault: Fault) -> bool {
+    let begun = Instant::now();
+    let mut coverage = Coverage::default();
+    for seed in 0..runs {
+        let outcome = run(Plan::failovers(seed, fault, 20), false);
+        coverage.add(&outcome.coverage);
+        if let Some(wrong) = outcome.wrong {
+            println!("run {seed}: {wrong}");
+            return false;
+        }
+    }
+    let took = begun.elapsed().as_secs_f64();
+    println!(
+        "{} failovers in {took:.2} s: {:.0} a minute; {:.1} hours of the world, {} events, {} acknowledged commits",
+        coverage.failovers,
+        coverage.failovers as f64 * 60.0 / took,
+        coverage.time as f64 / 3_600_000.0,
+        coverage.events,
+        coverage.acknowledged,
+    );
+    true
+}

@@ -1,0 +1,257 @@
+//! The API server: the Lease with its versions, the route, what the user and the operator say; watches that lag and break.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::rc::Rc;
+
+use api::WantedDurability;
+use api::status::DurabilityMode;
+use machine::instance::{ClusterView, SignedCertificate};
+use machine::lease_object::LeaseContent;
+use machine::protocol::{Epoch, HolderRecord, Incarnation, LeaseRecord, Timeline};
+use machine::quorum::SyncRule;
+use machine::timing::Timing;
+
+use super::event::{Event, News};
+use super::names::{CLUSTER, LEASE, SETTINGS, SYSTEM_ID, address, claim, member, owner, pod, pod_uid};
+use super::plan::Plan;
+use super::world::World;
+
+/// The API server.
+#[derive(Clone, Debug)]
+pub struct Api {
+    pub lease: Rc<LeaseRecord>,
+    version: u64,
+    pub spec: Spec,
+    /// Where `-rw` points, and in which epoch that was written.
+    pub route: Option<(usize, u64)>,
+    /// Nobody reaches it.
+    pub down: u8,
+    /// Of a thousand requests so many go wrong.
+    pub errors: u64,
+}
+
+/// The `ClusteredDatabase`: what the user wants, and what the operator has written.
+#[derive(Clone, Debug)]
+pub struct Spec {
+    pub members: usize,
+    pub timing: Timing,
+    pub durability: WantedDurability,
+    pub primary: Option<usize>,
+    pub fenced: BTreeSet<usize>,
+    /// `status.epoch`.
+    pub epoch: u64,
+    /// Which volume each pod has.
+    pub volumes: Vec<u32>,
+    /// The members for which a certificate was signed.
+    pub certified: Vec<Option<String>>,
+}
+
+/// How long the operator needs to see something, in milliseconds.
+const OPERATOR: u64 = 1_000;
+
+impl Api {
+    pub fn new(plan: &Plan) -> Self {
+        let others = (1..plan.members).map(|other| member(other, 0));
+        let standbys = plan.durability.standbys;
+        let rule = match plan.durability.mode {
+            DurabilityMode::Async => SyncRule::default(),
+            DurabilityMode::Required | DurabilityMode::Preferred => SyncRule::any(standbys, others),
+        };
+        let holder = HolderRecord {
+            incarnation: Incarnation {
+                pod: pod(0),
+                pod_uid: pod_uid(0),
+                run: "run-before".to_owned(),
+                member: member(0, 0),
+            },
+            address: address(0),
+            timeline: Some(Timeline(1)),
+            serving: true,
+        };
+        let lease = LeaseRecord {
+            version: "1".to_owned(),
+            uid: LEASE.to_owned(),
+            holder: Some(holder),
+            renewal: Some("0".to_owned()),
+            duration: plan.timing.lease,
+            epoch: Epoch(1),
+            system_id: Some(SYSTEM_ID.to_owned()),
+            release: None,
+            rule,
+            timeline: None,
+            history: Vec::new(),
+            members: BTreeMap::new(),
+            positions: BTreeMap::new(),
+        };
+        Self {
+            lease: Rc::new(lease),
+            version: 1,
+            spec: Spec {
+                members: plan.members,
+                timing: plan.timing,
+                durability: plan.durability,
+                primary: None,
+                fenced: BTreeSet::new(),
+                epoch: 1,
+                volumes: vec![0; plan.members],
+                certified: (0..plan.members)
+                    .map(|node| Some(member(node, 0).to_string()))
+                    .collect(),
+            },
+            route: None,
+            down: 0,
+            errors: 0,
+        }
+    }
+}
+
+impl Spec {
+    /// As an agent reads it.
+    pub fn view(&self, node: usize) -> ClusterView {
+        ClusterView {
+            uid: CLUSTER.to_owned(),
+            replicas: self.members as u32,
+            timing: self.timing,
+            settings: SETTINGS.to_owned(),
+            system_id: Some(SYSTEM_ID.to_owned()),
+            epoch: Some(Epoch(self.epoch)),
+            claim_uid: Some(claim(node, self.volumes[node])),
+            certificate: self.certified[node].clone().map(|member| SignedCertificate {
+                member,
+                pem: "pem".to_owned(),
+            }),
+            grant: None,
+            restart: None,
+            stop: false,
+            durability: self.durability,
+            strict_reads: false,
+            primary: self.primary.map(pod),
+            accepted_loss: None,
+            fenced: self.fenced.iter().copied().map(pod).collect(),
+        }
+    }
+}
+
+impl World {
+    /// A write of the Lease arrives: a compare-and-swap. `answer`: its sender is told.
+    pub fn lease_arrives(&mut self, node: usize, run: u32, call: u64, content: &LeaseContent, answer: bool) {
+        let overwrites = self.overwrites_lease();
+        let outcome = if content.version == self.api.lease.version || overwrites {
+            let before = Rc::clone(&self.api.lease);
+            self.api.version += 1;
+            self.api.lease = Rc::new(written(content, self.api.version, self.now));
+            self.lease_changed(node, run, &before);
+            Ok(Rc::clone(&self.api.lease))
+        } else {
+            Err(Some(Rc::clone(&self.api.lease)))
+        };
+        let delay = 1 + self.random.api.below(6);
+        let heard = answer && self.api.down == 0 && self.net.hears_api(node);
+        let still = self.nodes[node].agent.as_ref().is_some_and(|agent| agent.run == run);
+        if heard && still {
+            self.tell(delay, node, News::Written { call, outcome });
+        }
+    }
+
+    fn lease_changed(&mut self, node: usize, run: u32, before: &LeaseRecord) {
+        let after = Rc::clone(&self.api.lease);
+        self.check_lease(before, &after);
+        let late = self.nodes[node].agent.as_ref().is_none_or(|agent| agent.run != run);
+        self.count_lease(node, before, &after, late);
+        self.trace.mark(after.epoch.0 << 20 ^ self.api.version);
+        for watcher in 0..self.plan.members {
+            self.watch(watcher, News::Lease(Rc::clone(&after)));
+        }
+    }
+
+    /// News for one member, in order, late, or never: then its watch is begun again some time later.
+    fn watch(&mut self, node: usize, news: News) {
+        if self.nodes[node].watch_broken {
+            return;
+        }
+        if self.api.down > 0 || !self.net.hears_api(node) || !self.nodes[node].on {
+            self.nodes[node].watch_broken = true;
+            return self.after(1_000, Event::Relist { node });
+        }
+        let lag = 2 + self.random.api.below(20 + self.nodes[node].watch_lag);
+        let at = (self.now + lag).max(self.nodes[node].watch_last);
+        self.nodes[node].watch_last = at;
+        self.tell(at - self.now, node, news);
+    }
+
+    /// A broken watch is begun again, when that is possible.
+    pub fn relist(&mut self, node: usize) {
+        if self.api.down > 0 || !self.net.hears_api(node) || !self.net.reaches_api(node) || !self.nodes[node].on {
+            return self.after(1_000, Event::Relist { node });
+        }
+        self.nodes[node].watch_broken = false;
+        self.watch(node, News::Lease(Rc::clone(&self.api.lease)));
+        self.watch(node, News::Cluster(Rc::new(self.api.spec.clone())));
+    }
+
+    /// The `ClusteredDatabase` has changed.
+    pub fn spec_changed(&mut self) {
+        let spec = Rc::new(self.api.spec.clone());
+        for node in 0..self.plan.members {
+            self.watch(node, News::Cluster(Rc::clone(&spec)));
+        }
+    }
+
+    /// What the operator does here: it notes the epoch, and signs the certificates of members that report.
+    pub fn operate(&mut self) {
+        self.after(OPERATOR, Event::Operator);
+        if self.api.down > 0 {
+            return;
+        }
+        let lease = Rc::clone(&self.api.lease);
+        let spec = &mut self.api.spec;
+        let mut changed = std::mem::replace(&mut spec.epoch, lease.epoch.0) != lease.epoch.0;
+        for report in lease.members.values() {
+            let signed = &mut spec.certified[owner(&report.member)];
+            if signed.as_deref() != Some(report.member.as_str()) {
+                *signed = Some(report.member.to_string());
+                changed = true;
+            }
+        }
+        if changed {
+            self.spec_changed();
+        }
+    }
+
+    /// The route is written: proxies of the nodes hear of it, each in its time. One of an older epoch changes nothing.
+    pub fn route_arrives(&mut self, node: usize, run: u32, epoch: u64) {
+        if self.api.route.is_none_or(|(_, before)| before <= epoch) {
+            self.api.route = Some((node, epoch));
+            for proxy in 0..self.plan.members {
+                let lag = 20 + self.random.api.below(800);
+                self.nodes[proxy].routes.insert(self.now + lag, node);
+            }
+        }
+        let there = self.nodes[node].agent.as_ref().is_some_and(|agent| agent.run == run);
+        if there && self.net.hears_api(node) {
+            let done = News::Done {
+                work: machine::instance::Work::Route,
+                result: Ok(()),
+            };
+            self.tell(4, node, done);
+        }
+    }
+}
+
+fn written(content: &LeaseContent, version: u64, now: u64) -> LeaseRecord {
+    LeaseRecord {
+        version: version.to_string(),
+        uid: content.uid.clone(),
+        holder: content.holder.clone(),
+        renewal: Some(format!("{now}/{version}")),
+        duration: content.duration,
+        epoch: content.epoch,
+        system_id: content.system_id.clone(),
+        release: content.release.clone(),
+        rule: content.rule.clone(),
+        timeline: content.timeline,
+        history: content.history.clone(),
+        members: content.members.clone(),
+        positions: content.positions.clone(),
+    }
+}

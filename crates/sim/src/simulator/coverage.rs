@@ -1,0 +1,205 @@
+//! What was reached: each (rule, action), each fault, and named goals. A simulator in which nothing happens finds nothing.
+
+use std::collections::BTreeMap;
+
+use machine::instance::Action;
+use machine::protocol::LeaseRecord;
+
+use super::plan::Fault;
+use super::world::World;
+
+/// Counters.
+#[derive(Clone, Debug, Default)]
+pub struct Coverage {
+    /// Decisions, by the rule that made them and the action.
+    pub decisions: BTreeMap<(&'static str, &'static str), u64>,
+    /// Faults that struck.
+    pub faults: BTreeMap<Fault, u64>,
+    /// Named goals.
+    pub reached: BTreeMap<&'static str, u64>,
+    /// Events that happened.
+    pub events: u64,
+    /// Promotions.
+    pub promotions: u64,
+    /// The lease went from one member to another.
+    pub failovers: u64,
+    /// Commits that were acknowledged.
+    pub acknowledged: u64,
+    /// Promotions that left acknowledged commits behind, where commits wait for nobody.
+    pub losses: u64,
+    /// Milliseconds of the world.
+    pub time: u64,
+}
+
+/// What a run of many seeds must reach, beside every kind of fault.
+pub const GOALS: &[&str] = &[
+    "acknowledged after the lease had gone elsewhere",
+    "bumped",
+    "cloned",
+    "converged",
+    "dead-man killed",
+    "excused",
+    "failsafe served",
+    "fenced by the user and replaced",
+    "handed over",
+    "lost as is documented for asynchronous commits",
+    "opened",
+    "promoted late",
+    "promoted the second best",
+    "relaxed",
+    "released",
+    "reserved again",
+    "resumed",
+    "rewound",
+    "tightened",
+    "write of an ended run",
+];
+
+/// Rules of the machine that must have decided.
+pub const RULES: &[&str] = &[
+    "fence",
+    "give way",
+    "renew",
+    "ask failsafe",
+    "shut down",
+    "hand over",
+    "create member",
+    "store certificate",
+    "stay fenced",
+    "take",
+    "promise",
+    "win election",
+    "ask",
+    "promote",
+    "reserve again",
+    "start to promote",
+    "start primary",
+    "open",
+    "route",
+    "admit",
+    "change rule",
+    "drop slots",
+    "stop diverged",
+    "rewind",
+    "clone",
+    "start standby",
+    "configure",
+    "report",
+    "wait",
+];
+
+impl Coverage {
+    pub fn reach(&mut self, goal: &'static str) {
+        *self.reached.entry(goal).or_default() += 1;
+    }
+    pub fn decision(&mut self, rule: &'static str, action: &Action) {
+        *self.decisions.entry((rule, name(action))).or_default() += 1;
+        match (rule, action) {
+            ("hand over", Action::WriteLease { .. }) => self.reach("handed over"),
+            ("reserve again", _) => self.reach("reserved again"),
+            _ => {}
+        }
+    }
+    /// Adds what another run has counted.
+    pub fn add(&mut self, other: &Coverage) {
+        for (key, count) in &other.decisions {
+            *self.decisions.entry(*key).or_default() += count;
+        }
+        for (key, count) in &other.faults {
+            *self.faults.entry(*key).or_default() += count;
+        }
+        for (key, count) in &other.reached {
+            *self.reached.entry(key).or_default() += count;
+        }
+        self.events += other.events;
+        self.promotions += other.promotions;
+        self.failovers += other.failovers;
+        self.acknowledged += other.acknowledged;
+        self.losses += other.losses;
+        self.time += other.time;
+    }
+    /// What should have been reached, and was not.
+    pub fn missing(&self) -> Vec<String> {
+        let goals = GOALS.iter().filter(|goal| !self.reached.contains_key(*goal));
+        let decided = |rule: &str| self.decisions.keys().any(|(known, _)| *known == rule);
+        let rules = RULES.iter().filter(|rule| !decided(rule));
+        let faults = Fault::ALL.into_iter().filter(|fault| !self.faults.contains_key(fault));
+        goals
+            .map(|goal| format!("goal {goal:?}"))
+            .chain(rules.map(|rule| format!("rule {rule:?}")))
+            .chain(faults.map(|fault| format!("fault {fault:?}")))
+            .collect()
+    }
+}
+
+fn name(action: &Action) -> &'static str {
+    match action {
+        Action::Wait => "Wait",
+        Action::CreateMember { .. } => "CreateMember",
+        Action::StoreCertificate { .. } => "StoreCertificate",
+        Action::DiscardStaging => "DiscardStaging",
+        Action::Initdb { .. } => "Initdb",
+        Action::Clone { .. } => "Clone",
+        Action::WriteLease { .. } => "WriteLease",
+        Action::StartPrimary { .. } => "StartPrimary",
+        Action::Promise { .. } => "Promise",
+        Action::Ask { .. } => "Ask",
+        Action::AskFailsafe { .. } => "AskFailsafe",
+        Action::Promote { .. } => "Promote",
+        Action::SetSync { .. } => "SetSync",
+        Action::Open => "Open",
+        Action::Rewind { .. } => "Rewind",
+        Action::SetAside { .. } => "SetAside",
+        Action::StartStandby { .. } => "StartStandby",
+        Action::Configure { .. } => "Configure",
+        Action::Stop(_) => "Stop",
+        Action::Route { .. } => "Route",
+        Action::Admit { .. } => "Admit",
+        Action::DropSlots { .. } => "DropSlots",
+        Action::Report { .. } => "Report",
+        Action::Exit => "Exit",
+        Action::GiveUp { .. } => "GiveUp",
+    }
+}
+
+impl World {
+    /// What a write of the Lease was; `late`: by a run that has ended.
+    pub fn count_lease(&mut self, node: usize, before: &LeaseRecord, after: &LeaseRecord, late: bool) {
+        let member = |record: &LeaseRecord| record.holder.as_ref().map(|holder| holder.incarnation.member.clone());
+        let released = before
+            .release
+            .as_ref()
+            .filter(|_| before.holder.is_none())
+            .map(|release| release.member.clone());
+        let (old, new) = (member(before), member(after));
+        let coverage = &mut self.coverage;
+        if late {
+            coverage.reach("write of an ended run");
+        }
+        if new.is_none() {
+            return coverage.reach("released");
+        }
+        if old == new {
+            if after.timeline == before.timeline && after.epoch > before.epoch {
+                coverage.reach("bumped");
+            }
+            if after.rule.required < before.rule.required || !before.rule.names.is_subset(&after.rule.names) {
+                coverage.reach("relaxed");
+            } else if after.rule != before.rule {
+                coverage.reach("tightened");
+            }
+            return;
+        }
+        if released == new {
+            return coverage.reach("resumed");
+        }
+        coverage.failovers += 1;
+        if let Some(released) = released
+            && self.api.spec.fenced.contains(&super::names::owner(&released))
+        {
+            coverage.reach("fenced by the user and replaced");
+        }
+        let epoch = after.epoch.0;
+        self.note(None, || format!("orders-{node} holds the lease, epoch {epoch}"));
+    }
+}

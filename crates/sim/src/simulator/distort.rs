@@ -1,0 +1,129 @@
+//! Rules that are broken on purpose, by what the machine is shown or by what is done with its decision: the simulator must find
+//! what is lost by each.
+
+use std::borrow::Cow;
+
+use machine::instance::{Action, Decision, Mode, Observed, Process, Reading};
+use machine::protocol::{Epoch, Lsn, Position, Timeline};
+use machine::quorum::SyncRule;
+use machine::timing::BootTime;
+
+/// One broken rule.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Bug {
+    /// Nobody is fenced, and there is no dead-man.
+    FenceIsSkipped,
+    /// An old promise counts as one of the epoch that was asked for, wherever its member's WAL ends.
+    StalePromiseCounts,
+    /// A setting comes into force without its record.
+    RuleIsNotRecorded,
+    /// Who has less may be elected.
+    AnyPositionWins,
+    /// A promise leaves the WAL receiver alone.
+    PromiseKeepsReceiving,
+    /// A promise is forgotten with the agent's run.
+    PromiseIsForgotten,
+    /// A write of the Lease does not expect a version.
+    LeaseIsOverwritten,
+    /// A timeline is used again.
+    TimelineIsUsedTwice,
+    /// Applications are let in before what is in doubt is held by others.
+    OpensInDoubt,
+    /// A holder does not hear what others have promised.
+    EpochIsNotRaised,
+}
+
+impl Bug {
+    /// All of them.
+    pub const ALL: [Bug; 10] = [
+        Bug::FenceIsSkipped,
+        Bug::StalePromiseCounts,
+        Bug::RuleIsNotRecorded,
+        Bug::AnyPositionWins,
+        Bug::PromiseKeepsReceiving,
+        Bug::PromiseIsForgotten,
+        Bug::LeaseIsOverwritten,
+        Bug::TimelineIsUsedTwice,
+        Bug::OpensInDoubt,
+        Bug::EpochIsNotRaised,
+    ];
+
+    /// By its name, as it is written here.
+    pub fn named(name: &str) -> Option<Bug> {
+        Bug::ALL.into_iter().find(|bug| format!("{bug:?}") == name)
+    }
+}
+
+/// What a machine is shown.
+pub fn shown(bug: Option<Bug>, observed: &Observed, _now: BootTime) -> Cow<'_, Observed> {
+    let Some(bug) = bug else { return Cow::Borrowed(observed) };
+    let changed = matches!(
+        bug,
+        Bug::StalePromiseCounts
+            | Bug::RuleIsNotRecorded
+            | Bug::AnyPositionWins
+            | Bug::OpensInDoubt
+            | Bug::EpochIsNotRaised
+    );
+    if !changed {
+        return Cow::Borrowed(observed);
+    }
+    let mut shown = observed.clone();
+    let nothing = Position {
+        timeline: Timeline(1),
+        lsn: Lsn(0),
+    };
+    let primary = observed.postgres.process == (Process::Running { mode: Mode::Primary });
+    let promise = observed.volume.is().and_then(|volume| volume.promise);
+    let Reading::Is(record) = &mut shown.lease.record else {
+        return Cow::Owned(shown);
+    };
+    match bug {
+        Bug::StalePromiseCounts => {
+            for promised in shown.promises.values_mut() {
+                let reply = &mut promised.reply;
+                reply.promised = reply
+                    .promised
+                    .max(promise.map(|promise| promise.epoch).unwrap_or_default());
+                reply.position = reply.position.or(Some(nothing));
+            }
+        }
+        Bug::AnyPositionWins => {
+            for promised in shown.promises.values_mut() {
+                promised.reply.position = promised.reply.position.map(|_| nothing);
+            }
+        }
+        Bug::RuleIsNotRecorded if primary => {
+            // Whatever is wanted seems to be covered.
+            let proven = &observed.postgres.sync.proven.names;
+            let names = record.rule.names.difference(proven).cloned().collect();
+            record.rule = SyncRule { required: 0, names };
+        }
+        Bug::OpensInDoubt if primary && !observed.postgres.open => {
+            record.rule.required = 0;
+            shown.postgres.in_doubt = Some(Lsn(0));
+        }
+        Bug::EpochIsNotRaised => shown.peers.values_mut().for_each(|peer| peer.promised = Epoch(0)),
+        _ => {}
+    }
+    Cow::Owned(shown)
+}
+
+/// What is done with a decision.
+pub fn decided(bug: Option<Bug>, mut decision: Decision) -> Decision {
+    if bug == Some(Bug::FenceIsSkipped) {
+        decision.dead_man = None;
+        if decision.rule == "fence" {
+            decision.action = Action::Wait;
+        }
+    }
+    decision
+}
+
+/// The timeline to which a standby is promoted whose WAL is of timeline `own`.
+pub fn reserved(bug: Option<Bug>, reserved: u32, own: u32) -> u32 {
+    match bug {
+        Some(Bug::TimelineIsUsedTwice) => own + 1,
+        _ => reserved,
+    }
+}

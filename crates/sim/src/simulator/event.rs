@@ -1,0 +1,295 @@
+//! What can happen, and the queue of it: by time, and what is of one time in the order in which it was put there.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::rc::Rc;
+
+use machine::instance::{Purpose, Upstream, VolumeView, Work};
+use machine::lease_object::LeaseContent;
+use machine::protocol::{
+    FailsafeReply, FailsafeRequest, LeaseRecord, MemberId, PromiseReply, PromiseRequest, ReportReply, ReportRequest,
+};
+use machine::quorum::SyncRule;
+use machine::timing::{BootTime, Timing};
+
+use super::api::Spec;
+use super::status::Status;
+use super::wal::End;
+
+/// Something that happens.
+#[derive(Clone, Debug)]
+pub enum Event {
+    /// A run of an agent decides again, if it has not meanwhile.
+    Wake { node: usize, run: u32, generation: u64 },
+    /// An agent hears something.
+    News { node: usize, run: u32, news: News },
+    /// Work of an agent goes on.
+    Step { node: usize, run: u32, task: Task },
+    /// PostgreSQL is asked how it is.
+    Poll { node: usize, run: u32, generation: u64 },
+    /// A deadline of the dead-man.
+    DeadMan { node: usize, run: u32, at: BootTime },
+    /// Something in a PostgreSQL.
+    Server { node: usize, server: u64, what: Inner },
+    /// A write of the Lease arrives at the API server.
+    LeaseWrite {
+        node: usize,
+        run: u32,
+        call: u64,
+        content: Box<LeaseContent>,
+        answer: bool,
+    },
+    /// A write of the route arrives.
+    RouteWrite { node: usize, run: u32, epoch: u64 },
+    /// A watch that was broken is begun again.
+    Relist { node: usize },
+    /// The operator looks.
+    Operator,
+    /// A container is started.
+    Boot { node: usize },
+    /// An application goes on.
+    Client { client: usize },
+    /// A fault of the plan begins, or ends.
+    Fault { index: usize, ends: bool },
+    /// Faults are over.
+    Calm,
+    /// Is all as it should be?
+    Check,
+}
+
+/// Something in a PostgreSQL.
+#[derive(Clone, Debug)]
+pub enum Inner {
+    /// Recovery has ended: it answers.
+    Up,
+    /// Its own clock: streams that are silent, connections to be made.
+    Tick,
+    /// What was written so far is on the disk.
+    Flushed { upto: u64 },
+    /// WAL arrives, all up to `upto`.
+    Wal { stream: u64, upto: End },
+    /// What was received so far is on the disk.
+    ReceivedFlushed { stream: u64, upto: End },
+    /// A standby tells what it has flushed.
+    Reply { stream: u64, flushed: u64 },
+    /// A standby asks for a stream.
+    Connect {
+        from: usize,
+        stream: u64,
+        has: End,
+        member: MemberId,
+    },
+    /// It is granted.
+    Connected { stream: u64 },
+    /// The other end of a stream has ended.
+    Closed { stream: u64 },
+    /// A WAL sender reads the setting.
+    Reload { stream: u64, rule: SyncRule },
+    /// A small write.
+    Canary { node_run: u32 },
+    /// A checkpoint.
+    Checkpoint,
+    /// It looks whether it may end.
+    Stopping,
+}
+
+/// What an agent hears.
+#[derive(Clone, Debug)]
+pub enum News {
+    Lease(Rc<LeaseRecord>),
+    Cluster(Rc<Spec>),
+    /// The outcome of a write of the Lease; `Err`: conflict (with what is there), or nothing that is known.
+    Written {
+        call: u64,
+        outcome: Result<Rc<LeaseRecord>, Option<Rc<LeaseRecord>>>,
+    },
+    /// A call has taken too long.
+    Late {
+        call: u64,
+    },
+    Scanned(Box<VolumeView>),
+    Exited {
+        server: u64,
+    },
+    /// `None`: it does not answer.
+    Status {
+        server: u64,
+        asked: BootTime,
+        status: Option<Box<Status>>,
+    },
+    Wrote {
+        server: u64,
+        begun: BootTime,
+    },
+    Request {
+        from: usize,
+        from_run: u32,
+        call: u64,
+        body: Box<Body>,
+    },
+    Answer {
+        call: u64,
+        from: usize,
+        body: Box<Answered>,
+    },
+    Done {
+        work: Work,
+        result: Result<(), String>,
+    },
+    /// Work on the volume has ended, and the volume was read again.
+    VolumeDone {
+        work: Work,
+        view: Box<VolumeView>,
+        result: Result<(), String>,
+    },
+    Look,
+    /// The container is asked to end.
+    Terminate,
+}
+
+/// A call to another member's agent.
+#[derive(Clone, Debug)]
+pub enum Body {
+    Report(ReportRequest),
+    Promise(PromiseRequest),
+    Failsafe(FailsafeRequest),
+}
+
+/// The answer.
+#[derive(Clone, Debug)]
+pub enum Answered {
+    Report(Result<ReportReply, String>),
+    Promise(Result<PromiseReply, String>),
+    Failsafe(Result<FailsafeReply, String>),
+    /// Nobody listens there.
+    Refused,
+}
+
+/// What an agent waits for.
+#[derive(Clone, Debug)]
+pub enum Call {
+    Lease {
+        sent: BootTime,
+        purpose: Purpose,
+        timing: Timing,
+    },
+    Report {
+        sent: BootTime,
+        holder_run: Option<String>,
+        request: Box<ReportRequest>,
+    },
+    /// Rounds of asking: who has not answered yet, and whether anybody has.
+    Round {
+        work: Work,
+        sent: BootTime,
+        open: BTreeSet<usize>,
+        answered: bool,
+    },
+}
+
+/// Work on one member that takes its time.
+#[derive(Clone, Debug)]
+pub enum Task {
+    Promise {
+        epoch: u64,
+        stage: u8,
+        begun: u64,
+    },
+    Promote {
+        timeline: u32,
+        rule: SyncRule,
+        stage: u8,
+        begun: u64,
+    },
+    StartPrimary {
+        rule: SyncRule,
+    },
+    StartStandby {
+        upstream: Option<Upstream>,
+    },
+    Configure {
+        upstream: Option<Upstream>,
+        settings: String,
+    },
+    SetSync {
+        rule: SyncRule,
+        stage: u8,
+        begun: u64,
+        streams: BTreeMap<u64, u64>,
+    },
+    Open,
+    Admit {
+        member: MemberId,
+    },
+    DropSlots {
+        keep: BTreeSet<MemberId>,
+    },
+    Route {
+        epoch: u64,
+    },
+    Rewind {
+        upstream: Upstream,
+        stage: u8,
+    },
+    Clone {
+        from: usize,
+        stage: u8,
+    },
+    SetAside {
+        keep: bool,
+    },
+    CreateMember,
+    StoreCertificate,
+    Scan,
+    Kill,
+}
+
+/// The queue.
+#[derive(Clone, Debug, Default)]
+pub struct Queue {
+    events: BTreeMap<(u64, u64), Event>,
+    sequence: u64,
+}
+
+impl Queue {
+    pub fn push(&mut self, at: u64, event: Event) {
+        self.sequence += 1;
+        self.events.insert((at, self.sequence), event);
+    }
+    pub fn pop(&mut self) -> Option<(u64, u64, Event)> {
+        let ((at, sequence), event) = self.events.pop_first()?;
+        Some((at, sequence, event))
+    }
+}
+
+impl Event {
+    /// A number for each kind, for the fingerprint of a run.
+    pub fn kind(&self) -> u64 {
+        match self {
+            Event::Wake { .. } => 1,
+            Event::News { .. } => 2,
+            Event::Step { .. } => 3,
+            Event::Poll { .. } => 4,
+            Event::DeadMan { .. } => 5,
+            Event::Server { .. } => 6,
+            Event::LeaseWrite { .. } => 7,
+            Event::RouteWrite { .. } => 8,
+            Event::Relist { .. } => 9,
+            Event::Operator => 10,
+            Event::Boot { .. } => 11,
+            Event::Client { .. } => 12,
+            Event::Fault { .. } => 13,
+            Event::Calm => 14,
+            Event::Check => 15,
+        }
+    }
+    /// Which agent's process does it; `None`: somebody else.
+    pub fn agent(&self) -> Option<(usize, u32)> {
+        match self {
+            Event::Wake { node, run, .. }
+            | Event::News { node, run, .. }
+            | Event::Step { node, run, .. }
+            | Event::Poll { node, run, .. } => Some((*node, *run)),
+            _ => None,
+        }
+    }
+}

@@ -1,0 +1,288 @@
+//! Carrying out one action of an agent: on the spot, or as work that takes its time. No choice is made here.
+
+use machine::instance::{Action, Purpose, Stop, Work};
+use machine::lease_object::LeaseContent;
+use machine::quorum::SyncRule;
+use machine::timing::Timing;
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::distort::{Bug, reserved};
+use super::event::{Body, Call, Event, News, Task};
+use super::names::number;
+use super::world::World;
+
+/// The longest that a write of the Lease is waited for, in milliseconds, and a promise of either kind, as in the agent.
+const REQUEST: u64 = 2_000;
+const PROMISE: u64 = 400;
+/// The longest that a report is waited for, in milliseconds.
+const REPORT: u64 = 1_000;
+
+impl World {
+    /// Carries out `action` of a member's agent.
+    pub fn execute(&mut self, node: usize, action: Action) {
+        let begun = self.now;
+        if let (Some(work), Some(agent)) = (action.work(), self.nodes[node].agent.as_mut()) {
+            agent.observed.tasks.of_mut(work).running = Some(work);
+        }
+        let task = match action {
+            Action::Wait | Action::Exit | Action::GiveUp { .. } => return,
+            Action::Stop(stop) => return self.stop(node, stop),
+            Action::WriteLease {
+                content,
+                purpose,
+                timing,
+            } => return self.write_lease(node, *content, purpose, timing),
+            Action::Report { address, request } => return self.report(node, number(&address), request),
+            Action::Ask { peers, request } => return self.round(node, Work::Ask, &peers, &Body::Promise(request)),
+            Action::AskFailsafe { peers, request } => {
+                return self.round(node, Work::Failsafe, &peers, &Body::Failsafe(request));
+            }
+            Action::CreateMember { .. } => Task::CreateMember,
+            Action::StoreCertificate { .. } => Task::StoreCertificate,
+            Action::Clone { upstream, .. } => Task::Clone {
+                from: number(&upstream),
+                stage: 0,
+            },
+            Action::StartPrimary { rule, until, .. } => {
+                self.allow_writing(node, Some(until));
+                Task::StartPrimary { rule }
+            }
+            Action::StartStandby { upstream, .. } => {
+                self.allow_writing(node, None);
+                Task::StartStandby { upstream }
+            }
+            Action::Promise { epoch } => Task::Promise {
+                epoch: epoch.0,
+                stage: 0,
+                begun,
+            },
+            Action::Promote {
+                until, timeline, rule, ..
+            } => {
+                self.allow_writing(node, Some(until));
+                let timeline = reserved(self.plan.bug, timeline.0, self.own_timeline(node));
+                Task::Promote {
+                    timeline,
+                    rule,
+                    stage: 0,
+                    begun,
+                }
+            }
+            Action::SetSync { rule } => {
+                self.sync_begins(node, &rule);
+                Task::SetSync {
+                    rule,
+                    stage: 0,
+                    begun,
+                    streams: BTreeMap::new(),
+                }
+            }
+            Action::Open => Task::Open,
+            Action::Rewind { upstream, .. } => Task::Rewind { upstream, stage: 0 },
+            Action::SetAside { keep } => Task::SetAside { keep },
+            Action::Configure { upstream, settings } => Task::Configure { upstream, settings },
+            Action::Route { epoch, .. } => Task::Route { epoch: epoch.0 },
+            Action::Admit { member } => Task::Admit { member },
+            Action::DropSlots { keep } => {
+                if let Some(agent) = self.nodes[node].agent.as_mut() {
+                    agent.observed.admitted.retain(|member| keep.contains(member));
+                }
+                Task::DropSlots { keep }
+            }
+            // No volume here is without data and without a database that it could copy.
+            Action::Initdb { .. } => return self.finish(node, Work::Initdb, Err("there is a database".to_owned())),
+            Action::DiscardStaging => {
+                return self.finish(node, Work::DiscardStaging, Err("nothing is there".to_owned()));
+            }
+        };
+        let delay = self.random.work.between(2, 30);
+        self.step_after(delay, node, task);
+    }
+
+    fn own_timeline(&self, node: usize) -> u32 {
+        let server = self.nodes[node].postgres.as_ref();
+        server.map_or(0, |server| self.wal.timeline(server.end.branch))
+    }
+
+    pub fn step_after(&mut self, delay: u64, node: usize, task: Task) {
+        if let Some(run) = self.nodes[node].agent.as_ref().map(|agent| agent.run) {
+            self.after(delay, Event::Step { node, run, task });
+        }
+    }
+
+    fn allow_writing(&mut self, node: usize, until: Option<machine::timing::BootTime>) {
+        if let Some(agent) = self.nodes[node].agent.as_mut() {
+            agent.undo_start = false;
+            agent.deadline = until.or(agent.deadline);
+        }
+    }
+
+    fn sync_begins(&mut self, node: usize, rule: &SyncRule) {
+        let Some(agent) = self.nodes[node].agent.as_mut() else {
+            return;
+        };
+        let sync = &mut agent.observed.postgres.sync;
+        sync.pending = Some(match sync.pending.take() {
+            None => rule.clone(),
+            Some(before) => SyncRule {
+                required: before.required.min(rule.required),
+                names: before.names.into_iter().chain(rule.names.iter().cloned()).collect(),
+            },
+        });
+    }
+
+    fn stop(&mut self, node: usize, stop: Stop) {
+        let Some(agent) = self.nodes[node].agent.as_mut() else {
+            return;
+        };
+        agent.undo_start = true;
+        if let Some((_, _, asked)) = &mut agent.server {
+            *asked = true;
+        }
+        if stop == Stop::Kill {
+            if !std::mem::replace(&mut agent.killing, true) {
+                let delay = self.random.work.between(2, 20);
+                self.step_after(delay, node, Task::Kill);
+            }
+        } else {
+            self.stop_server(node, stop);
+        }
+    }
+
+    fn write_lease(&mut self, node: usize, content: LeaseContent, purpose: Purpose, timing: Timing) {
+        let (sent, call) = (self.boot_time(node), self.number());
+        let Some(agent) = self.nodes[node].agent.as_mut() else {
+            return;
+        };
+        let lease = &mut agent.observed.lease;
+        let known = lease
+            .unsettled
+            .take()
+            .filter(|before| before.version == content.version);
+        let mut writes = known.unwrap_or_else(|| machine::instance::Unsettled {
+            version: content.version.clone(),
+            ..Default::default()
+        });
+        writes.rules.insert(content.rule.clone());
+        writes.releases |= purpose == Purpose::Release;
+        lease.unsettled = Some(writes);
+        agent.calls.insert(call, Call::Lease { sent, purpose, timing });
+        let run = agent.run;
+        self.tell(REQUEST.min(timing.renew), node, News::Late { call });
+        // It may be lost, refused, done and not answered, or late.
+        let fault = self
+            .random
+            .api
+            .chance(self.api.errors)
+            .then(|| self.random.api.below(4));
+        let delay = 1 + self.random.api.below(6);
+        let reaches = self.api.down == 0 && self.net.reaches_api(node);
+        let arrives = |delay, answer| {
+            let content = Box::new(content);
+            (
+                delay,
+                Event::LeaseWrite {
+                    node,
+                    run,
+                    call,
+                    content,
+                    answer,
+                },
+            )
+        };
+        let (delay, event) = match fault {
+            _ if !reaches => return,
+            Some(0) => return,
+            Some(1) => {
+                return self.tell(
+                    delay * 2,
+                    node,
+                    News::Written {
+                        call,
+                        outcome: Err(None),
+                    },
+                );
+            }
+            Some(2) => arrives(delay, false),
+            Some(_) => arrives(delay + self.random.api.below(5_000), true),
+            None => arrives(delay, true),
+        };
+        self.after(delay, event);
+    }
+
+    fn report(&mut self, node: usize, to: usize, request: Box<machine::protocol::ReportRequest>) {
+        let (sent, call) = (self.boot_time(node), self.number());
+        let Some(agent) = self.nodes[node].agent.as_mut() else {
+            return;
+        };
+        let holder = agent.record().and_then(|record| record.holder.as_ref());
+        let holder_run = holder.map(|holder| holder.incarnation.run.clone());
+        let body = Body::Report((*request).clone());
+        agent.calls.insert(
+            call,
+            Call::Report {
+                sent,
+                holder_run,
+                request,
+            },
+        );
+        self.tell(REPORT, node, News::Late { call });
+        self.ask_peer(node, to, call, body);
+    }
+
+    fn round(&mut self, node: usize, work: Work, peers: &BTreeMap<String, String>, body: &Body) {
+        let (sent, call) = (self.boot_time(node), self.number());
+        let open: BTreeSet<usize> = peers.values().map(|address| number(address)).collect();
+        let Some(agent) = self.nodes[node].agent.as_mut() else {
+            return;
+        };
+        let answered = false;
+        agent.calls.insert(
+            call,
+            Call::Round {
+                work,
+                sent,
+                open: open.clone(),
+                answered,
+            },
+        );
+        self.tell(PROMISE, node, News::Late { call });
+        for to in open {
+            self.ask_peer(node, to, call, body.clone());
+        }
+    }
+
+    /// Work has ended: the agent notes it, and decides.
+    pub fn finish(&mut self, node: usize, work: Work, result: Result<(), String>) {
+        self.tell(0, node, News::Done { work, result });
+    }
+
+    /// The mutant that does not compare the Lease's versions.
+    pub fn overwrites_lease(&self) -> bool {
+        self.plan.bug == Some(Bug::LeaseIsOverwritten)
+    }
+
+    /// What is started now may still be started.
+    pub fn may_start(&self, node: usize, writing: bool) -> bool {
+        let now = self.boot_time(node);
+        self.nodes[node].agent.as_ref().is_some_and(|agent| {
+            !agent.undo_start && (!writing || agent.deadline.is_some_and(|deadline| now < deadline))
+        })
+    }
+
+    /// The agent ends by itself, and with it its container.
+    pub fn end_container(&mut self, node: usize) {
+        self.note(Some(node), || "the container ends".to_owned());
+        self.kill_container(node);
+        let delay = self.random.work.between(500, 3_000);
+        self.after(delay, Event::Boot { node });
+    }
+
+    /// Everything in the container is gone.
+    pub fn kill_container(&mut self, node: usize) {
+        self.end_server(node, super::postgres::Ends::Killed);
+        let place = &mut self.nodes[node];
+        (place.agent, place.armed) = (None, None);
+        place.agent_waits.clear();
+    }
+}

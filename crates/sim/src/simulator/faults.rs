@@ -1,0 +1,180 @@
+//! Faults, and their end.
+
+use super::event::{Event, News};
+use super::names::number;
+use super::net::{Way, count};
+use super::node::Disk;
+use super::plan::{Fault, Target, durability};
+use super::postgres::Ends;
+use super::world::World;
+
+/// So much later news come where watches lag, in milliseconds.
+const LAG: u64 = 4_000;
+
+impl World {
+    /// A fault of the plan begins, or ends.
+    pub fn fault(&mut self, index: usize, ends: bool) {
+        if self.calm_since.is_some() {
+            return;
+        }
+        let injection = self.plan.faults[index];
+        let node = match (self.struck.get(&index), injection.target) {
+            (Some(node), _) => *node,
+            (None, Target::Node(node)) => node,
+            (None, Target::Primary) => self.primary_or(injection.other % self.plan.members),
+        };
+        if !ends {
+            self.struck.insert(index, node);
+            *self.coverage.faults.entry(injection.fault).or_default() += 1;
+            self.after(injection.lasts.max(1), Event::Fault { index, ends: true });
+        }
+        self.note(Some(node), || {
+            let what = if ends { "ends" } else { "begins" };
+            format!("FAULT {index} {:?} {what}", injection.fault)
+        });
+        self.strike(injection.fault, node, injection.other, !ends);
+    }
+
+    fn primary_or(&self, other: usize) -> usize {
+        let holder = self
+            .api
+            .lease
+            .holder
+            .as_ref()
+            .map(|holder| number(&holder.incarnation.pod));
+        holder.unwrap_or(other)
+    }
+
+    fn strike(&mut self, fault: Fault, node: usize, other: usize, begins: bool) {
+        let members = self.plan.members;
+        let another = (node + 1 + other % members.max(2).saturating_sub(1)) % members;
+        match fault {
+            Fault::KillPostgres if begins => self.end_server(node, Ends::Killed),
+            Fault::KillAgent if begins => self.kill_container(node),
+            Fault::KillAgent => self.boot(node),
+            Fault::Reboot => self.power(node, !begins),
+            Fault::CutNode => {
+                for peer in (0..members).filter(|peer| *peer != node) {
+                    self.net.cut(node, peer, begins);
+                    self.net.cut(peer, node, begins);
+                }
+                self.net.cut_api(node, Way::To, begins);
+                self.net.cut_api(node, Way::From, begins);
+            }
+            Fault::CutApi => {
+                self.net.cut_api(node, Way::To, begins);
+                self.net.cut_api(node, Way::From, begins);
+            }
+            Fault::DeafToApi => self.net.cut_api(node, Way::From, begins),
+            Fault::CutPair if another != node => self.net.cut(node, another, begins),
+            Fault::FreezeAgent if begins => count(&mut self.nodes[node].agent_frozen, true),
+            Fault::FreezeAgent => self.thaw_agent(node),
+            Fault::FreezePostgres if begins => count(&mut self.nodes[node].postgres_frozen, true),
+            Fault::FreezePostgres => self.thaw_postgres(node),
+            Fault::HangDisk => count(&mut self.nodes[node].disk.hung, begins),
+            Fault::FillDisk => count(&mut self.nodes[node].disk.full, begins),
+            Fault::SlowDisk => self.nodes[node].disk.slow = if begins { 300 } else { 0 },
+            Fault::ApiOutage => count(&mut self.api.down, begins),
+            Fault::ApiErrors => self.api.errors = if begins { 300 } else { 0 },
+            Fault::LagWatch => self.nodes[node].watch_lag = if begins { LAG } else { 0 },
+            Fault::SlowNetwork => (self.net.slow, self.net.loss) = if begins { (400, 100) } else { (0, 0) },
+            Fault::EditDurability | Fault::EditPrimary | Fault::EditFenced => self.edit(fault, node, other, begins),
+            Fault::LoseVolume if begins => self.lose_volume(node),
+            Fault::Terminate if begins => {
+                self.tell(0, node, News::Terminate);
+            }
+            Fault::KillPostgres | Fault::CutPair | Fault::LoseVolume | Fault::Terminate => {}
+        }
+    }
+
+    fn edit(&mut self, fault: Fault, node: usize, other: usize, begins: bool) {
+        let spec = &mut self.api.spec;
+        match fault {
+            Fault::EditDurability if begins => spec.durability = durability(other as u64 % 10, self.plan.members),
+            Fault::EditPrimary => spec.primary = begins.then_some(other % self.plan.members),
+            Fault::EditFenced if begins => {
+                spec.fenced.insert(node);
+            }
+            Fault::EditFenced => {
+                spec.fenced.remove(&node);
+            }
+            _ => return,
+        }
+        self.spec_changed();
+    }
+
+    /// Power off: what was not flushed is gone; or on again.
+    fn power(&mut self, node: usize, on: bool) {
+        if on {
+            self.nodes[node].on = true;
+            let delay = self.random.work.between(500, 3_000);
+            return self.after(delay, Event::Boot { node });
+        }
+        self.end_server(node, Ends::PowerLost);
+        self.kill_container(node);
+        let place = &mut self.nodes[node];
+        (place.on, place.agent_frozen, place.postgres_frozen) = (false, 0, 0);
+    }
+
+    /// The pod comes back with an empty volume, under another claim.
+    fn lose_volume(&mut self, node: usize) {
+        self.kill_container(node);
+        let volume = &mut self.nodes[node].volume;
+        volume.number += 1;
+        (volume.member, volume.data, volume.certificate) = (None, None, false);
+        (volume.promise, volume.promoting, volume.credential, volume.rewinding) = (0, None, false, false);
+        self.api.spec.volumes[node] += 1;
+        self.api.spec.certified[node] = None;
+        self.spec_changed();
+        let delay = self.random.work.between(3_000, 10_000);
+        self.after(delay, Event::Boot { node });
+    }
+
+    fn thaw_agent(&mut self, node: usize) {
+        let place = &mut self.nodes[node];
+        count(&mut place.agent_frozen, false);
+        if place.agent_frozen == 0 {
+            for event in std::mem::take(&mut place.agent_waits) {
+                self.after(0, event);
+            }
+        }
+    }
+
+    fn thaw_postgres(&mut self, node: usize) {
+        let place = &mut self.nodes[node];
+        count(&mut place.postgres_frozen, false);
+        if place.postgres_frozen == 0 {
+            for event in std::mem::take(&mut place.postgres_waits) {
+                self.after(0, event);
+            }
+        }
+    }
+
+    /// Faults are over: all is healed, but a member that is gone for good.
+    pub fn calm(&mut self) {
+        self.calm_since = Some(self.now);
+        self.before_calm = self.checks.acknowledged;
+        self.note(None, || "faults are over".to_owned());
+        self.net.heal();
+        (self.api.down, self.api.errors) = (0, 0);
+        (self.api.spec.primary, self.api.spec.fenced) = (None, std::collections::BTreeSet::new());
+        for node in 0..self.plan.members {
+            self.nodes[node].disk = Disk::default();
+            self.nodes[node].watch_lag = 0;
+            while self.nodes[node].agent_frozen > 0 {
+                self.thaw_agent(node);
+            }
+            while self.nodes[node].postgres_frozen > 0 {
+                self.thaw_postgres(node);
+            }
+            if self.plan.gone == Some(node) {
+                self.power(node, false);
+            } else {
+                self.nodes[node].on = true;
+                self.after(3_000, Event::Boot { node });
+            }
+        }
+        self.spec_changed();
+        self.after(1_000, Event::Check);
+    }
+}

@@ -1,0 +1,397 @@
+//! What an agent makes of what it hears: the bookkeeping of `agent::observe`.
+
+use std::rc::Rc;
+
+use machine::instance::{
+    Answer, Confirmed, Contact, Exit, Failsafe, Mode, Peer, Process, Promise, Promised, Purpose, Reading, Reply, Route,
+    SyncSetting, Work, failsafe, report,
+};
+use machine::protocol::{Epoch, LeaseRecord, Lsn};
+use machine::timing::BootTime;
+
+use super::agent::Agent;
+use super::event::{Answered, Body, Call, News};
+use super::names::pod;
+use super::status::Status;
+use super::world::World;
+
+impl World {
+    /// An agent takes in what it hears.
+    pub fn learn(&mut self, node: usize, news: News) {
+        let now = self.boot_time(node);
+        let route = self.api.route;
+        let view = match &news {
+            News::Done { .. } => Some(self.promise_on(node)),
+            _ => None,
+        };
+        let Some(agent) = self.nodes[node].agent.as_mut() else {
+            return;
+        };
+        match news {
+            News::Lease(record) => agent.lease_version(&record, now),
+            News::Cluster(spec) => agent.observed.cluster = Reading::Is(spec.view(node)),
+            News::Written { call, outcome } => agent.lease_written(call, outcome, now),
+            News::Late { call } => agent.late(call, now),
+            News::Scanned(view) => {
+                agent.looking = false;
+                if agent.observed.tasks.volume.running.is_none() {
+                    agent.scanned(*view);
+                }
+            }
+            News::Exited { server } => agent.exited(server, now),
+            News::Status { server, asked, status } => agent.answered(server, asked, status),
+            News::Wrote { server, begun } => {
+                if agent.server.is_some_and(|(id, ..)| id == server) {
+                    let wrote = &mut agent.observed.postgres.wrote;
+                    *wrote = (*wrote).max(Some(begun));
+                }
+            }
+            News::Done { work, result } => {
+                if work == Work::Route && result.is_ok() {
+                    agent.observed.route = route.map(|(to, epoch)| Route {
+                        address: super::names::address(to),
+                        epoch: Epoch(epoch),
+                    });
+                }
+                if result.is_err()
+                    && let Some(promise) = view
+                {
+                    agent.promised(promise, now);
+                }
+                agent.ended(work, result, now);
+            }
+            News::VolumeDone { work, view, result } => {
+                agent.ended(work, result, now);
+                agent.scanned(*view);
+            }
+            News::Answer { call, from, body } => agent.peer_answered(call, from, *body, now),
+            News::Request {
+                from,
+                from_run,
+                call,
+                body,
+            } => self.asked(node, from, from_run, call, *body, now),
+            News::Look => agent.killing = false,
+            News::Terminate => agent.observed.terminating = true,
+        }
+    }
+
+    fn asked(&mut self, node: usize, from: usize, from_run: u32, call: u64, body: Body, now: BootTime) {
+        let Some(agent) = self.nodes[node].agent.as_mut() else {
+            return;
+        };
+        let answer = match body {
+            Body::Report(request) => {
+                let answer = report::answer(&agent.observed, &agent.memo, now, &request);
+                if answer.is_ok() {
+                    let peer = Peer {
+                        report: request.report,
+                        position: request.position,
+                        replayed: request.replayed,
+                        promised: request.promised,
+                        heard: now,
+                    };
+                    agent.observed.peers.insert(request.pod, peer);
+                }
+                Answered::Report(answer)
+            }
+            Body::Promise(request) => return agent.hold(request, from, from_run, call, now),
+            Body::Failsafe(request) => {
+                let answer = failsafe::answer(&agent.observed, now, &request);
+                Answered::Failsafe(answer.map(|(answer, given)| {
+                    agent.observed.failsafe_given = Some(given);
+                    answer
+                }))
+            }
+        };
+        self.answer_peer(node, from, from_run, call, answer);
+    }
+}
+
+impl Agent {
+    /// Takes a version of the Lease, unless a newer one is known.
+    pub fn lease_version(&mut self, record: &Rc<LeaseRecord>, now: BootTime) {
+        let version = record.version.parse().unwrap_or(0);
+        if version < self.version {
+            return;
+        }
+        let lease = &mut self.observed.lease;
+        let before = lease.record.is();
+        let tenancy = |record: &LeaseRecord| {
+            (
+                record.holder.as_ref().map(|holder| holder.incarnation.run.clone()),
+                record.epoch,
+            )
+        };
+        let life = |record: &LeaseRecord| {
+            (
+                record.holder.as_ref().map(|holder| holder.incarnation.identity()),
+                record.renewal.clone(),
+                record.epoch,
+            )
+        };
+        if before.is_none_or(|before| tenancy(before) != tenancy(record)) {
+            lease.holder_since = now;
+            self.observed.contact = Contact::default();
+        }
+        if before.is_none_or(|before| life(before) != life(record)) {
+            lease.changed = now;
+        }
+        lease.record = Reading::Is(LeaseRecord::clone(record));
+        self.version = version;
+    }
+
+    fn lease_written(&mut self, call: u64, outcome: Result<Rc<LeaseRecord>, Option<Rc<LeaseRecord>>>, now: BootTime) {
+        let Some(Call::Lease { sent, purpose, timing }) = self.calls.remove(&call) else {
+            return;
+        };
+        match outcome {
+            Ok(record) => {
+                self.ended(Work::WriteLease, Ok(()), now);
+                let epoch = record.epoch;
+                self.observed.lease.confirmed = match purpose {
+                    Purpose::Take | Purpose::Renew => Some(Confirmed { epoch, sent, timing }),
+                    Purpose::Release => None,
+                };
+                self.observed.failsafe.clear();
+                self.observed.lease.unsettled = None;
+                self.lease_version(&record, now);
+            }
+            Err(news) => {
+                self.ended(Work::WriteLease, Err("the write has failed".to_owned()), now);
+                if let Some(record) = news {
+                    self.lease_version(&record, now);
+                }
+            }
+        }
+    }
+
+    /// What was called has not answered in time.
+    fn late(&mut self, call: u64, now: BootTime) {
+        match self.calls.remove(&call) {
+            None => {}
+            Some(Call::Lease { .. }) => self.ended(Work::WriteLease, Err("no answer".to_owned()), now),
+            Some(Call::Report { holder_run, .. }) => {
+                self.contacted(None, holder_run, now);
+                self.ended(Work::Report, Err("no answer".to_owned()), now);
+            }
+            Some(Call::Round { work, answered, .. }) => {
+                let result = if answered {
+                    Ok(())
+                } else {
+                    Err("nobody answers".to_owned())
+                };
+                self.ended(work, result, now);
+            }
+        }
+    }
+
+    /// Another member has answered.
+    fn peer_answered(&mut self, call: u64, from: usize, body: Answered, now: BootTime) {
+        let refused = matches!(body, Answered::Refused);
+        match (self.calls.get_mut(&call), body) {
+            (Some(Call::Report { .. }), body) => {
+                let Some(Call::Report {
+                    sent,
+                    holder_run,
+                    request,
+                }) = self.calls.remove(&call)
+                else {
+                    return;
+                };
+                match body {
+                    Answered::Report(Ok(reply)) => {
+                        self.contacted(Some(true), holder_run, now);
+                        self.observed.reply = Some(Reply {
+                            epoch: reply.epoch,
+                            admitted: reply.admitted,
+                            gives_way: reply.gives_way,
+                            oldest: reply.oldest,
+                            report: request.report,
+                            sent,
+                        });
+                        self.ended(Work::Report, Ok(()), now);
+                    }
+                    _ => {
+                        self.contacted(refused.then_some(false), holder_run, now);
+                        self.ended(Work::Report, Err("refused".to_owned()), now);
+                    }
+                }
+            }
+            (
+                Some(Call::Round {
+                    work,
+                    sent,
+                    open,
+                    answered,
+                }),
+                body,
+            ) => {
+                open.remove(&from);
+                *answered |= !refused;
+                let (work, sent, over, any) = (*work, *sent, open.is_empty(), *answered);
+                match body {
+                    Answered::Promise(Ok(reply)) => {
+                        self.observed.promises.insert(pod(from), Promised { reply, at: now });
+                    }
+                    Answered::Failsafe(Ok(reply)) => {
+                        let promise = Failsafe {
+                            member: reply.member,
+                            epoch: reply.epoch,
+                            sent,
+                        };
+                        self.observed.failsafe.insert(pod(from), promise);
+                    }
+                    _ => {}
+                }
+                if over {
+                    self.calls.remove(&call);
+                    self.ended(work, if any { Ok(()) } else { Err("nobody answers".to_owned()) }, now);
+                }
+            }
+            (Some(Call::Lease { .. }) | None, _) => {}
+        }
+    }
+
+    /// How a call to the holder's agent ended: it answered (`true`), refused the connection (`false`), or was silent.
+    fn contacted(&mut self, how: Option<bool>, run: Option<String>, now: BootTime) {
+        let holder = self.record().and_then(|record| record.holder.as_ref());
+        if holder.map(|holder| &holder.incarnation.run) != run.as_ref() {
+            return;
+        }
+        let contact = &mut self.observed.contact;
+        match how {
+            Some(true) => {
+                *contact = Contact {
+                    heard: Some(now),
+                    refused: None,
+                }
+            }
+            Some(false) => contact.refused = contact.refused.or(Some(now)),
+            None => contact.refused = None,
+        }
+    }
+
+    /// Work has ended.
+    pub fn ended(&mut self, work: Work, result: Result<(), String>, now: BootTime) {
+        let task = self.observed.tasks.of_mut(work);
+        (task.running, task.ended) = (None, now);
+        match result {
+            Ok(()) => (task.failures, task.error) = (0, None),
+            Err(error) => (task.failures, task.error) = (task.failures.saturating_add(1), Some(error)),
+        }
+        if work == Work::Promote
+            && task.failures > 0
+            && let Some(configured) = &mut self.observed.postgres.configured
+        {
+            configured.settings.clear();
+            configured.upstream = None;
+        }
+    }
+
+    pub fn scanned(&mut self, mut view: machine::instance::VolumeView) {
+        if self.observed.volume.is().is_some_and(|known| known.read > view.read) {
+            return;
+        }
+        if let Some(known) = self.observed.volume.is().filter(|_| self.promised_at > view.read) {
+            view.promise = known.promise;
+        }
+        self.observed.volume = Reading::Is(view);
+    }
+
+    /// What has just been promised durably.
+    pub fn promised(&mut self, promise: Promise, now: BootTime) {
+        let Reading::Is(volume) = &mut self.observed.volume else {
+            return;
+        };
+        let known = volume.promise.map(|known| known.epoch);
+        if known.is_some_and(|known| known > promise.epoch) {
+            return;
+        }
+        volume.promise = Some(promise);
+        self.promised_at = now;
+        if known != Some(promise.epoch) {
+            self.configured_at = now;
+            if let Some(answer) = &mut self.observed.postgres.answer {
+                answer.received_all = false;
+            }
+        }
+    }
+
+    fn exited(&mut self, server: u64, now: BootTime) {
+        let Some((_, since, asked)) = self.server.take_if(|(id, ..)| *id == server) else {
+            return;
+        };
+        self.look_again = true;
+        let exit = Exit {
+            at: now,
+            ran: now.since(since),
+            asked,
+        };
+        self.stopped(Some(exit));
+    }
+
+    pub fn stopped(&mut self, exit: Option<Exit>) {
+        let postgres = &mut self.observed.postgres;
+        postgres.process = Process::Stopped { exit };
+        (postgres.answer, postgres.in_doubt, postgres.wrote) = (None, None, None);
+        (postgres.streamed, postgres.open) = (false, false);
+        postgres.sync = SyncSetting::default();
+        postgres.standbys.clear();
+        postgres.receiving.clear();
+        postgres.history.clear();
+        (self.heard, self.silent) = (None, 0);
+    }
+
+    fn answered(&mut self, server: u64, asked: BootTime, status: Option<Box<Status>>) {
+        if self.server.is_none_or(|(id, ..)| id != server) || asked < self.configured_at {
+            return;
+        }
+        match status {
+            Some(status) => self.take_answer(*status, asked),
+            None => self.observed.postgres.answer = None,
+        }
+    }
+
+    pub fn take_answer(&mut self, status: Status, asked: BootTime) {
+        self.heard = status.heard.max(self.heard);
+        let answer = Answer {
+            in_recovery: status.in_recovery,
+            position: Some(status.position),
+            replayed: status.in_recovery.then_some(status.position.lsn),
+            streaming: status.streaming,
+            heard: self.heard,
+            received_all: status.in_recovery && !status.receiver,
+            knows_end: true,
+            pending_restart: false,
+            lowers_limits: false,
+        };
+        let postgres = &mut self.observed.postgres;
+        let writes = postgres.process == (Process::Running { mode: Mode::Primary }) && !answer.in_recovery;
+        postgres.streamed |= answer.streaming;
+        postgres.answer = Some(answer);
+        if writes {
+            postgres.standbys = status.standbys;
+            postgres.receiving = status.receiving;
+            postgres.history = status.history;
+            if postgres.in_doubt.is_none() {
+                postgres.in_doubt = Some(status.inserted);
+                postgres.sync.proven_at = postgres.sync.proven_at.min(status.inserted);
+                postgres.wrote = postgres.wrote.max(Some(asked));
+            }
+        } else {
+            postgres.standbys.clear();
+            postgres.receiving.clear();
+        }
+    }
+
+    /// A primary begins closed to applications, with `rule` in force from its first WAL sender on.
+    pub fn closed_with(&mut self, rule: machine::quorum::SyncRule) {
+        self.observed.postgres.open = false;
+        self.observed.postgres.sync = SyncSetting {
+            proven: rule,
+            proven_at: Lsn(u64::MAX),
+            pending: None,
+        };
+    }
+}

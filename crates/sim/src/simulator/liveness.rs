@@ -1,0 +1,136 @@
+//! When faults are over, the database serves again within a bound, and all follow; or it is said why it rightly does not.
+
+use machine::instance::Mode;
+
+use super::event::Event;
+use super::names::{number, owner};
+use super::wal::End;
+use super::world::World;
+
+/// So long after the last fault it must serve, and all must follow, in milliseconds: leases run out, a rewind that fails six times
+/// is given up for a copy, a holder that gave way keeps its lease for two minutes.
+const BOUND: u64 = 300_000;
+/// Distance between looks.
+const EVERY: u64 = 500;
+
+impl World {
+    /// Looks whether all is as it should be.
+    pub fn check_liveness(&mut self) {
+        let since = self.calm_since.unwrap_or(self.now);
+        if let Some(primary) = self.serves() {
+            self.over = true;
+            self.coverage.reach("converged");
+            return self.check_nothing_is_lost(primary);
+        }
+        if self.now - since > BOUND {
+            self.over = true;
+            match self.excuse() {
+                Some(why) => {
+                    self.coverage.reach("excused");
+                    self.excused = Some(why);
+                }
+                None => {
+                    let states: Vec<_> = (0..self.plan.members).map(|node| self.state(node)).collect();
+                    self.violate(format!(
+                        "{} s after the last fault it does not serve, or not all follow: {}",
+                        BOUND / 1_000,
+                        states.join("; ")
+                    ));
+                }
+            }
+            return;
+        }
+        self.after(EVERY, Event::Check);
+    }
+
+    /// The primary that serves, if all others stream from it and a commit was acknowledged since.
+    fn serves(&self) -> Option<usize> {
+        let holder = self.api.lease.holder.as_ref()?;
+        let primary = number(&holder.incarnation.pod);
+        let server = self.nodes[primary].postgres.as_ref()?;
+        let open = server.up && !server.in_recovery && server.open && server.stop.is_none();
+        let streams = |node: usize| {
+            server
+                .senders
+                .values()
+                .any(|sender| sender.to == node && sender.streaming)
+        };
+        let all = (0..self.plan.members).all(|node| node == primary || !self.nodes[node].on || streams(node));
+        let commits = self.checks.acknowledged > self.before_calm || self.commits_wait(primary);
+        (open && all && commits).then_some(primary)
+    }
+
+    /// Fewer members live than commits are to wait for: that they wait is what was asked for.
+    fn commits_wait(&self, primary: usize) -> bool {
+        let Some(server) = &self.nodes[primary].postgres else {
+            return false;
+        };
+        let live = server
+            .senders
+            .values()
+            .filter(|sender| server.rule.names.contains(&sender.member))
+            .count();
+        server.rule.required > live && self.nodes.iter().any(|node| !node.on)
+    }
+
+    /// Why it rightly does not serve.
+    fn excuse(&self) -> Option<String> {
+        let record = &self.api.lease;
+        let live = |node: &usize| self.nodes[*node].on && self.nodes[*node].volume.data.is_some();
+        if !(0..self.plan.members).any(|node| live(&node)) {
+            return Some("no member that lives has data".to_owned());
+        }
+        let last = record.holder.as_ref().map(|holder| &holder.incarnation.member);
+        let last = last.or(record.release.as_ref().map(|release| &release.member));
+        let there = |member: &machine::protocol::MemberId| {
+            let node = owner(member);
+            live(&node) && self.nodes[node].volume.member.as_ref() == Some(member)
+        };
+        if last.is_none_or(there) || !record.rule.is_synchronous() {
+            return None;
+        }
+        let answer = record.rule.names.iter().filter(|member| there(member)).count();
+        let needed = record.rule.promises_needed();
+        (answer < needed).then(|| {
+            format!(
+                "the primary is lost, and an election needs {needed} of the synchronous members, of which {answer} live"
+            )
+        })
+    }
+
+    /// All that was acknowledged is in the history of who serves in the end.
+    fn check_nothing_is_lost(&mut self, primary: usize) {
+        let Some(end) = self.nodes[primary].postgres.as_ref().map(|server| server.end) else {
+            return;
+        };
+        for branch in 0..self.wal.0.len() {
+            let lsn = self.wal.0[branch].acknowledged;
+            if lsn > 0 && !self.wal.contains(end, End { branch, lsn }) {
+                let timeline = self.wal.timeline(branch);
+                self.violate(format!(
+                    "{lsn:X} of timeline {timeline} was acknowledged, and orders-{primary} does not have it"
+                ));
+            }
+        }
+    }
+
+    fn state(&self, node: usize) -> String {
+        let place = &self.nodes[node];
+        let postgres = match (&place.postgres, place.on) {
+            (_, false) => "is off".to_owned(),
+            (None, true) => "runs no PostgreSQL".to_owned(),
+            (Some(server), true) => {
+                let role = match server.mode {
+                    Mode::Primary => "primary",
+                    Mode::Standby => "standby",
+                };
+                let timeline = self.wal.timeline(server.end.branch);
+                format!(
+                    "{role} on timeline {timeline} at {:X}, up {}, open {}",
+                    server.end.lsn, server.up, server.open
+                )
+            }
+        };
+        format!("orders-{node} {postgres}, promised {}", place.volume.promise)
+    }
+}

@@ -1,0 +1,36 @@
+//! A simulator: whole databases in virtual time, with the real instance machine in each member, under faults that a seed chooses.
+//!
+//! Everything about a run comes from its seed: the same seed gives the same run, bit for bit. See docs/simulator.md.
+
+mod agent;
+mod api;
+mod clients;
+mod coverage;
+mod distort;
+mod event;
+mod execute;
+mod faults;
+mod learn;
+mod liveness;
+mod names;
+mod net;
+mod node;
+mod oracle;
+mod peers;
+mod plan;
+mod postgres;
+mod random;
+mod rejoin;
+mod run;
+mod status;
+mod stream;
+mod tasks;
+mod trace;
+mod wal;
+mod world;
+
+pub use coverage::{Coverage, GOALS, RULES};
+pub use distort::Bug;
+pub use plan::{Fault, Injection, Plan, Target};
+pub use run::{Outcome, run, shrink};
+pub use trace::Line;

@@ -1,0 +1,136 @@
+//! One member's node: its clock, its disk, its container.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use machine::protocol::MemberId;
+use machine::timing::BootTime;
+
+use super::agent::Agent;
+use super::event::Event;
+use super::postgres::Server;
+use super::wal::End;
+
+/// A kernel's clock. Its rate is fixed for a run, within the stated skew of 5 % between any two.
+#[derive(Clone, Copy, Debug)]
+pub struct Clock {
+    /// What it showed when the world began, in milliseconds.
+    pub base: u64,
+    /// How much faster it runs than the world's, in millionths.
+    pub fast: i64,
+}
+
+impl Clock {
+    /// What it shows at a time of the world.
+    pub fn at(&self, now: u64) -> BootTime {
+        let drift = i128::from(now) * i128::from(self.fast) / 1_000_000;
+        BootTime((i128::from(self.base + now) + drift) as u64)
+    }
+    /// When it shows `boot` first.
+    pub fn when(&self, boot: BootTime) -> u64 {
+        let elapsed = boot.0.saturating_sub(self.base);
+        let scale = (1_000_000 + self.fast) as u128;
+        let mut now = (u128::from(elapsed) * 1_000_000 / scale) as u64;
+        while self.at(now) < boot {
+            now += 1;
+        }
+        now
+    }
+}
+
+/// What is on a volume, beside and in PGDATA.
+#[derive(Clone, Debug)]
+pub struct Volume {
+    /// Counts lost volumes: each has a claim of its own.
+    pub number: u32,
+    pub member: Option<MemberId>,
+    pub certificate: bool,
+    pub data: Option<Data>,
+    pub promise: u64,
+    pub promoting: Option<u32>,
+    /// The key file that the WAL receiver reads.
+    pub credential: bool,
+    pub rewinding: bool,
+    /// Where data ended that was moved aside and kept.
+    pub aside: Vec<End>,
+}
+
+/// PGDATA.
+#[derive(Clone, Debug)]
+pub struct Data {
+    /// End of the WAL that survives whatever happens.
+    pub end: End,
+    /// The last checkpoint's redo point.
+    pub redo: u64,
+    /// A standby's data is not consistent before its WAL reaches this.
+    pub consistent: Option<End>,
+    pub primary: bool,
+    pub clean: bool,
+    /// Replication slots.
+    pub slots: BTreeSet<MemberId>,
+}
+
+/// A disk.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Disk {
+    /// Nothing is flushed.
+    pub hung: u8,
+    /// Nothing more can be written.
+    pub full: u8,
+    /// Milliseconds that a flush takes in addition.
+    pub slow: u64,
+}
+
+/// A node and the pod on it.
+pub struct Node {
+    pub clock: Clock,
+    pub volume: Volume,
+    pub disk: Disk,
+    pub postgres: Option<Server>,
+    pub agent: Option<Agent>,
+    /// Runs of the agent so far.
+    pub runs: u32,
+    /// It is switched on.
+    pub on: bool,
+    /// The agent is stopped (SIGSTOP), so often; what it would do waits.
+    pub agent_frozen: u8,
+    pub agent_waits: Vec<Event>,
+    /// PostgreSQL is stopped.
+    pub postgres_frozen: u8,
+    pub postgres_waits: Vec<Event>,
+    /// When the dead-man kills everything.
+    pub armed: Option<BootTime>,
+    /// Until when this run may have anything written, by its own clock: the newest that it was ever granted.
+    pub granted: BootTime,
+    /// The watch is broken, and will be begun again.
+    pub watch_broken: bool,
+    /// News of the API server take so many milliseconds more.
+    pub watch_lag: u64,
+    /// When the last news arrives: they stay in order.
+    pub watch_last: u64,
+    /// What proxies here know of where `-rw` points: from a time of the world on.
+    pub routes: BTreeMap<u64, usize>,
+}
+
+impl Node {
+    pub fn now(&self, now: u64) -> BootTime {
+        self.clock.at(now)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_clock_shows_a_time_first_when_it_says_so() {
+        for fast in [-24_000, 0, 24_000] {
+            let clock = Clock { base: 5_000, fast };
+            for boot in [5_000, 5_001, 17_345, 200_000] {
+                let when = clock.when(BootTime(boot));
+                assert!(clock.at(when) >= BootTime(boot));
+                assert!(when == 0 || clock.at(when - 1) < BootTime(boot));
+            }
+        }
+        assert!(Clock { base: 0, fast: 24_000 }.at(10_000) == BootTime(10_240));
+    }
+}

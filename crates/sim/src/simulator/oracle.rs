@@ -1,0 +1,178 @@
+//! What must hold at every moment. An acknowledgement counts when the primary lets the commit go, which is before any
+//! application hears of it.
+
+use machine::protocol::LeaseRecord;
+use machine::quorum::SyncRule;
+
+use super::wal::End;
+use super::world::World;
+
+/// What the checks have counted.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Checks {
+    /// Acknowledged commits.
+    pub acknowledged: u64,
+    /// Promotions under a rule of nobody that left something acknowledged behind, as is documented for that.
+    pub losses: u64,
+}
+
+impl World {
+    /// A commit is acknowledged by `node`: a newer timeline must have it, nobody else may acknowledge alone, and the lease must
+    /// not have run out for longer than a kill takes.
+    pub fn check_acknowledged(&mut self, node: usize, end: End) {
+        self.checks.acknowledged += 1;
+        self.stays(node, end, "is acknowledged");
+        let branch = &mut self.wal.0[end.branch];
+        branch.acknowledged = branch.acknowledged.max(end.lsn);
+        let now = self.boot_time(node);
+        let bound = self.nodes[node].granted.plus(self.plan.timing.kill);
+        if now > bound {
+            self.violate(format!(
+                "orders-{node} acknowledges {} ms after all that it was granted has run out and a kill's time has passed",
+                now.since(bound)
+            ));
+        }
+        if self.acknowledges_alone(node) {
+            let other = (0..self.plan.members).find(|other| *other != node && self.acknowledges_alone(*other));
+            if let Some(other) = other {
+                self.violate(format!(
+                    "orders-{node} and orders-{other} both acknowledge, and wait for nobody"
+                ));
+            }
+        }
+        let holder = self
+            .api
+            .lease
+            .holder
+            .as_ref()
+            .map(|holder| super::names::number(&holder.incarnation.pod));
+        if holder != Some(node) {
+            self.coverage.reach("acknowledged after the lease had gone elsewhere");
+        }
+    }
+
+    fn acknowledges_alone(&self, node: usize) -> bool {
+        let place = &self.nodes[node];
+        let server = place.postgres.as_ref().filter(|_| place.postgres_frozen == 0);
+        server.is_some_and(|server| {
+            server.up && !server.in_recovery && server.open && !server.waits && server.stop.is_none()
+        })
+    }
+
+    /// Whatever applications may have seen or heard must be in every newer timeline.
+    fn stays(&mut self, node: usize, end: End, what: &str) {
+        let timeline = self.wal.timeline(end.branch);
+        let newer = self.wal.0.iter().filter(|branch| branch.timeline > timeline);
+        let without = newer
+            .filter_map(|branch| Some((branch.timeline, branch.base?)))
+            .find(|(_, base)| !self.wal.contains(*base, end));
+        if let Some((newer, base)) = without {
+            self.violate(format!(
+                "{:X} of timeline {timeline} {what} on orders-{node}, and timeline {newer} has begun at {:X} of timeline {} without it",
+                end.lsn,
+                base.lsn,
+                self.wal.timeline(base.branch)
+            ));
+        }
+    }
+
+    /// Applications see what was in doubt from now on: it counts as acknowledged.
+    pub fn opened(&mut self, node: usize) {
+        let Some(server) = self.nodes[node].postgres.as_ref() else {
+            return;
+        };
+        let end = End {
+            lsn: server.in_doubt,
+            ..server.end
+        };
+        self.stays(node, end, "becomes visible");
+        let branch = &mut self.wal.0[end.branch];
+        branch.acknowledged = branch.acknowledged.max(end.lsn);
+        self.coverage.reach("opened");
+    }
+
+    /// A timeline begins: under a number of its own, with all that was acknowledged.
+    pub fn check_promotion(&mut self, node: usize, base: End, timeline: u32, rule: &SyncRule) {
+        self.coverage.promotions += 1;
+        if self.wal.0.iter().any(|branch| branch.timeline == timeline) {
+            self.violate(format!(
+                "timeline {timeline} is begun for the second time, by orders-{node}"
+            ));
+        }
+        for branch in 0..self.wal.0.len() {
+            let End { lsn, .. } = End {
+                branch,
+                lsn: self.wal.0[branch].acknowledged,
+            };
+            let acknowledged = End { branch, lsn };
+            let older = self.wal.timeline(branch) < timeline;
+            if lsn == 0 || !older || self.wal.contains(base, acknowledged) {
+                continue;
+            }
+            if rule.is_synchronous() {
+                self.violate(format!(
+                    "{lsn:X} of timeline {} was acknowledged, and timeline {timeline} begins at {:X} of timeline {} without it",
+                    self.wal.timeline(branch),
+                    base.lsn,
+                    self.wal.timeline(base.branch)
+                ));
+            }
+            let kept = self.wal.common(acknowledged, base);
+            self.wal.0[branch].acknowledged = if kept.branch == branch { kept.lsn } else { 0 };
+            self.checks.losses += 1;
+            self.coverage.reach("lost as is documented for asynchronous commits");
+        }
+        let holder = self
+            .api
+            .lease
+            .holder
+            .as_ref()
+            .map(|holder| super::names::number(&holder.incarnation.pod));
+        if holder != Some(node) {
+            self.coverage.reach("promoted late");
+        }
+        let more = |other: &usize| {
+            let data = self.nodes[*other].volume.data.as_ref();
+            *other != node
+                && data.is_some_and(|data| data.end.branch == base.branch && data.end.lsn > base.lsn && !data.primary)
+        };
+        if (0..self.plan.members).any(|other| more(&other)) {
+            self.coverage.reach("promoted the second best");
+        }
+    }
+
+    /// A primary begins to write where its data ends: nobody else may have more of that timeline, or write it.
+    pub fn check_start_for_writing(&mut self, node: usize, end: End) {
+        let next = End {
+            lsn: end.lsn + 1,
+            ..end
+        };
+        for other in (0..self.plan.members).filter(|other| *other != node) {
+            let place = &self.nodes[other];
+            let has = place.postgres.as_ref().map(|server| server.end);
+            let has = has.or(place.volume.data.as_ref().map(|data| data.end));
+            if has.is_some_and(|has| self.wal.contains(has, next)) {
+                let timeline = self.wal.timeline(end.branch);
+                self.violate(format!(
+                    "orders-{node} writes timeline {timeline} from {:X} on, and orders-{other} has more of it",
+                    end.lsn
+                ));
+                return;
+            }
+        }
+    }
+
+    /// Epochs and reserved timelines only grow; another holder comes with another epoch.
+    pub fn check_lease(&mut self, before: &LeaseRecord, after: &LeaseRecord) {
+        if after.epoch < before.epoch || after.timeline < before.timeline {
+            self.violate(format!(
+                "the Lease goes back from epoch {}, timeline {:?}, to epoch {}, timeline {:?}",
+                before.epoch.0, before.timeline, after.epoch.0, after.timeline
+            ));
+        }
+        let run = |record: &LeaseRecord| record.holder.as_ref().map(|holder| holder.incarnation.identity());
+        if run(after).is_some() && run(before) != run(after) && after.epoch == before.epoch {
+            self.violate(format!("epoch {} has two holders", after.epoch.0));
+        }
+    }
+}

@@ -1,0 +1,42 @@
+//! Calls between agents.
+
+use super::event::{Answered, Body, Event, News};
+use super::world::World;
+
+impl World {
+    /// A call to another member's agent. Where nobody listens on a node that lives, it is refused at once.
+    pub fn ask_peer(&mut self, node: usize, to: usize, call: u64, body: Body) {
+        let Some(from_run) = self.nodes[node].agent.as_ref().map(|agent| agent.run) else {
+            return;
+        };
+        if to >= self.plan.members {
+            return;
+        }
+        let Some(delay) = self.travel(node, to) else { return };
+        if self.nodes[to].agent.is_none() {
+            return self.answer_peer(to, node, from_run, call, Answered::Refused);
+        }
+        let body = Box::new(body);
+        self.tell(
+            delay,
+            to,
+            News::Request {
+                from: node,
+                from_run,
+                call,
+                body,
+            },
+        );
+    }
+
+    /// The answer, to the run that asked.
+    pub fn answer_peer(&mut self, node: usize, to: usize, run: u32, call: u64, body: Answered) {
+        let Some(delay) = self.travel(node, to) else { return };
+        let news = News::Answer {
+            call,
+            from: node,
+            body: Box::new(body),
+        };
+        self.after(delay, Event::News { node: to, run, news });
+    }
+}

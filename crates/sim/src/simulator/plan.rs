@@ -1,0 +1,303 @@
+//! What is decided about a run before it begins: all of it by its seed. Each kind of fault has a stream of its own, and all
+//! faults are drawn beforehand: leaving one out changes when no other comes.
+
+use std::collections::BTreeSet;
+
+use api::WantedDurability;
+use api::status::DurabilityMode;
+use machine::timing::Timing;
+
+use super::distort::Bug;
+use super::random::Random;
+
+/// A kind of fault.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Fault {
+    /// SIGKILL to the postmaster and all its children.
+    KillPostgres,
+    /// The container's processes are killed; the kubelet starts it again.
+    KillAgent,
+    /// The node loses power, and comes back: what was not flushed is lost.
+    Reboot,
+    /// The node hears and reaches nobody.
+    CutNode,
+    /// The node does not reach the API server; peers it does.
+    CutApi,
+    /// Answers and news of the API server do not reach the node; its requests arrive.
+    DeafToApi,
+    /// What one node sends to another is lost.
+    CutPair,
+    /// The agent is stopped (SIGSTOP); PostgreSQL and the dead-man are not.
+    FreezeAgent,
+    /// PostgreSQL is stopped; agent and dead-man are not.
+    FreezePostgres,
+    /// The disk flushes nothing.
+    HangDisk,
+    /// The disk is full.
+    FillDisk,
+    /// The disk is slow.
+    SlowDisk,
+    /// Nobody reaches the API server.
+    ApiOutage,
+    /// Many requests to the API server fail, are lost, or are done and not answered.
+    ApiErrors,
+    /// News of the API server come late.
+    LagWatch,
+    /// Everything takes long between nodes, and some of it is lost.
+    SlowNetwork,
+    /// The user wants another durability.
+    EditDurability,
+    /// The user wants another primary.
+    EditPrimary,
+    /// The user fences an instance for a while.
+    EditFenced,
+    /// The volume is lost: the pod comes back with an empty one.
+    LoseVolume,
+    /// The container is asked to end (SIGTERM), and started again: a rolling change.
+    Terminate,
+}
+
+impl Fault {
+    /// All kinds.
+    pub const ALL: [Fault; 21] = [
+        Fault::KillPostgres,
+        Fault::KillAgent,
+        Fault::Reboot,
+        Fault::CutNode,
+        Fault::CutApi,
+        Fault::DeafToApi,
+        Fault::CutPair,
+        Fault::FreezeAgent,
+        Fault::FreezePostgres,
+        Fault::HangDisk,
+        Fault::FillDisk,
+        Fault::SlowDisk,
+        Fault::ApiOutage,
+        Fault::ApiErrors,
+        Fault::LagWatch,
+        Fault::SlowNetwork,
+        Fault::EditDurability,
+        Fault::EditPrimary,
+        Fault::EditFenced,
+        Fault::LoseVolume,
+        Fault::Terminate,
+    ];
+
+    /// By its name, as it is written here.
+    pub fn named(name: &str) -> Option<Fault> {
+        Fault::ALL.into_iter().find(|fault| format!("{fault:?}") == name)
+    }
+
+    /// How long it lasts, in milliseconds: at least, at most.
+    fn lasts(self) -> (u64, u64) {
+        match self {
+            Fault::KillPostgres | Fault::EditDurability | Fault::LoseVolume => (0, 0),
+            Fault::KillAgent | Fault::Terminate => (500, 4_000),
+            Fault::Reboot => (3_000, 40_000),
+            Fault::EditPrimary => (10_000, 40_000),
+            Fault::SlowDisk | Fault::SlowNetwork | Fault::LagWatch | Fault::ApiErrors => (5_000, 40_000),
+            _ => (500, 25_000),
+        }
+    }
+}
+
+/// Whom a fault strikes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Target {
+    /// Whoever is the primary then.
+    Primary,
+    /// This one.
+    Node(usize),
+}
+
+/// One fault of a run.
+#[derive(Clone, Copy, Debug)]
+pub struct Injection {
+    /// Which.
+    pub fault: Fault,
+    /// When it begins.
+    pub at: u64,
+    /// For how long.
+    pub lasts: u64,
+    /// Whom it strikes.
+    pub target: Target,
+    /// Another member, where two are struck; or a number for other choices.
+    pub other: usize,
+}
+
+/// A run.
+#[derive(Clone, Debug)]
+pub struct Plan {
+    /// The seed.
+    pub seed: u64,
+    /// Members.
+    pub members: usize,
+    /// `spec.durability` at the beginning.
+    pub durability: WantedDurability,
+    /// `spec.failover`.
+    pub timing: Timing,
+    /// For how long there are faults, in milliseconds.
+    pub length: u64,
+    /// All faults; in the order in which they are drawn.
+    pub faults: Vec<Injection>,
+    /// How much faster than the world's each member's clock runs, in millionths.
+    pub rates: Vec<i64>,
+    /// Milliseconds between the writes of one application.
+    pub pace: u64,
+    /// Bytes of WAL of a write.
+    pub size: u64,
+    /// Never switched on again.
+    pub gone: Option<usize>,
+    /// What is broken on purpose.
+    pub bug: Option<Bug>,
+}
+
+/// Each clock is so much faster or slower than the world's at most, in millionths: any two within 5 %.
+const RATE: u64 = 24_000;
+
+impl Plan {
+    /// The plan of a seed.
+    pub fn of(seed: u64) -> Self {
+        let mut random = Random::of(seed, "plan");
+        let members = random.one(&[1, 2, 3, 3, 3, 3, 3, 4, 5]);
+        let durability = durability(random.below(10), members);
+        let timing = random.one(&[Timing::DEFAULT, Timing::DEFAULT, Timing::FAST]);
+        let length = random.between(20_000, 90_000);
+        let skewed = random.chance(500);
+        let rates = (0..members)
+            .map(|_| {
+                if skewed {
+                    random.between(0, 2 * RATE) as i64 - RATE as i64
+                } else {
+                    0
+                }
+            })
+            .collect();
+        let pace = random.one(&[50, 200, 200, 500]);
+        let size = random.one(&[200, 8_000, 8_000, 8_000, 3_000_000]);
+        let gone = (members > 1 && random.chance(150)).then(|| random.below(members as u64) as usize);
+        let kinds: BTreeSet<Fault> = Fault::ALL.into_iter().filter(|_| random.chance(250)).collect();
+        Self {
+            seed,
+            members,
+            durability,
+            timing,
+            length,
+            faults: draw(seed, members, length, &kinds),
+            rates,
+            pace,
+            size,
+            gone,
+            bug: None,
+        }
+    }
+
+    /// The same without the faults of these numbers.
+    pub fn without(mut self, left_out: &BTreeSet<usize>) -> Self {
+        for index in left_out {
+            if let Some(fault) = self.faults.get_mut(*index) {
+                fault.at = u64::MAX;
+            }
+        }
+        self
+    }
+
+    /// Faults that are not left out, by number.
+    pub fn chosen(&self) -> impl Iterator<Item = (usize, &Injection)> {
+        self.faults.iter().enumerate().filter(|(_, fault)| fault.at < u64::MAX)
+    }
+
+    /// Only this fault, each time against the primary, each time when the one before is over: to measure failovers.
+    pub fn failovers(seed: u64, fault: Fault, count: u64) -> Self {
+        let every = 15_000;
+        let mut plan = Self::of(seed);
+        plan.faults = (0..count)
+            .map(|number| Injection {
+                fault,
+                at: 5_000 + number * every,
+                lasts: 5_000,
+                target: Target::Primary,
+                other: 0,
+            })
+            .collect();
+        Self {
+            members: 3,
+            durability: required(1),
+            timing: Timing::DEFAULT,
+            length: 5_000 + count * every,
+            rates: vec![0; 3],
+            pace: 200,
+            size: 8_000,
+            gone: None,
+            ..plan
+        }
+    }
+}
+
+fn required(standbys: usize) -> WantedDurability {
+    WantedDurability {
+        mode: DurabilityMode::Required,
+        standbys,
+    }
+}
+
+/// One of the durabilities that a spec of so many members may ask for.
+pub fn durability(number: u64, members: usize) -> WantedDurability {
+    let asynchronous = WantedDurability {
+        mode: DurabilityMode::Async,
+        standbys: 0,
+    };
+    match number {
+        _ if members == 1 => asynchronous,
+        0 | 1 => asynchronous,
+        2 | 3 => WantedDurability {
+            mode: DurabilityMode::Preferred,
+            standbys: 1,
+        },
+        4 if members > 3 => required(2),
+        _ => required(1),
+    }
+}
+
+fn draw(seed: u64, members: usize, length: u64, kinds: &BTreeSet<Fault>) -> Vec<Injection> {
+    let mut faults = Vec::new();
+    for fault in kinds {
+        let mut random = Random::of(seed, &format!("{fault:?}"));
+        let distance = random.between(6_000, 60_000);
+        let (least, most) = fault.lasts();
+        let mut at = random.between(2_000, 2_000 + distance);
+        while at < length {
+            let node = random.below(members as u64) as usize;
+            let primary = random.chance(500);
+            faults.push(Injection {
+                fault: *fault,
+                at,
+                lasts: random.between(least, most),
+                target: if primary { Target::Primary } else { Target::Node(node) },
+                other: random.below(1_000) as usize,
+            });
+            at += random.between(distance / 2, distance * 3 / 2);
+        }
+    }
+    faults
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn leaving_a_fault_out_changes_no_other() {
+        let (whole, left) = (Plan::of(3), Plan::of(3).without(&[0].into()));
+        assert!(whole.faults.len() > 1);
+        let times = |plan: &Plan| plan.faults[1..].iter().map(|fault| fault.at).collect::<Vec<_>>();
+        assert_eq!(times(&whole), times(&left));
+        assert_eq!(left.chosen().count(), whole.faults.len() - 1);
+    }
+
+    #[test]
+    fn names_are_found() {
+        assert_eq!(Fault::named("CutApi"), Some(Fault::CutApi));
+        assert_eq!(Fault::named("cutapi"), None);
+    }
+}

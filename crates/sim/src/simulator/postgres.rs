@@ -1,0 +1,400 @@
+//! PostgreSQL on one member: how it starts, writes, acknowledges, ends.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use machine::instance::{Mode, Stop};
+use machine::protocol::MemberId;
+use machine::quorum::SyncRule;
+use machine::timing::BootTime;
+
+use super::event::{Event, Inner, News};
+use super::wal::End;
+use super::world::World;
+
+/// A PostgreSQL.
+#[derive(Clone, Debug)]
+pub struct Server {
+    pub id: u64,
+    pub mode: Mode,
+    /// The run of the agent that started it; its child dies with it.
+    pub run: u32,
+    /// It accepts connections.
+    pub up: bool,
+    pub in_recovery: bool,
+    /// End of its WAL, flushed or not; a standby: received.
+    pub end: End,
+    /// A flush is under way.
+    pub flushing: bool,
+    /// Whom it would follow.
+    pub upstream: Option<usize>,
+    pub receiver: Option<Receiver>,
+    /// WAL senders, by stream.
+    pub senders: BTreeMap<u64, Sender>,
+    /// `synchronous_standby_names` as new sessions and WAL senders read it.
+    pub rule: SyncRule,
+    /// Commits wait for somebody at all.
+    pub waits: bool,
+    /// Applications may connect.
+    pub open: bool,
+    /// It was asked to stop, thus.
+    pub stop: Option<Stop>,
+    /// The shutdown checkpoint is written.
+    pub final_record: bool,
+    /// What was there before it began to write ends here: it may be in doubt.
+    pub in_doubt: u64,
+    /// Commits that are not acknowledged yet, in order.
+    pub commits: VecDeque<Commit>,
+    /// A canary's write that is not flushed yet, and when it began.
+    pub canary: Option<(u64, BootTime)>,
+}
+
+/// A WAL receiver.
+#[derive(Clone, Debug)]
+pub struct Receiver {
+    pub stream: u64,
+    pub from: usize,
+    pub connected: bool,
+    /// When it was heard last, by the clock of this member.
+    pub heard: BootTime,
+    pub flushing: bool,
+}
+
+/// A WAL sender.
+#[derive(Clone, Debug)]
+pub struct Sender {
+    pub to: usize,
+    pub member: MemberId,
+    pub streaming: bool,
+    pub flushed: u64,
+    /// The setting that it uses.
+    pub rule: SyncRule,
+    /// How many reports it has processed.
+    pub replies: u64,
+    pub heard: u64,
+}
+
+/// A commit that waits.
+#[derive(Clone, Copy, Debug)]
+pub struct Commit {
+    pub end: u64,
+    /// The application that waits for it, and the number of its write.
+    pub client: usize,
+    pub write: u64,
+}
+
+/// How a PostgreSQL ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ends {
+    /// After a shutdown checkpoint.
+    Clean,
+    /// All processes are gone at once; the kernel lives, and keeps what was written.
+    Killed,
+    /// The kernel is gone, and with it what was not flushed.
+    PowerLost,
+}
+
+/// Distance between looks of a server at its streams, in milliseconds.
+const TICK: u64 = 400;
+/// Distance between checkpoints, in milliseconds.
+const CHECKPOINT: u64 = 30_000;
+/// Recovery replays so many bytes in a millisecond.
+const REPLAYED: u64 = 100_000;
+/// Size of a small record.
+pub const RECORD: u64 = 120;
+
+impl World {
+    /// Starts PostgreSQL as `mode`. What the data is was checked by the agent; what it has on disk is what it begins with.
+    pub fn start_server(
+        &mut self,
+        node: usize,
+        mode: Mode,
+        upstream: Option<usize>,
+        rule: SyncRule,
+    ) -> Result<u64, String> {
+        let id = self.number();
+        let start = self.random.work.between(80, 300);
+        let place = &mut self.nodes[node];
+        if place.disk.full > 0 {
+            return Err("no space left on device".to_owned());
+        }
+        let run = place.agent.as_ref().map_or(0, |agent| agent.run);
+        let Some(data) = place.volume.data.as_mut().filter(|_| place.postgres.is_none()) else {
+            return Err("there is no data, or it is in use".to_owned());
+        };
+        let replay = if data.clean {
+            0
+        } else {
+            data.end.lsn.saturating_sub(data.redo) / REPLAYED
+        };
+        let end = data.end;
+        data.clean = false;
+        match mode {
+            Mode::Primary => data.primary = true,
+            Mode::Standby => data.primary = false,
+        }
+        let waits = rule.is_synchronous();
+        place.postgres = Some(Server {
+            id,
+            mode,
+            run,
+            up: false,
+            in_recovery: true,
+            end,
+            flushing: false,
+            upstream,
+            receiver: None,
+            senders: BTreeMap::new(),
+            rule,
+            waits,
+            open: false,
+            stop: None,
+            final_record: false,
+            in_doubt: 0,
+            commits: VecDeque::new(),
+            canary: None,
+        });
+        self.server_after(start + replay, node, Inner::Up);
+        self.server_after(start, node, Inner::Tick);
+        self.server_after(CHECKPOINT, node, Inner::Checkpoint);
+        Ok(id)
+    }
+
+    pub fn server_after(&mut self, delay: u64, node: usize, what: Inner) {
+        if let Some(server) = self.nodes[node].postgres.as_ref().map(|server| server.id) {
+            self.after(delay, Event::Server { node, server, what });
+        }
+    }
+
+    pub fn inner(&mut self, node: usize, what: Inner) {
+        match what {
+            Inner::Up => self.recovered(node),
+            Inner::Tick => {
+                self.server_after(TICK, node, Inner::Tick);
+                self.look_at_streams(node);
+            }
+            Inner::Flushed { upto } => self.flushed(node, upto),
+            Inner::Wal { stream, upto } => self.wal_arrives(node, stream, upto),
+            Inner::ReceivedFlushed { stream, upto } => self.received_flushed(node, stream, upto),
+            Inner::Reply { stream, flushed } => self.reply_arrives(node, stream, flushed),
+            Inner::Connect {
+                from,
+                stream,
+                has,
+                member,
+            } => self.connect_arrives(node, from, stream, has, member),
+            Inner::Connected { stream } => self.connected(node, stream),
+            Inner::Closed { stream } => self.closed(node, stream),
+            Inner::Reload { stream, rule } => {
+                if let Some(sender) = self.server(node).and_then(|server| server.senders.get_mut(&stream)) {
+                    sender.rule = rule;
+                }
+            }
+            Inner::Canary { node_run } => self.canary(node, node_run),
+            Inner::Checkpoint => self.checkpoint(node),
+            Inner::Stopping => self.stopping(node),
+        }
+    }
+
+    pub fn server(&mut self, node: usize) -> Option<&mut Server> {
+        self.nodes[node].postgres.as_mut()
+    }
+
+    /// Recovery is over: a primary writes from now on, a standby answers if its data is consistent.
+    fn recovered(&mut self, node: usize) {
+        let hung = self.nodes[node].disk.hung > 0;
+        let data = self.nodes[node].volume.data.as_ref();
+        let missing = data.and_then(|data| data.consistent);
+        let Some(server) = self.nodes[node].postgres.as_mut() else {
+            return;
+        };
+        let consistent = missing.is_none_or(|consistent| self.wal.contains(server.end, consistent));
+        if hung || server.mode == Mode::Standby && !consistent {
+            return self.server_after(100, node, Inner::Up);
+        }
+        server.up = true;
+        if let Some(data) = self.nodes[node].volume.data.as_mut() {
+            data.consistent = None;
+        }
+        let Some(server) = self.nodes[node].postgres.as_mut() else {
+            return;
+        };
+        if server.mode == Mode::Primary {
+            server.in_recovery = false;
+            let end = server.end;
+            server.in_doubt = end.lsn;
+            self.check_start_for_writing(node, end);
+            self.append(node, RECORD);
+        }
+    }
+
+    /// Writes a record; returns where it ends.
+    pub fn append(&mut self, node: usize, bytes: u64) -> u64 {
+        let full = self.nodes[node].disk.full > 0;
+        let Some(server) = self.nodes[node].postgres.as_mut() else {
+            return 0;
+        };
+        if full {
+            // PANIC: could not write to file.
+            self.end_server(node, Ends::Killed);
+            return 0;
+        }
+        server.end.lsn += bytes;
+        let end = server.end.lsn;
+        self.flush(node);
+        end
+    }
+
+    fn flush(&mut self, node: usize) {
+        let delay = self.disk_delay(node);
+        if let Some(server) = self.nodes[node].postgres.as_mut()
+            && !std::mem::replace(&mut server.flushing, true)
+        {
+            let upto = server.end.lsn;
+            self.server_after(delay, node, Inner::Flushed { upto });
+        }
+    }
+
+    pub fn disk_delay(&mut self, node: usize) -> u64 {
+        let slow = self.nodes[node].disk.slow;
+        1 + self.random.disk.below(3) + self.random.disk.below(1 + slow)
+    }
+
+    fn flushed(&mut self, node: usize, upto: u64) {
+        if self.nodes[node].disk.hung > 0 {
+            return self.server_after(50, node, Inner::Flushed { upto });
+        }
+        let place = &mut self.nodes[node];
+        let (Some(server), Some(data)) = (place.postgres.as_mut(), place.volume.data.as_mut()) else {
+            return;
+        };
+        data.end = End {
+            lsn: upto,
+            ..server.end
+        };
+        server.flushing = false;
+        let more = server.end.lsn > upto;
+        let wrote = server.canary.take_if(|(end, _)| *end <= upto).map(|(_, begun)| begun);
+        let id = server.id;
+        if let Some(begun) = wrote {
+            self.tell(0, node, News::Wrote { server: id, begun });
+        }
+        if more {
+            self.flush(node);
+        }
+        self.send_wal(node);
+        self.acknowledge_alone(node);
+    }
+
+    fn canary(&mut self, node: usize, run: u32) {
+        let begun = self.boot_time(node);
+        let Some(server) = self.nodes[node]
+            .postgres
+            .as_ref()
+            .filter(|server| server.run == run && server.stop.is_none())
+        else {
+            return;
+        };
+        if server.canary.is_none() && !server.in_recovery {
+            let end = self.append(node, RECORD);
+            if let Some(server) = self.nodes[node].postgres.as_mut() {
+                server.canary = Some((end, begun));
+            }
+        }
+        self.server_after(1_000, node, Inner::Canary { node_run: run });
+    }
+
+    fn checkpoint(&mut self, node: usize) {
+        let place = &mut self.nodes[node];
+        if let (0, Some(data), Some(server)) = (place.disk.hung, place.volume.data.as_mut(), place.postgres.as_ref())
+            && server.up
+        {
+            data.redo = data.end.lsn;
+        }
+        self.server_after(CHECKPOINT, node, Inner::Checkpoint);
+    }
+
+    /// Asks a PostgreSQL to stop.
+    pub fn stop_server(&mut self, node: usize, stop: Stop) {
+        let place = &mut self.nodes[node];
+        let Some(server) = place.postgres.as_mut() else { return };
+        match stop {
+            Stop::Kill => {
+                self.trace.mark(77);
+                return self.end_server(node, Ends::Killed);
+            }
+            Stop::Fast | Stop::Immediate => {
+                if server.stop.is_none_or(|before| before < stop) {
+                    server.stop = Some(stop);
+                    server.commits.clear();
+                    let delay = self.random.work.between(5, 40);
+                    self.server_after(delay, node, Inner::Stopping);
+                }
+            }
+        }
+    }
+
+    fn stopping(&mut self, node: usize) {
+        let hung = self.nodes[node].disk.hung > 0;
+        let place = &mut self.nodes[node];
+        let (Some(server), Some(data)) = (place.postgres.as_mut(), place.volume.data.as_mut()) else {
+            return;
+        };
+        if server.stop == Some(Stop::Immediate) || !server.up {
+            return self.end_server(node, Ends::Killed);
+        }
+        if hung {
+            return self.server_after(50, node, Inner::Stopping);
+        }
+        if server.in_recovery {
+            data.end = server.end;
+            data.redo = server.end.lsn;
+            return self.end_server(node, Ends::Killed);
+        }
+        if !server.final_record {
+            server.final_record = true;
+            self.append(node, RECORD);
+            return self.server_after(20, node, Inner::Stopping);
+        }
+        let sent = server
+            .senders
+            .values()
+            .all(|sender| !sender.streaming || sender.flushed >= server.end.lsn);
+        if data.end != server.end || !sent {
+            return self.server_after(20, node, Inner::Stopping);
+        }
+        self.end_server(node, Ends::Clean);
+    }
+
+    /// A PostgreSQL ends; its agent, if it lives, is told.
+    pub fn end_server(&mut self, node: usize, how: Ends) {
+        let keeps = self.random.disk.chance(500);
+        let place = &mut self.nodes[node];
+        let Some(server) = place.postgres.take() else { return };
+        place.postgres_waits.clear();
+        if let Some(data) = place.volume.data.as_mut() {
+            data.clean = how == Ends::Clean;
+            if how == Ends::Clean {
+                data.redo = data.end.lsn;
+            } else if how == Ends::Killed && keeps && data.end.branch == server.end.branch {
+                // What was written and not flushed is in the kernel, and nobody has seen it.
+                data.end = server.end;
+            }
+        }
+        for sender in server.senders.iter() {
+            self.close(node, *sender.0, sender.1.to);
+        }
+        if let Some(receiver) = &server.receiver {
+            self.close(node, receiver.stream, receiver.from);
+        }
+        let id = server.id;
+        self.note(Some(node), || format!("PostgreSQL has ended: {how:?}"));
+        self.tell(1, node, News::Exited { server: id });
+    }
+
+    /// The other end of a stream hears that it was closed, if it can be reached.
+    pub fn close(&mut self, node: usize, stream: u64, other: usize) {
+        if let Some(delay) = self.travel(node, other) {
+            self.server_after(delay, other, Inner::Closed { stream });
+        }
+    }
+}

@@ -1,0 +1,81 @@
+//! `pg_rewind` and `pg_basebackup`.
+
+use machine::instance::Upstream;
+
+use super::event::Task;
+use super::names::number;
+use super::node::Data;
+use super::wal::End;
+use super::world::World;
+
+impl World {
+    /// The end of a primary's WAL that can be copied from by this member.
+    fn source(&self, node: usize, from: usize) -> Result<End, String> {
+        let place = self.nodes.get(from).ok_or("no such member")?;
+        let serves = place
+            .postgres
+            .as_ref()
+            .filter(|server| server.up && !server.in_recovery && server.stop.is_none());
+        let reached = place.on && place.postgres_frozen == 0 && self.net.joined(node, from);
+        match (serves, &place.volume.data) {
+            (Some(_), Some(data)) if reached => Ok(data.end),
+            _ => Err("the primary cannot be reached, or does not serve".to_owned()),
+        }
+    }
+
+    /// `None`: it goes on.
+    pub fn rewind(&mut self, node: usize, upstream: Upstream, stage: u8) -> Option<Result<(), String>> {
+        let source = self.source(node, number(&upstream.address));
+        let volume = &mut self.nodes[node].volume;
+        if stage == 0 {
+            if volume.rewinding || upstream.epoch.0 < volume.promise {
+                return Some(Err("it was torn, or a higher epoch is promised".to_owned()));
+            }
+            (volume.promise, volume.promoting, volume.credential) = (upstream.epoch.0, None, false);
+            if let Err(error) = source {
+                return Some(Err(error));
+            }
+            volume.rewinding = true;
+            let delay = self.random.work.between(300, 3_000);
+            self.step_after(delay, node, Task::Rewind { upstream, stage: 1 });
+            return None;
+        }
+        // From here on the data is changed: broken off, it is of no use.
+        let end = match source {
+            Ok(end) => end,
+            Err(error) => return Some(Err(error)),
+        };
+        let data = volume.data.as_mut()?;
+        let common = self.wal.common(data.end, end);
+        self.coverage.reach("rewound");
+        let volume = &mut self.nodes[node].volume;
+        volume.data = Some(Data {
+            end: common,
+            redo: common.lsn,
+            consistent: Some(end),
+            primary: false,
+            clean: false,
+            slots: std::collections::BTreeSet::new(),
+        });
+        volume.rewinding = false;
+        Some(Ok(()))
+    }
+
+    /// A copy of the primary, as it is when the copy ends.
+    pub fn copy(&mut self, node: usize, from: usize) -> Result<(), String> {
+        let end = self.source(node, from)?;
+        if self.nodes[node].disk.full > 0 {
+            return Err("no space left on device".to_owned());
+        }
+        self.coverage.reach("cloned");
+        self.nodes[node].volume.data = Some(Data {
+            end,
+            redo: end.lsn,
+            consistent: Some(end),
+            primary: false,
+            clean: false,
+            slots: std::collections::BTreeSet::new(),
+        });
+        Ok(())
+    }
+}

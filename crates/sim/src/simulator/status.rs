@@ -1,0 +1,98 @@
+//! What a PostgreSQL says of itself, and what is read from a volume.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use machine::instance::{Data, Database, Member, Promise, VolumeView};
+use machine::protocol::{Epoch, Fork, Lsn, MemberId, Position, Timeline};
+use machine::timing::BootTime;
+
+use super::names::{SYSTEM_ID, claim};
+use super::world::World;
+
+/// The answer to one question.
+#[derive(Clone, Debug)]
+pub struct Status {
+    pub in_recovery: bool,
+    pub position: Position,
+    /// A primary: end of its WAL, flushed or not.
+    pub inserted: Lsn,
+    pub streaming: bool,
+    pub receiver: bool,
+    pub heard: Option<BootTime>,
+    pub standbys: BTreeMap<MemberId, Lsn>,
+    pub receiving: BTreeSet<MemberId>,
+    pub history: Vec<Fork>,
+}
+
+impl World {
+    /// How the PostgreSQL of a member is; `None` while it accepts no connections.
+    pub fn status(&self, node: usize) -> Option<Status> {
+        let server = self.nodes[node]
+            .postgres
+            .as_ref()
+            .filter(|server| server.up && server.stop.is_none())?;
+        let data = self.nodes[node].volume.data.as_ref()?;
+        let end = if server.in_recovery { server.end } else { data.end };
+        let streams = server.senders.values();
+        Some(Status {
+            in_recovery: server.in_recovery,
+            position: self.wal.position(end),
+            inserted: Lsn(server.end.lsn),
+            streaming: server.receiver.as_ref().is_some_and(|receiver| receiver.connected),
+            receiver: server.receiver.is_some(),
+            heard: server.receiver.as_ref().map(|receiver| receiver.heard),
+            standbys: streams
+                .clone()
+                .filter(|sender| sender.streaming)
+                .map(|sender| (sender.member.clone(), Lsn(sender.flushed)))
+                .collect(),
+            receiving: streams.map(|sender| sender.member.clone()).collect(),
+            history: self.wal.history(server.end.branch),
+        })
+    }
+
+    /// What is on a volume.
+    pub fn scan(&self, node: usize) -> VolumeView {
+        let volume = &self.nodes[node].volume;
+        let data = volume.data.as_ref().map(|data| {
+            let redo = Lsn(data.redo.min(data.end.lsn));
+            // A standby's control file knows what its data must reach, a primary's its last checkpoint.
+            let (at, checkpoint) = match (data.consistent, data.primary && !data.clean) {
+                (Some(consistent), _) => (consistent, consistent.lsn),
+                (None, true) => (data.end, redo.0),
+                (None, false) => (data.end, data.end.lsn),
+            };
+            Data::Present(Database {
+                system_id: SYSTEM_ID.to_owned(),
+                timeline: Timeline(self.wal.timeline(at.branch)),
+                checkpoint: Lsn(checkpoint),
+                redo,
+                written: Lsn(data.end.lsn),
+                clean: data.clean,
+                primary: data.primary,
+            })
+        });
+        VolumeView {
+            member: volume.member.clone().map(|id| Member {
+                id,
+                claim_uid: claim(node, volume.number),
+                public_key: "key".to_owned(),
+                certificate: volume.certificate.then(|| "pem".to_owned()),
+            }),
+            made_for: None,
+            data: data.unwrap_or(Data::Empty),
+            promise: Some(self.promise_on(node)),
+            rewinding: volume.rewinding,
+            read: self.boot_time(node),
+        }
+    }
+
+    /// What stands in a member's promise store.
+    pub fn promise_on(&self, node: usize) -> Promise {
+        let volume = &self.nodes[node].volume;
+        Promise {
+            epoch: Epoch(volume.promise),
+            promoting: volume.promoting.map(Timeline),
+        }
+    }
+}

@@ -1,0 +1,283 @@
+//! Streaming replication: connections, WAL, reports, and acknowledgement of commits.
+
+use machine::instance::Mode;
+use machine::protocol::MemberId;
+use machine::quorum::SyncRule;
+
+use super::event::Inner;
+use super::postgres::{Receiver, Sender, Server};
+use super::wal::End;
+use super::world::World;
+
+/// A WAL sender that hears nothing of its standby for so long ends, in parts of the time of suspicion.
+const SENDER_PATIENCE: u64 = 2;
+
+impl World {
+    /// WAL senders send what is flushed (or that they live), and end when nobody answers; WAL receivers end when they hear nothing.
+    pub fn look_at_streams(&mut self, node: usize) {
+        let suspect = self.plan.timing.suspect();
+        let (now, boot) = (self.now, self.boot_time(node));
+        let Some(server) = self.nodes[node].postgres.as_mut() else {
+            return;
+        };
+        if server.in_recovery {
+            let silent = server
+                .receiver
+                .as_ref()
+                .filter(|receiver| boot.since(receiver.heard) > suspect);
+            if let Some((stream, from)) = silent.map(|receiver| (receiver.stream, receiver.from)) {
+                server.receiver = None;
+                self.close(node, stream, from);
+            }
+            return self.connect(node);
+        }
+        let silent: Vec<_> = server
+            .senders
+            .iter()
+            .filter(|(_, sender)| now - sender.heard > suspect * SENDER_PATIENCE)
+            .map(|(stream, sender)| (*stream, sender.to))
+            .collect();
+        for (stream, to) in silent {
+            self.end_sender(node, stream);
+            self.close(node, stream, to);
+        }
+        self.send_wal(node);
+    }
+
+    pub fn end_sender(&mut self, node: usize, stream: u64) {
+        if let Some(server) = self.server(node) {
+            server.senders.remove(&stream);
+        }
+    }
+
+    /// A standby without a WAL receiver starts one, if it knows whom to follow and has the credential for it.
+    fn connect(&mut self, node: usize) {
+        let (stream, heard) = (self.counter + 1, self.boot_time(node));
+        let place = &mut self.nodes[node];
+        let Some(member) = place.volume.member.clone().filter(|_| place.volume.credential) else {
+            return;
+        };
+        let Some(server) = place.postgres.as_mut() else { return };
+        let (Some(from), Mode::Standby, None, None) = (server.upstream, server.mode, &server.receiver, server.stop)
+        else {
+            return;
+        };
+        server.receiver = Some(Receiver {
+            stream,
+            from,
+            connected: false,
+            heard,
+            flushing: false,
+        });
+        let has = server.end;
+        self.counter = stream;
+        match self.travel(node, from) {
+            Some(delay) if self.nodes[from].postgres.is_some() => {
+                let asks = Inner::Connect {
+                    from: node,
+                    stream,
+                    has,
+                    member,
+                };
+                self.server_after(delay, from, asks);
+            }
+            // Refused, or nobody hears: it is tried again.
+            _ => self.server_after(300, node, Inner::Closed { stream }),
+        }
+    }
+
+    pub fn connect_arrives(&mut self, node: usize, from: usize, stream: u64, has: End, member: MemberId) {
+        let now = self.now;
+        let slot = self.nodes[node]
+            .volume
+            .data
+            .as_ref()
+            .is_some_and(|data| data.slots.contains(&member));
+        let wal = &self.wal;
+        let Some(server) = self.nodes[node].postgres.as_mut() else {
+            return;
+        };
+        let serves = server.up && !server.in_recovery && server.stop.is_none();
+        if !serves || !slot || !wal.contains(server.end, has) {
+            return self.close(node, stream, from);
+        }
+        // One WAL sender per slot.
+        server.senders.retain(|_, sender| sender.member != member);
+        let sender = Sender {
+            to: from,
+            member,
+            streaming: false,
+            flushed: has.lsn,
+            rule: server.rule.clone(),
+            replies: 0,
+            heard: now,
+        };
+        server.senders.insert(stream, sender);
+        if let Some(delay) = self.travel(node, from) {
+            self.server_after(delay, from, Inner::Connected { stream });
+        }
+        self.send_wal(node);
+    }
+
+    pub fn connected(&mut self, node: usize, stream: u64) {
+        let heard = self.boot_time(node);
+        if let Some(receiver) = self.server(node).and_then(|server| server.receiver.as_mut())
+            && receiver.stream == stream
+        {
+            (receiver.connected, receiver.heard) = (true, heard);
+        }
+    }
+
+    pub fn closed(&mut self, node: usize, stream: u64) {
+        if let Some(server) = self.server(node) {
+            server.receiver.take_if(|receiver| receiver.stream == stream);
+            server.senders.remove(&stream);
+        }
+    }
+
+    /// Sends what is flushed to all; what was lost on the way is part of what comes next.
+    pub fn send_wal(&mut self, node: usize) {
+        let place = &self.nodes[node];
+        let (Some(server), Some(data)) = (
+            place.postgres.as_ref().filter(|server| server.up),
+            place.volume.data.as_ref(),
+        ) else {
+            return;
+        };
+        if server.in_recovery {
+            return;
+        }
+        let upto = data.end;
+        let streams: Vec<_> = server
+            .senders
+            .iter()
+            .map(|(stream, sender)| (*stream, sender.to))
+            .collect();
+        for (stream, to) in streams {
+            if let Some(delay) = self.travel(node, to) {
+                self.server_after(delay, to, Inner::Wal { stream, upto });
+            }
+        }
+    }
+
+    pub fn wal_arrives(&mut self, node: usize, stream: u64, upto: End) {
+        let (boot, full) = (self.boot_time(node), self.nodes[node].disk.full > 0);
+        let delay = self.disk_delay(node);
+        let wal = &self.wal;
+        let Some(server) = self.nodes[node].postgres.as_mut() else {
+            return;
+        };
+        let Some(receiver) = server.receiver.as_mut().filter(|receiver| receiver.stream == stream) else {
+            return;
+        };
+        (receiver.heard, receiver.connected) = (boot, true);
+        if full {
+            return;
+        }
+        if wal.contains(upto, server.end) && upto != server.end {
+            server.end = upto;
+        }
+        let end = server.end;
+        if !std::mem::replace(&mut receiver.flushing, true) {
+            self.server_after(delay, node, Inner::ReceivedFlushed { stream, upto: end });
+        }
+    }
+
+    pub fn received_flushed(&mut self, node: usize, stream: u64, upto: End) {
+        if self.nodes[node].disk.hung > 0 {
+            return self.server_after(50, node, Inner::ReceivedFlushed { stream, upto });
+        }
+        let delay = self.disk_delay(node);
+        let place = &mut self.nodes[node];
+        let (Some(server), Some(data)) = (place.postgres.as_mut(), place.volume.data.as_mut()) else {
+            return;
+        };
+        data.end = upto;
+        let more = server.end != upto;
+        let end = server.end;
+        let Some(receiver) = server.receiver.as_mut().filter(|receiver| receiver.stream == stream) else {
+            return;
+        };
+        receiver.flushing = more;
+        let from = receiver.from;
+        if more {
+            self.server_after(delay, node, Inner::ReceivedFlushed { stream, upto: end });
+        }
+        if let Some(delay) = self.travel(node, from) {
+            self.server_after(
+                delay,
+                from,
+                Inner::Reply {
+                    stream,
+                    flushed: upto.lsn,
+                },
+            );
+        }
+    }
+
+    /// A WAL sender processes a report, and lets go whoever waited for it: by the setting that it uses itself.
+    pub fn reply_arrives(&mut self, node: usize, stream: u64, flushed: u64) {
+        let now = self.now;
+        let Some(server) = self.nodes[node].postgres.as_mut() else {
+            return;
+        };
+        let Some(sender) = server.senders.get_mut(&stream) else {
+            return;
+        };
+        (sender.flushed, sender.heard) = (sender.flushed.max(flushed), now);
+        (sender.streaming, sender.replies) = (true, sender.replies + 1);
+        let rule = sender.rule.clone();
+        if !rule.names.contains(&sender.member) {
+            return;
+        }
+        let Some(upto) = released(server, &rule) else { return };
+        self.acknowledge(node, upto);
+    }
+
+    /// Commits that wait for nobody are acknowledged once they are flushed.
+    pub fn acknowledge_alone(&mut self, node: usize) {
+        let place = &self.nodes[node];
+        let (Some(server), Some(data)) = (&place.postgres, &place.volume.data) else {
+            return;
+        };
+        if !server.waits && !server.in_recovery {
+            let upto = data.end.lsn;
+            self.acknowledge(node, upto);
+        }
+    }
+
+    fn acknowledge(&mut self, node: usize, upto: u64) {
+        let flushed = self.nodes[node].volume.data.as_ref().map_or(0, |data| data.end.lsn);
+        let upto = upto.min(flushed);
+        loop {
+            let Some(server) = self.nodes[node].postgres.as_mut() else {
+                return;
+            };
+            let branch = server.end.branch;
+            let Some(commit) = server.commits.pop_front_if(|commit| commit.end <= upto) else {
+                return;
+            };
+            let end = End {
+                branch,
+                lsn: commit.end,
+            };
+            self.check_acknowledged(node, end);
+            self.answer_client(node, commit.client, commit.write);
+        }
+    }
+}
+
+/// Up to where a WAL sender that uses `rule` lets commits go: `required` of those have flushed it that count themselves in.
+fn released(server: &Server, rule: &SyncRule) -> Option<u64> {
+    if !rule.is_synchronous() {
+        return None;
+    }
+    // Each counts itself in by the setting that it uses; the number is of the one that processes a report.
+    let counted = server
+        .senders
+        .values()
+        .filter(|sender| sender.streaming && sender.rule.names.contains(&sender.member));
+    let mut ends: Vec<u64> = counted.map(|sender| sender.flushed).collect();
+    ends.sort_unstable_by(|one, other| other.cmp(one));
+    ends.get(rule.required - 1).copied()
+}

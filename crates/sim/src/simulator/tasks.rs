@@ -1,0 +1,503 @@
+//! Work on one member, step by step, in the order of the agent's execution (`agent::execute`, `agent::postgres`).
+
+use std::collections::BTreeMap;
+
+use machine::instance::{Configured, Mode, Process, Upstream, Work};
+use machine::protocol::Lsn;
+use machine::quorum::SyncRule;
+
+use super::distort::Bug;
+use super::event::{Event, Inner, News, Task};
+use super::names::{SETTINGS, member, number};
+use super::postgres::RECORD;
+use super::wal::{End, Written};
+use super::world::World;
+
+/// The longest that a promotion, the end of a WAL receiver, and the proof of a setting may take, in milliseconds.
+const PROMOTE: u64 = 30_000;
+const RECEIVER: u64 = 5_000;
+const PROOF: u64 = 8_000;
+/// After this time a WAL sender whose standby does not report, and that the rule does not name, is ended.
+const PATIENCE: u64 = 1_000;
+/// Reports that prove a setting.
+const REPORTS: u64 = 2;
+
+impl World {
+    /// Work goes on.
+    pub fn step(&mut self, node: usize, task: Task) {
+        let hung = self.nodes[node].disk.hung > 0;
+        match task {
+            Task::Scan if hung => self.step_after(50, node, Task::Scan),
+            Task::Scan => {
+                let view = Box::new(self.scan(node));
+                self.tell(0, node, News::Scanned(view));
+            }
+            Task::Kill => {
+                self.end_server(node, super::postgres::Ends::Killed);
+                self.tell(2, node, News::Look);
+            }
+            Task::Promise { epoch, stage, begun } => self.promise(node, epoch, stage, begun),
+            Task::Promote {
+                timeline,
+                rule,
+                stage,
+                begun,
+            } => self.promote(node, timeline, rule, stage, begun),
+            Task::StartPrimary { rule } if !hung => self.start(node, Mode::Primary, None, rule),
+            Task::StartStandby { upstream } if !hung => self.start(node, Mode::Standby, upstream, SyncRule::default()),
+            Task::Configure { upstream, settings } if !hung => self.configure(node, upstream, settings),
+            Task::SetSync {
+                rule,
+                stage,
+                begun,
+                streams,
+            } => self.set_sync(node, rule, stage, begun, streams),
+            Task::Open => self.open(node),
+            Task::Admit { member } => {
+                let result = self.slots(node, |slots| {
+                    slots.insert(member.clone());
+                });
+                if let (Ok(()), Some(agent)) = (&result, self.nodes[node].agent.as_mut()) {
+                    agent.observed.admitted.insert(member);
+                }
+                self.finish(node, Work::Admit, result);
+            }
+            Task::DropSlots { keep } => {
+                let result = self.slots(node, |slots| slots.retain(|member| keep.contains(member)));
+                self.finish(node, Work::DropSlots, result);
+            }
+            Task::Route { epoch } => self.write_route(node, epoch),
+            task if hung => self.step_after(50, node, task),
+            task => self.volume_step(node, task),
+        }
+    }
+
+    fn write_route(&mut self, node: usize, epoch: u64) {
+        if self.api.down > 0 || !self.net.reaches_api(node) {
+            return self.tell(
+                2_000,
+                node,
+                News::Done {
+                    work: Work::Route,
+                    result: Err("no answer".to_owned()),
+                },
+            );
+        }
+        let Some(run) = self.nodes[node].agent.as_ref().map(|agent| agent.run) else {
+            return;
+        };
+        self.after(3, Event::RouteWrite { node, run, epoch });
+        if !self.net.hears_api(node) {
+            self.tell(
+                2_000,
+                node,
+                News::Done {
+                    work: Work::Route,
+                    result: Err("no answer".to_owned()),
+                },
+            );
+        }
+    }
+
+    /// In the order of protocol.md rule 4: the epoch; the credential; the WAL receiver.
+    fn promise(&mut self, node: usize, epoch: u64, stage: u8, begun: u64) {
+        let (hung, forgetful) = (
+            self.nodes[node].disk.hung > 0,
+            self.plan.bug == Some(Bug::PromiseKeepsReceiving),
+        );
+        let frozen = self.nodes[node].postgres_frozen > 0;
+        if self.now - begun > RECEIVER * 2 {
+            return self.finish(node, Work::Promise, Err("it did not end in time".to_owned()));
+        }
+        let volume = &mut self.nodes[node].volume;
+        if stage == 0 {
+            if !hung {
+                volume.promise = volume.promise.max(epoch);
+                volume.credential &= forgetful;
+            }
+            let delay = if hung { 50 } else { self.disk_delay(node) };
+            return self.step_after(
+                delay,
+                node,
+                Task::Promise {
+                    epoch,
+                    stage: u8::from(!hung),
+                    begun,
+                },
+            );
+        }
+        let receives = self.nodes[node]
+            .postgres
+            .as_ref()
+            .and_then(|server| server.receiver.clone());
+        if let Some(receiver) = receives.filter(|_| !forgetful) {
+            if hung || frozen {
+                // It ends when it has flushed what it has.
+                return self.step_after(50, node, Task::Promise { epoch, stage, begun });
+            }
+            let place = &mut self.nodes[node];
+            if let (Some(server), Some(data)) = (place.postgres.as_mut(), place.volume.data.as_mut()) {
+                data.end = server.end;
+                server.receiver = None;
+            }
+            self.close(node, receiver.stream, receiver.from);
+        }
+        let (promise, now) = (self.promise_on(node), self.boot_time(node));
+        if let Some(server) = self.server(node).filter(|_| !forgetful) {
+            server.upstream = None;
+        }
+        let Some(agent) = self.nodes[node].agent.as_mut() else {
+            return;
+        };
+        agent.promised(promise, now);
+        if let Some(configured) = &mut agent.observed.postgres.configured {
+            configured.upstream = None;
+        }
+        self.finish(node, Work::Promise, Ok(()));
+    }
+
+    /// Promises the epoch of the primary that is to be followed, and puts the credential in place.
+    fn follow(&mut self, node: usize, upstream: Option<&Upstream>) -> Result<(), String> {
+        let Some(upstream) = upstream else { return Ok(()) };
+        let volume = &mut self.nodes[node].volume;
+        if upstream.epoch.0 < volume.promise {
+            return Err("a higher epoch is promised".to_owned());
+        }
+        (volume.promise, volume.promoting, volume.credential) = (upstream.epoch.0, None, true);
+        let (promise, now) = (self.promise_on(node), self.boot_time(node));
+        if let Some(agent) = self.nodes[node].agent.as_mut() {
+            agent.promised(promise, now);
+        }
+        Ok(())
+    }
+
+    fn start(&mut self, node: usize, mode: Mode, upstream: Option<Upstream>, rule: SyncRule) {
+        let work = match mode {
+            Mode::Primary => Work::StartPrimary,
+            Mode::Standby => Work::StartStandby,
+        };
+        let result = self.follow(node, upstream.as_ref()).and_then(|()| {
+            if !self.may_start(node, mode == Mode::Primary) {
+                return Err("it was called off".to_owned());
+            }
+            let follows = upstream.as_ref().map(|upstream| number(&upstream.address));
+            self.start_server(node, mode, follows, rule.clone())
+        });
+        let since = self.boot_time(node);
+        let Some(agent) = self.nodes[node].agent.as_mut() else {
+            return;
+        };
+        let result = result.map(|id| {
+            agent.server = Some((id, since, false));
+            agent.stopped(None);
+            agent.observed.postgres.process = Process::Running { mode };
+            let settings = SETTINGS.to_owned();
+            agent.configured(Configured { settings, upstream });
+            agent.closed_with(rule);
+        });
+        self.finish(node, work, result);
+    }
+
+    fn configure(&mut self, node: usize, upstream: Option<Upstream>, settings: String) {
+        let result = self.follow(node, upstream.as_ref());
+        let follows = upstream.as_ref().map(|upstream| number(&upstream.address));
+        let asked = self.boot_time(node);
+        let running = self.nodes[node].postgres_frozen == 0;
+        let result = result.and_then(|()| {
+            let server = self.server(node).filter(|server| running && server.up);
+            let server = server.ok_or("PostgreSQL does not answer")?;
+            if server.upstream != follows {
+                server.upstream = follows;
+                if let Some(receiver) = server.receiver.take() {
+                    self.close(node, receiver.stream, receiver.from);
+                }
+            }
+            Ok(())
+        });
+        let status = self.status(node);
+        let Some(agent) = self.nodes[node].agent.as_mut() else {
+            return;
+        };
+        if let (Ok(()), Some(status)) = (&result, status) {
+            agent.configured(Configured { settings, upstream });
+            agent.take_answer(status, asked);
+            agent.configured_at = asked;
+        }
+        self.finish(node, Work::Configure, result);
+    }
+
+    fn slots(
+        &mut self,
+        node: usize,
+        change: impl FnOnce(&mut std::collections::BTreeSet<machine::protocol::MemberId>),
+    ) -> Result<(), String> {
+        let place = &mut self.nodes[node];
+        let able = place.postgres_frozen == 0
+            && place
+                .postgres
+                .as_ref()
+                .is_some_and(|server| server.up && !server.in_recovery);
+        let data = place.volume.data.as_mut().filter(|_| able);
+        data.map(|data| change(&mut data.slots))
+            .ok_or_else(|| "PostgreSQL does not answer".to_owned())
+    }
+
+    fn open(&mut self, node: usize) {
+        let able = self.nodes[node].postgres_frozen == 0;
+        let server = self
+            .server(node)
+            .filter(|server| able && server.up && !server.in_recovery && server.stop.is_none());
+        let Some(server) = server else {
+            return self.finish(node, Work::Open, Err("PostgreSQL does not answer".to_owned()));
+        };
+        server.open = true;
+        self.opened(node);
+        if let Some(agent) = self.nodes[node].agent.as_mut() {
+            agent.observed.postgres.open = agent.server.is_some();
+        }
+        self.finish(node, Work::Open, Ok(()));
+    }
+
+    /// Rules 13 and 14: noted on the volume; closed, with the rule; the slots; promoted; read back; the note dropped.
+    fn promote(&mut self, node: usize, timeline: u32, rule: SyncRule, stage: u8, begun: u64) {
+        let place = &self.nodes[node];
+        let stalls = place.disk.hung > 0 || place.postgres_frozen > 0;
+        let failed = |why: &str| Err(why.to_owned());
+        let standby = place
+            .postgres
+            .as_ref()
+            .is_some_and(|server| server.up && server.in_recovery);
+        if self.now - begun > PROMOTE || stage < 3 && !standby || stage == 3 && place.postgres.is_none() {
+            // Once it is asked for, an error stops the server.
+            if stage >= 2 {
+                self.stop_server(node, machine::instance::Stop::Immediate);
+            }
+            return self.finish(
+                node,
+                Work::Promote,
+                failed("PostgreSQL does not run, or it took too long"),
+            );
+        }
+        let next = |stage| Task::Promote {
+            timeline,
+            rule: rule.clone(),
+            stage,
+            begun,
+        };
+        if stalls {
+            return self.step_after(50, node, next(stage));
+        }
+        match stage {
+            0 => {
+                self.nodes[node].volume.promoting = Some(timeline);
+                self.close_to_all(node, &rule);
+                let delay = self.random.work.between(10, 80);
+                self.step_after(delay, node, next(1));
+            }
+            1 if !self.may_start(node, true) => self.finish(node, Work::Promote, failed("it was called off")),
+            1 => {
+                let delay = self.random.work.between(20, 150);
+                self.step_after(delay, node, next(2));
+            }
+            2 => {
+                self.leave_recovery(node, timeline, &rule);
+                let delay = self.disk_delay(node);
+                self.step_after(delay, node, next(3));
+            }
+            _ => {
+                self.nodes[node].volume.promoting = None;
+                self.promoted(node, rule);
+            }
+        }
+    }
+
+    /// A primary's configuration, closed: nobody is followed, nobody is connected.
+    fn close_to_all(&mut self, node: usize, rule: &SyncRule) {
+        let place = &mut self.nodes[node];
+        if let Some(data) = place.volume.data.as_mut() {
+            data.slots.extend(rule.names.iter().cloned());
+        }
+        let Some(server) = place.postgres.as_mut() else { return };
+        (server.rule, server.waits, server.upstream) = (rule.clone(), rule.is_synchronous(), None);
+        let receiver = server.receiver.take();
+        if let Some(receiver) = receiver {
+            self.close(node, receiver.stream, receiver.from);
+        }
+    }
+
+    fn leave_recovery(&mut self, node: usize, timeline: u32, rule: &SyncRule) {
+        let Some(base) = self.nodes[node].postgres.as_ref().map(|server| server.end) else {
+            return;
+        };
+        self.check_promotion(node, base, timeline, rule);
+        let branch = self.wal.0.len();
+        self.wal.0.push(Written {
+            timeline,
+            base: Some(base),
+            acknowledged: 0,
+        });
+        let end = End { branch, lsn: base.lsn };
+        let place = &mut self.nodes[node];
+        if let (Some(server), Some(data)) = (place.postgres.as_mut(), place.volume.data.as_mut()) {
+            (server.end, server.in_recovery, server.mode, server.flushing) = (end, false, Mode::Primary, false);
+            server.in_doubt = end.lsn;
+            (data.end, data.primary, data.redo) = (end, true, end.lsn);
+        }
+        self.note(Some(node), || {
+            format!("promoted to timeline {timeline} at {:X}", base.lsn)
+        });
+        self.append(node, RECORD);
+    }
+
+    fn promoted(&mut self, node: usize, rule: SyncRule) {
+        let (promise, asked, status) = (self.promise_on(node), self.boot_time(node), self.status(node));
+        let Some(agent) = self.nodes[node].agent.as_mut() else {
+            return;
+        };
+        let (Some(status), Some(_)) = (status, agent.server) else {
+            return self.finish(node, Work::Promote, Err("PostgreSQL does not answer".to_owned()));
+        };
+        agent.promised(promise, asked);
+        let postgres = &mut agent.observed.postgres;
+        postgres.process = Process::Running { mode: Mode::Primary };
+        agent.closed_with(rule);
+        let postgres = &mut agent.observed.postgres;
+        (postgres.in_doubt, postgres.wrote) = (Some(status.inserted), Some(asked));
+        postgres.sync.proven_at = status.inserted;
+        let settings = SETTINGS.to_owned();
+        agent.configured(Configured {
+            settings,
+            upstream: None,
+        });
+        agent.take_answer(status, asked);
+        agent.configured_at = asked;
+        self.finish(node, Work::Promote, Ok(()));
+    }
+
+    /// Rule 11: the files; each WAL sender reads them in its time; done when each has processed two reports since, or is newer.
+    fn set_sync(&mut self, node: usize, rule: SyncRule, stage: u8, begun: u64, mut streams: BTreeMap<u64, u64>) {
+        let stalls = self.nodes[node].postgres_frozen > 0;
+        let elapsed = self.now - begun;
+        let Some(server) = self.nodes[node]
+            .postgres
+            .as_mut()
+            .filter(|server| server.up && !server.in_recovery)
+        else {
+            return self.finish(node, Work::SetSync, Err("PostgreSQL does not answer".to_owned()));
+        };
+        if stage == 0 && !stalls {
+            server.rule = rule.clone();
+            server.waits = rule.is_synchronous();
+            streams = server
+                .senders
+                .iter()
+                .map(|(stream, sender)| (*stream, sender.replies))
+                .collect();
+            for stream in streams.keys() {
+                let delay = self.random.work.between(0, 30);
+                self.server_after(
+                    delay,
+                    node,
+                    Inner::Reload {
+                        stream: *stream,
+                        rule: rule.clone(),
+                    },
+                );
+            }
+            if !rule.is_synchronous() {
+                self.acknowledge_alone(node);
+            }
+            return self.step_after(
+                40,
+                node,
+                Task::SetSync {
+                    rule,
+                    stage: 1,
+                    begun,
+                    streams,
+                },
+            );
+        }
+        let left = streams.iter().filter(|(stream, replies)| {
+            server
+                .senders
+                .get(stream)
+                .is_some_and(|sender| sender.rule != rule || sender.replies < *replies + REPORTS)
+        });
+        let left: Vec<u64> = left.map(|(stream, _)| *stream).collect();
+        if stage == 1 && left.is_empty() && !stalls {
+            let at = server.end.lsn;
+            let Some(agent) = self.nodes[node].agent.as_mut() else {
+                return;
+            };
+            agent.observed.postgres.sync = machine::instance::SyncSetting {
+                proven: rule,
+                proven_at: Lsn(at),
+                pending: None,
+            };
+            return self.finish(node, Work::SetSync, Ok(()));
+        }
+        if elapsed > PROOF {
+            return self.finish(node, Work::SetSync, Err("no proof".to_owned()));
+        }
+        if elapsed > PATIENCE && !stalls {
+            for stream in left {
+                let stranger = server
+                    .senders
+                    .get(&stream)
+                    .is_some_and(|sender| !rule.names.contains(&sender.member));
+                if stranger {
+                    server.senders.remove(&stream);
+                }
+            }
+        }
+        if !stalls {
+            self.append(node, RECORD);
+        }
+        self.step_after(
+            60,
+            node,
+            Task::SetSync {
+                rule,
+                stage,
+                begun,
+                streams,
+            },
+        );
+    }
+
+    /// Work that changes what is on the volume.
+    fn volume_step(&mut self, node: usize, task: Task) {
+        let (work, result) = match task {
+            Task::Rewind { upstream, stage } => match self.rewind(node, upstream, stage) {
+                None => return,
+                Some(result) => (Work::Rewind, result),
+            },
+            Task::Clone { from, stage: 0 } => {
+                let delay = self.random.work.between(1_000, 8_000);
+                return self.step_after(delay, node, Task::Clone { from, stage: 1 });
+            }
+            Task::Clone { from, .. } => (Work::Clone, self.copy(node, from)),
+            Task::SetAside { keep } => {
+                let volume = &mut self.nodes[node].volume;
+                let old = volume.data.take();
+                volume.rewinding = false;
+                volume.aside.extend(old.filter(|_| keep).map(|data| data.end));
+                (Work::SetAside, Ok(()))
+            }
+            Task::CreateMember => {
+                let volume = &mut self.nodes[node].volume;
+                volume.member = Some(member(node, volume.number));
+                volume.certificate = false;
+                (Work::CreateMember, Ok(()))
+            }
+            Task::StoreCertificate => {
+                self.nodes[node].volume.certificate = true;
+                (Work::StoreCertificate, Ok(()))
+            }
+            _ => return,
+        };
+        let view = Box::new(self.scan(node));
+        self.tell(0, node, News::VolumeDone { work, view, result });
+    }
+}

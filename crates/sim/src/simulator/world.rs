@@ -1,0 +1,245 @@
+//! The world and its loop: the next event happens, at its time; nothing else does.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use machine::timing::BootTime;
+
+use super::api::Api;
+use super::clients::Client;
+use super::coverage::Coverage;
+use super::event::{Event, Inner, News, Queue};
+use super::names::member;
+use super::net::Net;
+use super::node::{Clock, Data, Disk, Node, Volume};
+use super::oracle::Checks;
+use super::plan::Plan;
+use super::random::{Random, Streams};
+use super::trace::Trace;
+use super::wal::{End, FIRST, Wal};
+
+/// A run under way.
+pub struct World {
+    /// Milliseconds since it began.
+    pub now: u64,
+    pub plan: Plan,
+    pub queue: Queue,
+    pub random: Streams,
+    pub api: Api,
+    pub net: Net,
+    pub wal: Wal,
+    pub nodes: Vec<Node>,
+    pub clients: Vec<Client>,
+    pub coverage: Coverage,
+    pub checks: Checks,
+    pub trace: Trace,
+    /// Counts servers, streams and calls.
+    pub counter: u64,
+    /// The first violation.
+    pub wrong: Option<String>,
+    /// Whom each fault has struck.
+    pub struck: BTreeMap<usize, usize>,
+    /// Commits that were acknowledged when faults were over.
+    pub before_calm: u64,
+    /// Why it rightly does not serve in the end.
+    pub excused: Option<String>,
+    /// Faults are over since.
+    pub calm_since: Option<u64>,
+    /// It is over.
+    pub over: bool,
+}
+
+/// More events than this in one run are a defect.
+const MOST_EVENTS: u64 = 3_000_000;
+
+impl World {
+    /// A database that served until a moment ago: all containers start, on volumes with data; the Lease names an earlier run of
+    /// the first member.
+    pub fn new(plan: Plan, explained: bool) -> Self {
+        let mut random = Random::of(plan.seed, "world");
+        let nodes = (0..plan.members).map(|node| first(&plan, node, &mut random)).collect();
+        let mut world = Self {
+            now: 0,
+            queue: Queue::default(),
+            random: Streams::of(plan.seed),
+            api: Api::new(&plan),
+            net: Net::new(plan.members),
+            wal: Wal::new(),
+            nodes,
+            clients: (0..plan.members).map(|_| Client::default()).collect(),
+            coverage: Coverage::default(),
+            checks: Checks::default(),
+            trace: Trace::new(explained),
+            counter: 0,
+            wrong: None,
+            struck: BTreeMap::new(),
+            before_calm: 0,
+            excused: None,
+            calm_since: None,
+            over: false,
+            plan,
+        };
+        for node in 0..world.plan.members {
+            world.queue.push(10 + 7 * node as u64, Event::Boot { node });
+            world.queue.push(1_000, Event::Client { client: node });
+        }
+        let faults: Vec<_> = world.plan.chosen().map(|(index, fault)| (index, *fault)).collect();
+        for (index, fault) in faults {
+            world.queue.push(fault.at, Event::Fault { index, ends: false });
+        }
+        world.queue.push(500, Event::Operator);
+        world.queue.push(world.plan.length, Event::Calm);
+        world
+    }
+
+    /// Until it is over, or something is wrong.
+    pub fn run(&mut self) {
+        let mut events = 0;
+        while !self.over && self.wrong.is_none() {
+            let Some((at, sequence, event)) = self.queue.pop() else {
+                break;
+            };
+            events += 1;
+            if events > MOST_EVENTS {
+                self.violate(format!(
+                    "more than {MOST_EVENTS} events: something does not come to rest"
+                ));
+            }
+            self.now = at;
+            let node = event.agent().map_or(99, |(node, _)| node);
+            self.trace.mark(at ^ sequence << 32 ^ event.kind() << 24 ^ node as u64);
+            self.happen(event);
+        }
+        self.coverage.events = events;
+    }
+
+    fn happen(&mut self, event: Event) {
+        if let Some((node, run)) = event.agent() {
+            if self.nodes[node].agent.as_ref().is_none_or(|agent| agent.run != run) {
+                return;
+            }
+            if self.nodes[node].agent_frozen > 0 {
+                return self.nodes[node].agent_waits.push(event);
+            }
+        }
+        match event {
+            Event::Wake { node, generation, .. } => self.wake(node, generation),
+            Event::News { node, news, .. } => self.news(node, news),
+            Event::Step { node, task, .. } => self.step(node, task),
+            Event::Poll { node, generation, .. } => self.poll(node, generation),
+            Event::DeadMan { node, run, at } => self.dead_man(node, run, at),
+            Event::Server { node, server, what } => self.server_event(node, server, what),
+            Event::LeaseWrite {
+                node,
+                run,
+                call,
+                content,
+                answer,
+            } => self.lease_arrives(node, run, call, &content, answer),
+            Event::RouteWrite { node, run, epoch } => self.route_arrives(node, run, epoch),
+            Event::Relist { node } => self.relist(node),
+            Event::Operator => self.operate(),
+            Event::Boot { node } => self.boot(node),
+            Event::Client { client } => self.client(client),
+            Event::Fault { index, ends } => self.fault(index, ends),
+            Event::Calm => self.calm(),
+            Event::Check => self.check_liveness(),
+        }
+    }
+
+    fn server_event(&mut self, node: usize, server: u64, what: Inner) {
+        let there = self.nodes[node]
+            .postgres
+            .as_ref()
+            .is_some_and(|running| running.id == server);
+        if !there {
+            return;
+        }
+        if self.nodes[node].postgres_frozen > 0 {
+            self.nodes[node]
+                .postgres_waits
+                .push(Event::Server { node, server, what });
+            return;
+        }
+        self.inner(node, what);
+    }
+
+    /// The first thing that is wrong ends the run.
+    pub fn violate(&mut self, what: String) {
+        self.note(None, || format!("VIOLATION: {what}"));
+        self.wrong.get_or_insert(what);
+    }
+
+    /// A line of the table that explains a run.
+    pub fn note(&mut self, node: Option<usize>, what: impl FnOnce() -> String) {
+        self.trace.line(self.now, node, what);
+    }
+
+    pub fn after(&mut self, delay: u64, event: Event) {
+        self.queue.push(self.now + delay, event);
+    }
+
+    /// An agent is told something, if it is there.
+    pub fn tell(&mut self, delay: u64, node: usize, news: News) {
+        if let Some(agent) = &self.nodes[node].agent {
+            let event = Event::News {
+                node,
+                run: agent.run,
+                news,
+            };
+            self.after(delay, event);
+        }
+    }
+
+    pub fn number(&mut self) -> u64 {
+        self.counter += 1;
+        self.counter
+    }
+
+    pub fn boot_time(&self, node: usize) -> BootTime {
+        self.nodes[node].now(self.now)
+    }
+}
+
+fn first(plan: &Plan, node: usize, random: &mut Random) -> Node {
+    let slots: BTreeSet<_> = (0..plan.members).map(|other| member(other, 0)).collect();
+    let data = Data {
+        end: End { branch: 0, lsn: FIRST },
+        redo: FIRST,
+        consistent: None,
+        primary: node == 0,
+        clean: true,
+        slots: if node == 0 { slots } else { BTreeSet::new() },
+    };
+    Node {
+        clock: Clock {
+            base: random.between(1_000_000, 9_000_000),
+            fast: plan.rates[node],
+        },
+        volume: Volume {
+            number: 0,
+            member: Some(member(node, 0)),
+            certificate: true,
+            data: Some(data),
+            promise: 1,
+            promoting: None,
+            credential: false,
+            rewinding: false,
+            aside: Vec::new(),
+        },
+        disk: Disk::default(),
+        postgres: None,
+        agent: None,
+        runs: 0,
+        on: true,
+        agent_frozen: 0,
+        agent_waits: Vec::new(),
+        postgres_frozen: 0,
+        postgres_waits: Vec::new(),
+        armed: None,
+        granted: BootTime(0),
+        watch_broken: false,
+        watch_lag: 0,
+        watch_last: 0,
+        routes: BTreeMap::new(),
+    }
+}
