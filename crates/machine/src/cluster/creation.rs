@@ -118,7 +118,11 @@ fn await_standbys(facts: &Facts<'_>) -> Option<Proposal> {
     let absent = (0..facts.expected()).find(|ordinal| facts.pod(*ordinal).is_none_or(|pod| pod.terminating));
     if let Some(ordinal) = absent {
         let what = format!("pod {}-{ordinal}", facts.wanted.name);
-        return Proposal::wait(facts, Step::Standbys, what, "the StatefulSet controller");
+        let who = match facts.pod(ordinal) {
+            Some(pod) => remover(pod),
+            None => "the StatefulSet controller".to_owned(),
+        };
+        return Proposal::wait(facts, Step::Standbys, what, who);
     }
     if let Some(pod) = facts.pods().iter().find(|pod| pod.ordinal >= facts.expected()) {
         let what = format!("pod {} to be gone", pod.name);
@@ -159,6 +163,19 @@ fn await_standbys(facts: &Facts<'_>) -> Option<Proposal> {
     Proposal::wait(facts, Step::Standbys, what, who)
 }
 
+/// Who can bring a pod that is going away to its end. Kubernetes makes no other of its name while it may run: what to do if its
+/// node is lost is for people to decide (Kubernetes' pages "Force Delete StatefulSet Pods" and "Node Shutdowns").
+fn remover(pod: &Pod) -> String {
+    let Some(node) = &pod.node else {
+        return "the API server".to_owned();
+    };
+    format!(
+        "the kubelet of {node}, which ends the pod that is going away; if that node is known to be off for good, the user: kubectl \
+         taint node {node} node.kubernetes.io/out-of-service=nodeshutdown:NoExecute, or kubectl delete pod {} --force",
+        pod.name
+    )
+}
+
 #[cfg(test)]
 mod tests {
     use super::super::testing::Scene;
@@ -181,6 +198,28 @@ mod tests {
             assert_eq!(apply.kind, kind);
             scene.set_child(kind, super::super::ChildState::Current { uid: "u".to_owned() });
         }
+    }
+
+    #[test]
+    fn a_pod_that_is_going_away_is_for_its_kubelet_or_whoever_knows_that_its_node_is_off() {
+        let mut scene = Scene::ready(3);
+        scene.pod_mut(2).terminating = true;
+        let who = |scene: &Scene| match scene.decide().action {
+            Action::Wait(waiting) => (waiting.what, waiting.who_can_end_it),
+            other => panic!("{other:?}"),
+        };
+        let (what, words) = who(&scene);
+        assert_eq!(what, "pod demo-2");
+        assert!(words.starts_with("the kubelet of node-2,"), "{words}");
+        assert!(
+            words.contains("kubectl taint node node-2 node.kubernetes.io/out-of-service=nodeshutdown:NoExecute")
+                && words.ends_with("kubectl delete pod demo-2 --force"),
+            "{words}"
+        );
+        scene.pod_mut(2).node = None;
+        assert_eq!(who(&scene).1, "the API server");
+        scene.pods_mut().pop();
+        assert_eq!(who(&scene).1, "the StatefulSet controller");
     }
 
     #[test]
