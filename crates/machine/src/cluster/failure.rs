@@ -144,17 +144,39 @@ fn refused(facts: &Facts<'_>) -> Option<Failure> {
         })
 }
 
-/// An object that the operator is not allowed to make or to change: everything that does not build on it goes on.
-pub(super) fn forbidden(facts: &Facts<'_>) -> Option<String> {
+/// An object that cannot be made or changed, though everything that does not build on it goes on: what is passed over would be
+/// said nowhere else. What may go away by itself is told from the second time on, and a pod or a claim only while a rule that
+/// may be passed over still wants to change it.
+pub(super) fn passed_over(facts: &Facts<'_>) -> Option<String> {
+    let wanted: Vec<Target> = super::RULES
+        .iter()
+        .filter(|rule| rule.passable && !facts.observed.faults.is_empty())
+        .filter_map(|rule| (rule.propose)(facts)?.action.target())
+        .collect();
     let mut faults = facts.observed.faults.iter();
-    let fault = faults.find(|fault| match fault.target {
-        Target::Child(kind) if fault.kind == FaultKind::Forbidden => {
-            !matches!(facts.child(kind), Some(ChildState::Current { .. }))
-        }
-        _ => false,
+    let fault = faults.find(|fault| {
+        let lasts = match fault.kind {
+            FaultKind::Quota | FaultKind::Forbidden | FaultKind::Invalid => true,
+            FaultKind::Conflict | FaultKind::Transient => fault.attempts > 1,
+        };
+        let missing = matches!(fault.target, Target::Child(_)) && !is_over(facts, &fault.target);
+        lasts && (missing || wanted.contains(&fault.target))
     })?;
     let object = describe(facts, &fault.target);
-    Some(format!("{object} cannot be made or changed: {}", fault.message))
+    Some(format!(
+        "{object} cannot be made or changed: {}",
+        shortened(&fault.message)
+    ))
+}
+
+/// So much of the API server's words, or a webhook's, stands in a condition, in characters: what was wrong stands first.
+const WORDS: usize = 300;
+
+fn shortened(message: &str) -> String {
+    match message.char_indices().nth(WORDS) {
+        Some((end, _)) => format!("{}…", &message[..end]),
+        None => message.to_owned(),
+    }
 }
 
 /// What was refused has come about, or is not wanted any more.
@@ -375,6 +397,45 @@ mod tests {
         let decision = scene.decide();
         assert_eq!(decision.rule, "label-roles", "at the end it is what is waited for");
         assert!(matches!(decision.action, Action::Wait(_)));
+    }
+
+    #[test]
+    fn what_is_passed_over_is_said_while_other_work_goes_on() {
+        let said = |scene: &Scene| {
+            let status = scene.status(&scene.decide());
+            let mut conditions = status.conditions.into_iter();
+            conditions.find(|found| found.type_ == "Ready").unwrap().message
+        };
+        let mut scene = missing_service();
+        scene.pod_mut(2).ready = false;
+        let waits = "see status.step and status.waiting";
+        scene.observed.faults = vec![fault(&scene, FaultKind::Transient, 1)];
+        let decision = scene.decide();
+        assert_eq!(decision.rule, "await-standbys", "{decision:#?}");
+        assert_eq!(said(&scene), waits, "it may be over at once");
+        scene.observed.faults = vec![fault(&scene, FaultKind::Transient, 2)];
+        let service = "Service demo-rw cannot be made or changed: exceeded quota: services; see status.step";
+        assert!(said(&scene).starts_with(service), "{}", said(&scene));
+        scene.now += TimeDelta::hours(1);
+        assert_eq!(scene.decide().rule, "children");
+        assert!(said(&scene).starts_with(service), "also while it is tried again");
+        scene.observed.faults[0].message = "ä".repeat(5_000);
+        assert!(said(&scene).chars().count() < 450);
+        scene.set_child(ChildKind::RwService, ChildState::Current { uid: "u".to_owned() });
+        assert_eq!(said(&scene), waits);
+
+        let target = Target::Pod("demo-2".to_owned());
+        scene.observed.faults = vec![Fault {
+            target,
+            ..fault(&scene, FaultKind::Forbidden, 1)
+        }];
+        assert_eq!(said(&scene), waits, "its label is right by now");
+        scene.pod_mut(2).role = None;
+        assert!(
+            said(&scene).starts_with("pod demo-2 cannot be made or changed: "),
+            "{}",
+            said(&scene)
+        );
     }
 
     #[test]

@@ -218,7 +218,7 @@ fn obstacle(facts: &Facts<'_>) -> Option<Answer> {
         return Some(fenced_by_user(facts, false));
     }
     (!phase::ready(facts)).then(|| {
-        let refused = failure::forbidden(facts).map_or(String::new(), |what| format!("{what}; "));
+        let refused = failure::passed_over(facts).map_or(String::new(), |what| format!("{what}; "));
         let message = format!("{refused}see status.step and status.waiting");
         Answer::new(false, Reason::NotAsWanted, message)
     })
