@@ -259,7 +259,8 @@ pub(super) fn take(context: &Context, draft: &mut Draft) -> Option<Verdict> {
     suspicion(context, draft)?;
     let own = context
         .final_position()
-        .filter(|own| is_reserved(record, own.timeline))?;
+        .filter(|own| is_reserved(record, own.timeline))
+        .map(|own| ranked(record, own))?;
     let basis = basis(context, draft, record, epoch, own)?;
     if !context.is_our_data() || is_behind_status(context, record) || !lease_rules::is_free(context, draft) {
         return None;
@@ -297,6 +298,34 @@ pub(super) fn next_timeline(record: &LeaseRecord, own: Timeline) -> Timeline {
 /// The timeline was reserved in the Lease, or is the first one: WAL on any other was written by nobody who held the lease.
 fn is_reserved(record: &LeaseRecord, timeline: Timeline) -> bool {
     timeline <= record.timeline.unwrap_or(Timeline(1))
+}
+
+/// A position as an election ranks it (protocol.md rule 9: by the timeline of the last WAL received).
+///
+/// A standby without a stream goes by the newest timeline that has a segment where its WAL ends. A stream of a new timeline begins
+/// with that segment's beginning, which is the ancestor's: torn off before the fork, it is a promise of the new timeline and no
+/// WAL of it, and PostgreSQL reads no further after a crash, though it had (and acknowledged) more. Ranked by the new timeline it would
+/// win against members with more of the ancestor, and commits that only they have would be lost. So WAL that ends before a fork of
+/// the published history is the ancestor's. (One that ends at the fork has all that the ancestor's primary had acknowledged.)
+///
+/// A timeline that its primary has not published yet is ranked as it is said: that needs a crash here and the end of that
+/// primary between the first bytes that it sends and its next write of the Lease, which follows at once.
+fn ranked(record: &LeaseRecord, position: Position) -> Position {
+    let served = record.holder.as_ref().and_then(|holder| holder.timeline);
+    let left = record.release.as_ref().and_then(|release| release.position);
+    let newest = served.or(left.map(|left| left.timeline));
+    let mut known = record.history.iter().map(|fork| fork.timeline).chain(newest);
+    if !known.any(|timeline| timeline == position.timeline) {
+        return position;
+    }
+    let mut ancestors = record.history.iter().filter(|fork| fork.timeline < position.timeline);
+    match ancestors.find(|fork| position.lsn < fork.end) {
+        Some(ancestor) => Position {
+            timeline: ancestor.timeline,
+            ..position
+        },
+        None => position,
+    }
 }
 
 /// A Lease behind the status is an old view of it, or was put back by somebody: either way it decides nothing.
@@ -355,7 +384,8 @@ fn positions<'a>(
     answers.filter_map(move |reply| {
         let position = reply
             .position
-            .filter(|position| is_reserved(record, position.timeline))?;
+            .filter(|position| is_reserved(record, position.timeline))
+            .map(|position| ranked(record, position))?;
         (reply.promised >= epoch).then_some((&reply.member, position))
     })
 }
@@ -376,7 +406,7 @@ pub(super) fn waiting(context: &Context) -> Option<Cow<'static, str>> {
     let why = suspicion(context, &mut Draft::default())?;
     let epoch = Epoch(record.epoch.0 + 1);
     let answers: BTreeMap<_, _> = positions(context, record, epoch).collect();
-    let Some(own) = context.final_position() else {
+    let Some(own) = context.final_position().map(|own| ranked(record, own)) else {
         return Some(format!("{why}; where this member's own WAL ends is not known yet").into());
     };
     if let Some((member, position)) = answers.iter().find(|(_, position)| **position > own) {
@@ -594,6 +624,59 @@ mod tests {
             Action::Wait,
             "the primary is heard"
         );
+    }
+
+    /// `orders-0` has WAL of timeline 1 up to 0x100; timeline 2, which forked at `fork`, is served, and `orders-2` says that its
+    /// WAL ends at `lsn` on it. Whether `orders-0` is elected.
+    fn outranks(fork: u64, timeline: u32, lsn: u64, change: impl FnOnce(&mut Observed)) -> bool {
+        let mut observed = asking(2);
+        let mut third = answer_of_third(2, Some(lsn));
+        third.reply.position.as_mut().unwrap().timeline = Timeline(timeline);
+        observed.promises.insert("orders-2".to_owned(), third);
+        let record = record(&mut observed);
+        record.timeline = Some(Timeline(2));
+        record.holder.as_mut().unwrap().timeline = Some(Timeline(2));
+        record.history = vec![crate::protocol::Fork {
+            timeline: Timeline(1),
+            end: Lsn(fork),
+        }];
+        change(&mut observed);
+        let decision = decided(&observed, SILENT);
+        matches!(
+            decision.action,
+            Action::WriteLease {
+                purpose: Purpose::Take,
+                ..
+            }
+        )
+    }
+
+    #[test]
+    fn the_torn_beginning_of_a_fork_does_not_outrank_more_of_the_ancestor() {
+        assert!(
+            outranks(0x200, 2, 0x80, |_| ()),
+            "its WAL ends before the fork: it is the ancestor's"
+        );
+        assert!(!outranks(0x200, 2, 0x180, |_| ()), "of the ancestor it has more");
+        assert!(!outranks(0x200, 2, 0x200, |_| ()), "it has all of the ancestor");
+        assert!(!outranks(0x80, 2, 0x90, |_| ()), "it has WAL of the newer timeline");
+        let unpublished = |observed: &mut Observed| {
+            let record = record(observed);
+            record.holder.as_mut().unwrap().timeline = None;
+        };
+        assert!(
+            !outranks(0x200, 2, 0x80, unpublished),
+            "where timeline 2 begins is not known"
+        );
+        let own = |observed: &mut Observed| {
+            let answer = observed.postgres.answer.as_mut().unwrap();
+            answer.position = Some(Position {
+                timeline: Timeline(2),
+                lsn: Lsn(0x80),
+            });
+        };
+        assert!(!outranks(0x200, 1, 0x90, own), "nor does its own");
+        assert!(outranks(0x200, 1, 0x70, own));
     }
 
     #[test]
