@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use sim::model::bounds::{Bounds, Event, Mutant};
-use sim::model::check::{cut, formed};
+use sim::model::check::{cut, formed, parted, shrinking};
 use sim::model::observe::Decider;
 use sim::model::search::{Report, search};
 use sim::model::state::World;
@@ -18,6 +18,7 @@ const SMALL: Bounds = Bounds {
     epochs: 3,
     edits: 0,
     timed: false,
+    deletable: false,
     mutant: None,
 };
 /// What is walked through.
@@ -130,6 +131,15 @@ fn small_worlds_are_searched_as_a_whole() {
     assert!(events.contains_key(&Event::HandedOver) && events.contains_key(&Event::FencedPrimaryReplaced));
 }
 
+/// Where a promotion and a rewind are broken off.
+#[test]
+fn what_was_broken_off_is_searched_as_a_whole() {
+    let events = whole("2 members, 1 required, cut, 1 fault", cut::<2>(1), SMALL, 835_121);
+    for event in [Event::PromotionTorn, Event::ReservedAgain] {
+        assert!(events.contains_key(&event), "{event:?} never happened");
+    }
+}
+
 #[test]
 fn three_members_lose_nothing_in_long_courses() {
     let report = walked::<3>("3 members, 1 required", 1, LARGE, 1_500);
@@ -181,25 +191,31 @@ fn two_members_and_five_members_lose_nothing_in_long_courses() {
     walked::<5>("5 members, 2 required", 2, LARGE, 400);
 }
 
-/// What is broken, and where it is looked for: how many commits wait for, and whether clocks count.
-const MUTANTS: [(Mutant, u8, bool); 16] = [
-    (Mutant::PromiseKeepsReceiving, 1, false),
-    (Mutant::PromiseIsForgotten, 1, false),
-    (Mutant::PositionIsNotFinal, 1, false),
-    (Mutant::OnePromiseIsEnough, 1, false),
-    (Mutant::AnyPositionWins, 1, false),
-    (Mutant::RuleIsSetFirst, 1, false),
-    (Mutant::RuleIsRecordedUnflushed, 1, false),
-    (Mutant::LeaseIsOverwritten, 1, false),
-    (Mutant::TimelineIsUsedTwice, 1, false),
-    (Mutant::EpochIsNotRaised, 1, false),
-    (Mutant::OpensInDoubt, 1, false),
-    (Mutant::ReleasesBeforeStop, 1, false),
-    (Mutant::SuccessorDoesNotWait, 1, false),
-    (Mutant::FailsafeIsForgotten, 0, true),
-    (Mutant::FailsafeOfOneIsEnough, 0, true),
-    (Mutant::ClockStands, 0, true),
-];
+/// Where a broken rule is looked for: for how many standbys commits wait, and within what. Where they wait for nobody, clocks
+/// count.
+fn looked_for(mutant: Mutant) -> (u8, Bounds) {
+    let required = match mutant {
+        Mutant::FailsafeIsForgotten
+        | Mutant::FailsafeOfOneIsEnough
+        | Mutant::LeaseIsNotAwaited
+        | Mutant::ClockStands => 0,
+        _ => 1,
+    };
+    let edits = match mutant {
+        Mutant::ReleasesBeforeStop | Mutant::SuccessorDoesNotWait | Mutant::ReleasedPositionIsIgnored => 1,
+        _ => 0,
+    };
+    let bounds = Bounds {
+        mutant: Some(mutant),
+        faults: 4,
+        records: 3,
+        timed: required == 0,
+        deletable: mutant == Mutant::LeaseIsMadeAgain,
+        edits,
+        ..LARGE
+    };
+    (required, bounds)
+}
 
 /// What a search finds is a shortest course, and it is told step by step.
 #[test]
@@ -220,7 +236,7 @@ fn the_shortest_course_to_a_loss_is_told_as_a_table() {
         "a line for each step, and one above"
     );
     assert!(told.starts_with("step | event"), "{told}");
-    let longer = hunt(&mut Decider::new(false), (mutant, 1, false));
+    let longer = hunt(&mut Decider::new(false), mutant);
     let longer = longer
         .and_then(|report| report.wrong)
         .map_or(0, |(course, _)| course.len());
@@ -228,30 +244,44 @@ fn the_shortest_course_to_a_loss_is_told_as_a_table() {
 }
 
 /// The first course that shows what is wrong; every other round begins where nobody hears the primary.
-fn hunt(decider: &mut Decider<3>, (mutant, required, timed): (Mutant, u8, bool)) -> Option<Report<3>> {
-    let edits = match mutant {
-        Mutant::ReleasesBeforeStop | Mutant::SuccessorDoesNotWait => 1,
-        _ => 0,
+fn hunt(decider: &mut Decider<3>, mutant: Mutant) -> Option<Report<3>> {
+    let (required, bounds) = looked_for(mutant);
+    let starts = match mutant {
+        Mutant::FailsafeOfOneIsEnough => [parted(required); 2],
+        _ => [cut(required), formed(required)],
     };
-    let bounds = Bounds {
-        mutant: Some(mutant),
-        faults: 4,
-        records: 3,
-        timed,
-        edits,
-        ..LARGE
-    };
-    let starts = [cut(required), formed(required)];
     (0..100).find_map(|seed| {
         let plan = Walk {
             seed,
             courses: courses(500),
             length: 120,
-            converge: if mutant == Mutant::EpochIsNotRaised { 4 } else { 0 },
+            converge: match mutant {
+                Mutant::EpochIsNotRaised | Mutant::RuleDoesNotGrow => 4,
+                _ => 0,
+            },
         };
         let report = walk(decider, starts[seed as usize % 2], bounds, plan);
         report.wrong.is_some().then_some(report)
     })
+}
+
+/// The same by a search, where what is wrong is rare in walks.
+fn searched<const N: usize>(mutant: Mutant, start: World<N>) -> Option<(usize, String)> {
+    let bounds = Bounds {
+        mutant: Some(mutant),
+        epochs: 2,
+        ..SMALL
+    };
+    told(search(start, bounds, 2_000_000))
+}
+
+/// How many steps lead to what is wrong, and what that is.
+fn told<const N: usize>(report: Report<N>) -> Option<(usize, String)> {
+    let (course, what) = report.wrong?;
+    Some((
+        course.len(),
+        what.split(": World").next().unwrap_or_default().to_owned(),
+    ))
 }
 
 /// Whatever rule is broken, the model notices.
@@ -259,16 +289,17 @@ fn hunt(decider: &mut Decider<3>, (mutant, required, timed): (Mutant, u8, bool))
 fn every_mutant_is_found() {
     let mut deciders = [Decider::new(false), Decider::new(true)];
     let mut survivors = Vec::new();
-    for broken in MUTANTS {
-        let (mutant, _, timed) = broken;
+    for mutant in Mutant::ALL {
+        let (_, Bounds { timed, .. }) = looked_for(mutant);
         let begun = computed();
-        let found = hunt(&mut deciders[usize::from(timed)], broken);
+        let found = match mutant {
+            Mutant::PromotionIsBegunAgain => searched(mutant, cut::<2>(1)),
+            Mutant::ReloadIsNotProven => searched(mutant, shrinking::<3>(1)),
+            _ => hunt(&mut deciders[usize::from(timed)], mutant).and_then(told),
+        };
         let took = computed() - begun;
-        match found.as_ref().and_then(|report| report.wrong.as_ref()) {
-            Some((course, what)) => {
-                let what = what.split(": World").next().unwrap_or_default();
-                println!("{mutant:?}: {what}, {} steps, {took:.1?}", course.len());
-            }
+        match found {
+            Some((steps, what)) => println!("{mutant:?}: {what}, {steps} steps, {took:.1?}"),
             None => {
                 println!("{mutant:?}: not found, {took:.1?}");
                 survivors.push(mutant);

@@ -62,20 +62,24 @@ pub fn cut<const N: usize>(required: u8) -> World<N> {
     world
 }
 
-/// The same, where 2 is silent and commits are about to wait for 1 alone: no WAL sender is proven to know it.
-pub fn shrinking<const N: usize>(required: u8) -> World<N> {
+/// The same, where all but 1 do not hear the primary.
+pub fn parted<const N: usize>(required: u8) -> World<N> {
     let mut world = formed(required);
-    let rule = Rule {
-        required,
-        names: world.lease.rule.names & !0b100,
-    };
-    world.faults = 1;
-    world.members[2].silent = true;
+    for member in &mut world.members[2..] {
+        member.silent = true;
+    }
+    settle(&mut world);
+    world
+}
+
+/// The same, where commits are about to wait for 1 alone, and no WAL sender is proven to know it.
+pub fn shrinking<const N: usize>(required: u8) -> World<N> {
+    let mut world = parted(required);
+    let rule = Rule { required, names: 0b10 };
     world.members[0].task = Some(Task::SetSync(rule));
     if let Postgres::Primary { pending, .. } = &mut world.members[0].postgres {
         *pending = Some(rule);
     }
-    settle(&mut world);
     world
 }
 

@@ -58,7 +58,7 @@ impl<const N: usize> Stepper<'_, N> {
         }
     }
 
-    /// The container is killed while a promotion or a rewind changes the data.
+    /// PostgreSQL or the whole container dies while a promotion or a rewind changes the data.
     fn die_at_work(&mut self, base: &World<N>, me: usize) {
         let mut torn = *base;
         match base.members[me].task {
@@ -69,12 +69,17 @@ impl<const N: usize> Stepper<'_, N> {
                     Ok(None) => return,
                     Ok(Some(_)) => {}
                 }
+                // PostgreSQL has left the timeline's history file, and nothing else; its agent lives.
+                let mut failed = torn;
+                failed.members[me] = Member {
+                    postgres: Postgres::Down { clean: false },
+                    task: None,
+                    ..base.members[me]
+                };
+                self.push(failed, me, What::DiesPromoting(timeline), Some(Event::PromotionTorn));
                 self.crash(&mut torn, me);
                 torn.members[me].promoting = timeline;
-                // All of it is on the disk; or only the timeline's history file is.
-                self.push(torn, me, what, Some(Event::PromotionTorn));
-                (torn.members[me].wal, torn.members[me].primary_data) = (base.members[me].wal, false);
-                self.push(torn, me, what, Some(Event::PromotionTorn));
+                self.push(torn, me, What::IsKilled, Some(Event::PromotionTorn));
             }
             Some(Task::Rewind(from, epoch)) => {
                 let source = &base.members[usize::from(from)];

@@ -82,7 +82,7 @@ impl fmt::Display for What {
             What::CannotRenew => write!(to, "could not renew in time"),
             What::GivesUpWrite => write!(to, "gives up a write that is still on its way"),
             What::LosesWrite => write!(to, "a write or its answer is lost"),
-            What::DiesPromoting(timeline) => write!(to, "its container is killed when timeline {timeline} has begun"),
+            What::DiesPromoting(timeline) => write!(to, "its PostgreSQL dies when timeline {timeline} has begun"),
             What::DiesRewinding => write!(to, "its container is killed, and its data is half rewound"),
             What::LeaseIsDeleted => write!(to, "somebody deletes the Lease"),
             What::Fails(task) => write!(to, "fails: {task:?}"),

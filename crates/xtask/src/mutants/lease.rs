@@ -13,6 +13,15 @@ pub const MUTANTS: &[Mutant] = &[
         found_by: property("instance::properties::whatever_may_write_without_the_lease_is_stopped"),
     },
     Mutant {
+        name: "a-fast-stop-fences",
+        planted: "A fence leaves it at a fast stop under way, which cancels commits that wait: they look like successes.",
+        breaks: "protocol 22",
+        file: "instance/fence.rs",
+        text: "draft.memo.stopping.filter(|stopping| stopping.stop >= Stop::Immediate)",
+        instead: "draft.memo.stopping",
+        found_by: unit("instance::fence::tests::a_fast_stop_does_not_delay_the_fence"),
+    },
+    Mutant {
         name: "fence-later-than-the-lease",
         planted: "The holder stops five seconds after its fence, when another may have the lease.",
         breaks: "invariant 5",
