@@ -419,14 +419,14 @@ fn three_to_five_to_three_leaves_what_the_policy_says() {
 }
 
 #[test]
-fn a_lost_primary_pod_fails_over_and_comes_back_as_a_standby() {
+fn a_primary_pod_that_is_deleted_hands_over_and_comes_back_as_a_standby() {
     let mut world = ready(3);
     world.scene.pod_mut(0).terminating = true;
     world.scene.pod_mut(0).ready = false;
     let decision = world.scene.decide();
     assert_eq!(
         (decision.phase, decision.step),
-        (Phase::FailingOver, Some(Step::Primary))
+        (Phase::SwitchingOver, Some(Step::Primary))
     );
     assert!(world.settle(), "{:#?}", world.scene.decide());
     assert_rests(&world);
@@ -436,6 +436,18 @@ fn a_lost_primary_pod_fails_over_and_comes_back_as_a_standby() {
     assert_roles(&world, "demo-1");
     let mut phases = world.scene.stored.history.iter().map(|change| change.to);
     assert_eq!(phases.next_back(), Some(Phase::Ready));
+    assert!(phases.clone().any(|phase| phase == Phase::SwitchingOver));
+    assert!(phases.all(|phase| phase != Phase::FailingOver), "it was planned");
+}
+
+#[test]
+fn a_lost_primary_fails_over() {
+    let mut world = ready(3);
+    world.lose_primary();
+    assert!(world.settle(), "{:#?}", world.scene.decide());
+    assert_rests(&world);
+    assert_eq!(world.primaries, ["demo-0", "demo-1"]);
+    let mut phases = world.scene.stored.history.iter().map(|change| change.to);
     assert!(phases.any(|phase| phase == Phase::FailingOver));
 }
 

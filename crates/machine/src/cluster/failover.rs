@@ -40,6 +40,27 @@ pub(super) fn under_way(facts: &Facts<'_>) -> bool {
         && !(fenced::all(facts) || hibernation::wanted(facts) || hibernation::wakes(facts))
 }
 
+/// For so long a primary that leaves, and its successor, have time: a clean stop is given 20 s, and a promotion takes one.
+const LEAVES: TimeDelta = TimeDelta::seconds(30);
+
+/// The primary's pod was told to end: its agent stops PostgreSQL, releases the Lease and names who is to take it. It may not
+/// live any more: after some time it is a failover.
+pub(super) fn is_left(facts: &Facts<'_>) -> bool {
+    let stored = facts.status.phase;
+    let since = match stored {
+        Some(Phase::SwitchingOver) => facts.phase_since(),
+        stored if may_follow(stored, Phase::SwitchingOver) => facts.now,
+        _ => return false,
+    };
+    let leaves = facts.lease.is_some_and(|lease| match (&lease.holder, &lease.release) {
+        // Its successor holds the Lease then, and does not serve yet.
+        (Some(holder), _) if stored == Some(Phase::SwitchingOver) && !holder.serving => true,
+        (Some(_), _) => facts.holder_pod().is_some_and(|pod| pod.terminating),
+        (None, release) => release.as_ref().is_some_and(|release| release.successor.is_some()),
+    });
+    leaves && facts.now < since + LEAVES
+}
+
 /// The holder restarts with the operator's permit.
 fn restarts_on_purpose(facts: &Facts<'_>) -> bool {
     let permit = facts.status.intent.restart.as_ref();
@@ -84,7 +105,7 @@ fn await_primary(facts: &Facts<'_>) -> Option<Proposal> {
 /// Counted from when the failover began, whatever is waited for meanwhile.
 fn bounded(facts: &Facts<'_>, mut proposal: Proposal) -> Option<Proposal> {
     let stored = facts.status.phase;
-    let began = if stored == Some(Phase::FailingOver) {
+    let began = if stored == Some(Phase::FailingOver) || stored == Some(Phase::SwitchingOver) && is_left(facts) {
         facts.phase_since()
     } else if under_way(facts) && may_follow(stored, Phase::FailingOver) {
         facts.now
@@ -124,7 +145,13 @@ fn what(facts: &Facts<'_>, lease: &LeaseRecord) -> String {
                 Some(_) => format!("{pod} holds the Lease and does not serve yet"),
             }
         }
-        (None, Some(release)) => format!("{} has released the Lease", pod_name(facts, &release.member)),
+        (None, Some(release)) => {
+            let to = release
+                .successor
+                .as_ref()
+                .map_or(String::new(), |to| format!(" to {to}"));
+            format!("{} has released the Lease{to}", pod_name(facts, &release.member))
+        }
         (None, None) => "nobody holds the Lease".to_owned(),
     };
     if hibernation::wakes(facts) {
@@ -353,6 +380,61 @@ mod tests {
         let expected = "an agent with the data, once the Lease is released or has run out; last known ends of WAL: \
                         demo-0 0/4000000 on timeline 2, ";
         assert!(who.starts_with(expected), "{who}");
+    }
+
+    fn release(scene: &mut Scene, successor: Option<&str>) {
+        let lease = scene.lease_mut().unwrap();
+        let member = lease.holder.take().unwrap().incarnation.member;
+        lease.release = Some(Release {
+            member,
+            position: None,
+            successor: successor.map(str::to_owned),
+        });
+    }
+
+    #[test]
+    fn a_primary_whose_pod_is_deleted_hands_over_and_only_in_the_end_it_is_a_failover() {
+        let mut scene = Scene::ready(3);
+        scene.pod_mut(0).terminating = true;
+        assert_eq!(scene.store().phase, Phase::SwitchingOver);
+        assert!(waiting(&scene).0.ends_with("demo-0 holds the Lease and is going away"));
+        let mut silent = scene.clone();
+        silent.now += LEAVES - TimeDelta::seconds(1);
+        assert_eq!(silent.store().phase, Phase::SwitchingOver);
+        silent.now += TimeDelta::seconds(1);
+        assert_eq!(silent.store().phase, Phase::FailingOver);
+        release(&mut silent, Some("demo-1"));
+        assert_eq!(silent.decide().phase, Phase::FailingOver, "it has become one");
+
+        scene.pods_mut().remove(0);
+        let mut nameless = scene.clone();
+        release(&mut nameless, None);
+        assert_eq!(
+            nameless.decide().phase,
+            Phase::FailingOver,
+            "nobody was fit to take over"
+        );
+        release(&mut scene, Some("demo-1"));
+        assert_eq!(scene.store().phase, Phase::SwitchingOver);
+        let since = scene.stored.waiting.as_ref().unwrap().deadline;
+        scene.now += TimeDelta::seconds(1);
+        assert_eq!(
+            waiting(&scene).0,
+            "a primary to serve: demo-0 has released the Lease to demo-1"
+        );
+        assert_eq!(scene.store().phase, Phase::SwitchingOver);
+        assert_eq!(
+            scene.stored.waiting.as_ref().unwrap().deadline,
+            since,
+            "it does not move"
+        );
+        scene.elect(1);
+        scene.lease_mut().unwrap().holder.as_mut().unwrap().serving = false;
+        scene.pod_mut(1).ready = false;
+        assert_eq!(scene.store().phase, Phase::SwitchingOver);
+        scene.elect(1);
+        scene.pod_mut(1).ready = true;
+        assert_eq!(scene.store().phase, Phase::Updating);
     }
 
     #[test]

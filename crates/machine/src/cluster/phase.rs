@@ -75,11 +75,13 @@ fn stored_failure(facts: &Facts<'_>) -> Option<Failure> {
     })
 }
 
-/// The primary is on its way from one instance to another, on request or because it is lost; a creation stays one.
+/// The primary is on its way from one instance to another: as planned (on request, or because its pod is to end), or because it is lost; a creation stays one.
 fn moving(facts: &Facts<'_>, action: &Action) -> Option<Phase> {
-    let phase = if switchover::under_way(facts) || switchover::begins(action) {
+    let failover = failover::under_way(facts);
+    let planned = switchover::under_way(facts) || switchover::begins(action);
+    let phase = if planned || failover && failover::is_left(facts) {
         Phase::SwitchingOver
-    } else if failover::under_way(facts) {
+    } else if failover {
         Phase::FailingOver
     } else {
         return None;

@@ -1,7 +1,9 @@
 //! Whether the lease is to be handed over now, and to whom.
 
+use std::cmp::Reverse;
+
 use super::context::Context;
-use super::{Draft, Memo, members};
+use super::{Draft, Memo, election, members};
 use crate::protocol::MemberState;
 
 /// How far behind the successor may be, in bytes of WAL, with what it has flushed and again with what it has replayed: what
@@ -46,6 +48,27 @@ pub(super) fn target(context: &Context, draft: &mut Draft) -> Option<String> {
     let waited = draft.memo.wished.as_ref().map(|(_, since)| since.plus(REPLAY));
     let replayed = peer.queue() <= LAG || waited.is_some_and(|at| context.reached(at, draft));
     replayed.then(|| wanted.clone())
+}
+
+/// Who is best fit to take the lease that this container leaves, since it is asked to end: the wanted primary, or else who has
+/// the most, its replay near. Not awaited, as a wanted one is: the container ends.
+///
+/// A hint, on which no safety hangs (protocol.md rule 16): whoever takes the lease must cover the position that was left, and
+/// the others leave it to this one for a moment only. So no two of them race, and the operator sees that it was planned.
+pub(super) fn heir(context: &Context) -> Option<String> {
+    let cluster = context.cluster()?;
+    let peers = context.observed.peers.iter().filter(|(pod, peer)| {
+        let follows = matches!(peer.report.state, MemberState::Streaming | MemberState::CatchingUp);
+        let able = follows && peer.report.fault.is_none() && !cluster.fenced.contains(*pod);
+        // One that is gone would cost the others that moment.
+        let heard = context.now.since(peer.heard) < election::FRESH;
+        able && heard && **pod != context.observed.own.pod && members::is_wanted(context, pod)
+    });
+    let best = peers.max_by_key(|(pod, peer)| {
+        let wanted = cluster.primary.as_ref() == Some(*pod);
+        (wanted, peer.queue() <= LAG, peer.position, Reverse(*pod))
+    });
+    best.map(|(pod, _)| pod.clone())
 }
 
 /// Since when which primary is wished for. A handover has ended when the lease is not this run's any more, or when it holds it again.

@@ -78,7 +78,8 @@ pub(super) fn shut_down(context: &Context, draft: &mut Draft) -> Option<Verdict>
     let terminating = context.observed.terminating;
     // Elected, and not promoted: what it has is left to the others before it stops.
     let unpromoted = context.held().is_some() && context.starting().is_none() && context.final_position().is_some();
-    if unpromoted && let Some(verdict) = lease_rules::release(context, draft, None) {
+    let heir = || handover::heir(context).filter(|_| terminating && !context.stop_intended());
+    if unpromoted && let Some(verdict) = lease_rules::release(context, draft, heir()) {
         return Some(verdict);
     }
     if context.alive() {
@@ -90,7 +91,7 @@ pub(super) fn shut_down(context: &Context, draft: &mut Draft) -> Option<Verdict>
         return stop(context, draft, why).or_else(|| Verdict::wait("PostgreSQL is stopping"));
     }
     if may_release(context, draft) {
-        if let Some(verdict) = lease_rules::release(context, draft, None) {
+        if let Some(verdict) = lease_rules::release(context, draft, heir()) {
             return Some(verdict);
         }
         let since = draft
@@ -133,7 +134,7 @@ fn may_standby_stop(context: &Context, draft: &mut Draft) -> bool {
 mod tests {
     use super::super::fixtures::*;
     use super::super::*;
-    use crate::protocol::{Lsn, Position, Timeline};
+    use crate::protocol::{Lsn, MemberState, Position, Timeline};
     use crate::timing::BootTime;
 
     fn decided(observed: &Observed, now: u64) -> Decision {
@@ -181,6 +182,64 @@ mod tests {
             other => panic!("{other:?}"),
         }
         assert_eq!(decided(&observed, 1_320).action, Action::Exit);
+    }
+
+    /// Whom a primary whose container ends leaves the lease to, as far as it is heard.
+    fn heir(change: impl FnOnce(&mut Observed)) -> Option<String> {
+        let mut observed = primary();
+        observed.terminating = true;
+        observed.postgres = stopped();
+        let first = observed.peers.get_mut("orders-1").unwrap();
+        (first.heard, first.report.state) = (BootTime(3_000), MemberState::CatchingUp);
+        first.position = Some(position());
+        let mut second = first.clone();
+        second.position = Some(Position {
+            lsn: Lsn(position().lsn.0 - 1),
+            ..position()
+        });
+        observed.peers.insert("orders-2".to_owned(), second);
+        change(&mut observed);
+        match decided(&observed, 3_500).action {
+            Action::WriteLease {
+                content,
+                purpose: Purpose::Release,
+                ..
+            } => content.release.unwrap().successor,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn a_primary_that_ends_names_who_is_fit_best_to_take_over() {
+        let (best, other) = (Some("orders-1".to_owned()), Some("orders-2".to_owned()));
+        assert_eq!(heir(|_| ()), best);
+        assert_eq!(heir(|o| cluster(o).primary = other.clone()), other);
+        fn first(observed: &mut Observed) -> &mut Peer {
+            observed.peers.get_mut("orders-1").unwrap()
+        }
+        let spoil: [fn(&mut Observed); 5] = [
+            |o| first(o).heard = BootTime(3_500 - super::super::election::FRESH),
+            |o| first(o).report.state = MemberState::Cloning,
+            |o| first(o).report.fault = Some("its disk is full".to_owned()),
+            |o| {
+                // It has more, and a quarter of a second's replay before it.
+                let more = Lsn(32 << 20);
+                first(o).position.as_mut().unwrap().lsn = more;
+                first(o).replayed = Some(Lsn(0));
+            },
+            |o| cluster(o).fenced.extend(["orders-1".to_owned()]),
+        ];
+        for (index, spoil) in spoil.iter().enumerate() {
+            assert_eq!(heir(spoil), other, "{index}");
+        }
+        assert_eq!(heir(|o| cluster(o).replicas = 1), None);
+        assert_eq!(heir(|o| o.peers.clear()), None);
+        assert_eq!(heir(|o| cluster(o).stop = true), None, "all are to stop");
+        let fenced = |o: &mut Observed| {
+            o.terminating = false;
+            cluster(o).fenced.extend(["orders-0".to_owned()]);
+        };
+        assert_eq!(heir(fenced), None);
     }
 
     #[test]

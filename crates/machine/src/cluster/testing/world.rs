@@ -489,10 +489,25 @@ impl World {
         for pod in self.scene.pods_mut().iter_mut().filter(|pod| pod.uid == uid) {
             pod.ready = false;
         }
+        let heir = self.heir(uid);
         let Some(lease) = self.scene.lease_mut() else { return };
         if let Some(held) = lease.holder.take_if(|holder| holder.incarnation.pod_uid == uid) {
-            self.release(held.incarnation.member, None);
+            self.release(held.incarnation.member, heir);
         }
+    }
+
+    /// Whom a primary names whose pod goes away, unless all are to stop.
+    fn heir(&self, uid: &str) -> Option<String> {
+        let pods = self.scene.pods();
+        pods.iter().find(|pod| pod.uid == uid && pod.terminating)?;
+        let lease = self.scene.observed.lease.get()?.as_ref()?;
+        let streams = |pod: &&Pod| {
+            let report = lease.members.get(&pod.name).filter(|report| report.pod_uid == pod.uid);
+            report.is_some_and(|report| report.state == MemberState::Streaming)
+        };
+        let able = |pod: &&Pod| pod.uid != uid && pod.ready && !pod.terminating && streams(pod);
+        let heir = pods.iter().filter(|_| !self.scene.stored.intent.stop).find(able)?;
+        Some(heir.name.clone())
     }
 
     /// Whether this member, whose data is `identity`'s, may take a Lease that nobody holds: who released it, whoever
