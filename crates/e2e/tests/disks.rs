@@ -11,7 +11,7 @@ use serde_json::json;
 const BOUND: Duration = Duration::from_secs(180);
 const NAME: &str = "db";
 
-/// A small flushed write is overdue after 4 s; a PostgreSQL that ends again and again gives way after 10 s without a write.
+/// A small flushed write is overdue after 4 s; a PostgreSQL that ends again and again gives way after 4 s without a write.
 const CASES: [Case; 2] = [Case::new("disk-hang", 20.0, true), Case::new("disk-full", 40.0, true)];
 
 #[tokio::test]

@@ -6,12 +6,14 @@ use std::borrow::Cow;
 
 use super::context::{Context, Tenure};
 use super::recovery::{self, Way};
-use super::{Draft, Memo, Mode, Peer, Verdict, fence, lease_rules, members};
+use super::{Draft, Memo, Mode, Peer, Verdict, crash, fence, lease_rules, members};
 use crate::protocol::{Epoch, MemberId, MemberState};
 
 /// For so long a holder may be unable to write, in milliseconds: a restart in place after a crash takes one or two seconds,
 /// and replaying the WAL between two checkpoints of a busy database some more.
 const UNABLE: u64 = 10_000;
+/// The same for one that has ended by itself again and again: one more start will not help it (its disk is full).
+const ENDING: u64 = 4_000;
 /// The same while an elected standby replays what it had received: another one would have as much to replay.
 const REPLAYING: u64 = 60_000;
 /// For so long the canary, a small write that is flushed each second, may be overdue, in milliseconds: a disk that is slow
@@ -43,6 +45,7 @@ pub(super) fn remember(context: &Context, memo: &mut Memo) {
     let patience = match () {
         () if context.accepting() => 0,
         () if replays => REPLAYING,
+        () if crash::fault(memo).is_some() => ENDING,
         () => UNABLE,
     };
     let overdue = memo
@@ -155,6 +158,23 @@ mod tests {
         assert!(!gives_way(true, 1_000 + UNABLE));
         assert!(gives_way(false, 1_000 + UNABLE));
         assert!(gives_way(true, 1_000 + REPLAYING));
+    }
+
+    #[test]
+    fn one_that_ends_again_and_again_has_less_time() {
+        let gives_way = |crashes: u32, after: u64| {
+            let now = 20_000;
+            let mut observed = stuck(now);
+            (observed.postgres.process, observed.postgres.answer) = (Process::Stopped { exit: None }, None);
+            let memo = Memo {
+                unable_since: Some(BootTime(now - after)),
+                crashes,
+                ..settled()
+            };
+            decide(&observed, &memo, BootTime(now)).memo.gives_way.is_some()
+        };
+        assert!(gives_way(3, ENDING) && !gives_way(3, ENDING - 1));
+        assert!(!gives_way(2, UNABLE - 1), "a second start may well help");
     }
 
     /// The primary's canary is overdue; `orders-1` streams and reports.
