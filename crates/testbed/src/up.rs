@@ -51,6 +51,18 @@ impl Testbed {
         Ok((testbed, outcome?))
     }
 
+    /// Installs and makes what is slow to make and outlives a testbed, so that
+    /// [`Testbed::up`] finds it.
+    ///
+    /// # Errors
+    /// When the machine cannot run a testbed, or a part cannot be made; the error
+    /// says what to do.
+    pub async fn prepare() -> Result<()> {
+        preflight::check_machine()?;
+        prepare().await?;
+        Ok(())
+    }
+
     async fn up_locked(&self, options: Options) -> Result<Outcome> {
         let found = State::load(&self.paths)?;
         if found.as_ref().map_or(Ok(false), |state| keep(state, &options))? {

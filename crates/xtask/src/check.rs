@@ -1,13 +1,16 @@
 //! `cargo xtask test`: all set-up, then all checks.
 
 use std::process::Command;
+use std::time::Instant;
 
 use anyhow::{Context, Result, bail};
 use clap::Args;
 use e2e::{KUBECONFIG_VARIABLE, OPERATOR_BINARY_VARIABLE, OPERATOR_IMAGE_VARIABLE};
 use testbed::{Options, POSTGRES_IMAGE, Testbed};
 
-use crate::shell::{cargo, cargo_command, step};
+use crate::background::Background;
+use crate::shell::{cargo_command, step};
+use crate::suites::{self, Suite};
 use crate::{image, summary};
 
 /// Which checks to run; all without an option.
@@ -24,37 +27,86 @@ pub struct Arguments {
 /// Crates whose tests are pure: any operating system, no server.
 const OFFLINE: [&str; 10] = ["-p", "api", "-p", "machine", "-p", "sim", "-p", "operator", "-p", "cli"];
 
+/// All packages, with the end-to-end tests. One selection for whatever is built and checked: cargo gives a dependency
+/// the features that the selected packages ask for, and compiles it again for others.
+const ALL: [&str; 3] = ["--workspace", "--features", "e2e/cluster"];
+
 /// Runs the checks.
 ///
 /// # Errors
 /// When one fails; the others have run all the same where they do not build on it.
 pub async fn run(arguments: Arguments) -> Result<()> {
     let mut tally = summary::Tally::default();
-    if arguments.e2e.is_none() {
+    let Some(name) = arguments.e2e else {
         step("checking the format", &mut cargo_command(&["fmt", "--all", "--check"]))?;
         if arguments.offline {
-            tally.run("unit and property tests", cargo_test(&OFFLINE))?;
+            let mut tests = cargo_command(&["test", "--locked", "--no-fail-fast"]);
+            tests.args(OFFLINE);
+            suites::settle(&mut tests);
+            tally.run("unit and property tests", tests)?;
             return tally.close();
         }
         check_dependencies(&mut tally)?;
-        install_packages()?;
-        let lints = [
-            "clippy",
-            "--workspace",
-            "--all-targets",
-            "--locked",
-            "--features",
-            "e2e/cluster",
-            "--",
-            "-D",
-            "warnings",
-        ];
-        step("checking with clippy", &mut cargo_command(&lints))?;
-        tally.run(
-            "unit, property and single-machine tests",
-            cargo_test(&["--workspace", "--exclude", "e2e"]),
-        )?;
+        let suites = build(&ALL)?;
+        on_this_machine(&suites, &mut tally).await?;
+        on_a_cluster(&suites, None, &mut tally).await?;
+        return tally.close();
+    };
+    let suites = build(&["-p", "e2e", "--features", "cluster"])?;
+    on_a_cluster(&suites, Some(&name), &mut tally).await?;
+    tally.close()
+}
+
+fn build(selection: &[&str]) -> Result<Vec<Suite>> {
+    println!("==> building the tests");
+    let start = Instant::now();
+    let suites = suites::build(&[&["--locked"], selection].concat())?;
+    println!("    building the tests: done in {:.1} s", start.elapsed().as_secs_f64());
+    Ok(suites)
+}
+
+/// All tests but the end-to-end tests. Many of them wait, for servers and for times that are over: beside them is
+/// checked and built what comes after them.
+async fn on_this_machine(suites: &[Suite], tally: &mut summary::Tally) -> Result<()> {
+    let mut clippy = cargo_command(&["clippy", "--quiet", "--all-targets", "--locked"]);
+    clippy.args(ALL).args(["--", "-D", "warnings"]);
+    let (what, mut image) = image::build();
+    image.arg("--quiet");
+    let mut builds = Background::start([("checking with clippy".to_owned(), clippy), (what, image)]);
+    install_packages()?;
+    let mut prepare = Command::new(std::env::current_exe().context("find this program")?);
+    prepare.args(["testbed", "prepare"]);
+    let mut testbed = Background::start([("preparing the testbed".to_owned(), prepare)]);
+    println!("==> unit, property and single-machine tests");
+    let start = Instant::now();
+    // The testbed's own come last: they need what is prepared.
+    let (last, first): (Vec<_>, _) = suites
+        .iter()
+        .filter(|suite| !suite.needs_cluster())
+        .partition(|suite| suite.package == "testbed");
+    for suite in first.into_iter().chain(last) {
+        builds.check().await?;
+        testbed.check().await?;
+        if suite.package == "testbed" {
+            testbed.finish().await?;
+        }
+        println!("     Running {}", suite.name());
+        tally.count(&suite.name(), suite.command())?;
     }
+    println!(
+        "    unit, property and single-machine tests: {:.1} s",
+        start.elapsed().as_secs_f64()
+    );
+    builds.finish().await?;
+    testbed.finish().await?;
+    let mut documents = cargo_command(&["test", "--quiet", "--locked", "--doc"]);
+    documents.args(ALL);
+    suites::settle(&mut documents);
+    tally.run("examples in the code's documentation", documents)
+}
+
+/// The end-to-end tests, or those whose names contain `name`.
+async fn on_a_cluster(suites: &[Suite], name: Option<&str>, tally: &mut summary::Tally) -> Result<()> {
     let (testbed, _) = Testbed::up(Options::from_env()?)
         .await
         .context("bring up the testbed")?;
@@ -66,31 +118,21 @@ pub async fn run(arguments: Arguments) -> Result<()> {
     };
     println!("==> installing the operator");
     e2e::install::install(&client, &crate::shell::repository()?, &images).await?;
-    let mut tests = cargo_test(&["-p", "e2e", "--features", "cluster"]);
-    tests.env(KUBECONFIG_VARIABLE, testbed.kubeconfig_path());
-    tests.env(OPERATOR_IMAGE_VARIABLE, &built.name);
-    tests.env(OPERATOR_BINARY_VARIABLE, &built.operator);
-    tests.arg("--");
-    tests.args(arguments.e2e);
-    // One database at a time: the tests measure, and the machine may have two cores.
-    tests.args(["--test-threads", "1", "--nocapture"]);
-    tally.run("end-to-end tests", tests)?;
-    tally.close()
-}
-
-/// Which cases the property tests make: read by proptest.
-pub const SEED_VARIABLE: &str = "PROPTEST_RNG_SEED";
-
-fn cargo_test(arguments: &[&str]) -> Command {
-    let mut command = Command::new(cargo());
-    command.args(["test", "--locked", "--no-fail-fast"]).args(arguments);
-    // What failed is told in words; the stacks of async code hide them.
-    command.env("RUST_BACKTRACE", "0");
-    // The same code gets the same answer; `just properties` looks for what these cases miss.
-    if std::env::var_os(SEED_VARIABLE).is_none() {
-        command.env(SEED_VARIABLE, "1");
+    println!("==> end-to-end tests");
+    let start = Instant::now();
+    for suite in suites.iter().filter(|suite| suite.needs_cluster()) {
+        println!("     Running {}", suite.name());
+        let mut tests = suite.command();
+        tests.env(KUBECONFIG_VARIABLE, testbed.kubeconfig_path());
+        tests.env(OPERATOR_IMAGE_VARIABLE, &built.name);
+        tests.env(OPERATOR_BINARY_VARIABLE, &built.operator);
+        tests.args(name);
+        // One database at a time: the tests measure, and the machine may have two cores.
+        tests.args(["--test-threads", "1", "--nocapture"]);
+        tally.count(&suite.name(), tests)?;
     }
-    command
+    println!("    end-to-end tests: {:.1} s", start.elapsed().as_secs_f64());
+    Ok(())
 }
 
 /// Bans, licences and sources of all dependencies by `deny.toml`, and their advisories if the database of these can be

@@ -1,6 +1,7 @@
 //! The operator's image: static binaries of operator, agent and availability writer in an otherwise empty image.
 
 use std::path::{Path, PathBuf};
+use std::process::Command;
 
 use anyhow::{Context, Result};
 use clap::Args;
@@ -58,28 +59,37 @@ pub async fn into_testbed(testbed: &Testbed) -> Result<Built> {
 
 /// Static binaries (no libc of the image is needed, so the agent runs in any PostgreSQL image).
 fn build_static() -> Result<PathBuf> {
-    let target = format!("{}-unknown-linux-gnu", std::env::consts::ARCH);
-    let variable = format!("CARGO_TARGET_{}_RUSTFLAGS", target.to_uppercase().replace('-', "_"));
-    let build = |what: &str, packages: &[&str]| {
-        let mut arguments = vec!["build", "--release", "--locked", "--target", &target];
-        arguments.extend(packages);
-        let mut command = cargo_command(&arguments);
-        command.env(&variable, "-C target-feature=+crt-static");
-        step(&format!("building static binaries of {what}"), &mut command)
-    };
-    build("operator and agent", &["-p", "operator", "-p", "agent"])?;
-    // Apart, so that it is built without what only the tests need.
-    let writer = [
+    let (what, mut command) = build();
+    step(&what, &mut command)?;
+    Ok(target_directory()?.join(target()).join("release"))
+}
+
+fn target() -> String {
+    format!("{}-unknown-linux-gnu", std::env::consts::ARCH)
+}
+
+/// What builds the image's binaries, and its name. All in one, so that what they depend on is compiled once.
+pub fn build() -> (String, Command) {
+    let target = target();
+    let mut command = cargo_command(&["build", "--release", "--locked", "--target", &target]);
+    // Of the tests' crate the writer alone, without what only tests need.
+    command.args([
+        "-p",
+        "operator",
+        "-p",
+        "agent",
         "-p",
         "e2e",
-        "--bin",
-        "availability-writer",
         "--no-default-features",
         "--features",
-        "writer",
-    ];
-    build("the availability writer", &writer)?;
-    Ok(target_directory()?.join(target).join("release"))
+        "e2e/writer",
+    ]);
+    for binary in BINARIES {
+        command.args(["--bin", binary]);
+    }
+    let variable = format!("CARGO_TARGET_{}_RUSTFLAGS", target.to_uppercase().replace('-', "_"));
+    command.env(variable, "-C target-feature=+crt-static");
+    ("building the image's static binaries".to_owned(), command)
 }
 
 fn target_directory() -> Result<PathBuf> {

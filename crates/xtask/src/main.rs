@@ -1,6 +1,7 @@
 //! The project's own tasks: `cargo xtask --help` lists them.
 
 mod availability;
+mod background;
 mod bench;
 mod check;
 mod demo;
@@ -8,6 +9,7 @@ mod image;
 mod mutants;
 mod shell;
 mod soak;
+mod suites;
 mod summary;
 mod testbed;
 

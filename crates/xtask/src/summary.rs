@@ -1,7 +1,7 @@
 //! Counting what the test runners report, for one closing line.
 
 use std::io::{BufRead, BufReader};
-use std::process::{Command, Stdio};
+use std::process::{Command, ExitStatus, Stdio};
 use std::time::Instant;
 
 use anyhow::{Context, Result, bail};
@@ -15,13 +15,23 @@ pub struct Tally {
 }
 
 impl Tally {
-    /// Runs a `cargo test`, passes its output on, and counts its results.
+    /// Runs a `cargo test`, or another check, and says how long it took.
     ///
     /// # Errors
     /// When it cannot be started. A failed test is counted, not an error.
-    pub fn run(&mut self, what: &str, mut command: Command) -> Result<()> {
+    pub fn run(&mut self, what: &str, command: Command) -> Result<()> {
         println!("==> {what}");
         let start = Instant::now();
+        let status = self.count(what, command)?;
+        println!("    {what}: {status} after {:.1} s", start.elapsed().as_secs_f64());
+        Ok(())
+    }
+
+    /// Runs tests, passes their output on, and counts their results.
+    ///
+    /// # Errors
+    /// When they cannot be started. A failed test is counted, not an error.
+    pub fn count(&mut self, what: &str, mut command: Command) -> Result<ExitStatus> {
         let mut child = command
             .stdout(Stdio::piped())
             .spawn()
@@ -36,11 +46,10 @@ impl Tally {
             }
         }
         let status = child.wait().with_context(|| format!("await {what}"))?;
-        println!("    {what}: {status} after {:.1} s", start.elapsed().as_secs_f64());
         if !status.success() {
             self.broken.push(what.to_owned());
         }
-        Ok(())
+        Ok(status)
     }
 
     /// Prints the closing line.

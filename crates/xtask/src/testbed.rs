@@ -21,6 +21,8 @@ pub struct Arguments {
 enum Command {
     /// Start it, or say that it is up; installs and builds what is missing.
     Up(UpArguments),
+    /// Install and build what is missing for `up`, and start nothing.
+    Prepare,
     /// End it and remove all of it.
     Down {
         /// Also when another checkout holds it.
@@ -78,6 +80,7 @@ pub async fn run(arguments: Arguments) -> Result<()> {
     let instance = options.instance;
     match arguments.command {
         Command::Up(up) => start(options.with_nodes(up.nodes).with_timing(up.timing())).await,
+        Command::Prepare => Testbed::prepare().await,
         Command::Down { force } => {
             let found = Testbed::down(&options, force).await?;
             tell(if found {

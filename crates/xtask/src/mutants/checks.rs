@@ -2,17 +2,16 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
-use std::process::{Output, Stdio};
+use std::process::Output;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
-use serde_json::Value;
 use tokio::process::Command;
 
 use super::tree::{SWITCH_VARIABLE, Tree};
 use super::{Check, Mutant};
-use crate::check::SEED_VARIABLE;
 use crate::shell::cargo_command;
+use crate::suites::{self, SEED_VARIABLE, Suite};
 
 /// A mutant may hang its check.
 const LIMIT: Duration = Duration::from_secs(600);
@@ -43,8 +42,7 @@ impl Outcome {
 #[derive(Debug)]
 pub struct Runner {
     sources: PathBuf,
-    /// By package and target.
-    programs: BTreeMap<(String, Option<String>), PathBuf>,
+    suites: Vec<Suite>,
 }
 
 impl Runner {
@@ -58,16 +56,11 @@ impl Runner {
         let mut cargo = cargo_command(&["test", "--no-run", "--message-format", "json-render-diagnostics"]);
         cargo.args(["-p", "machine", "-p", "sim", "--lib", "--tests"]);
         cargo.current_dir(&tree.sources).env("CARGO_TARGET_DIR", &tree.target);
-        let output = cargo.stderr(Stdio::inherit()).output().context("start cargo")?;
-        if !output.status.success() {
-            bail!("the copy with all mutants does not compile");
-        }
-        let messages = String::from_utf8_lossy(&output.stdout);
-        let programs = messages.lines().filter_map(program).collect();
+        let suites = suites::built_by(&mut cargo).context("build the copy with all mutants")?;
         println!("    built after {:.1} s", start.elapsed().as_secs_f64());
         Ok(Self {
             sources: tree.sources.clone(),
-            programs,
+            suites,
         })
     }
 
@@ -122,10 +115,10 @@ impl Runner {
         paths: &[&str],
         mutant: Option<&str>,
     ) -> Result<Output> {
-        let key = (package.to_owned(), target.map(str::to_owned));
-        let program = self
-            .programs
-            .get(&key)
+        let mut suites = self.suites.iter();
+        let program = suites
+            .find(|suite| suite.package == package && suite.tests.as_deref() == target)
+            .map(|suite| &suite.program)
             .with_context(|| format!("{package} has no tests {}", target.unwrap_or("beside its code")))?;
         let mut command = Command::new(program);
         command.args(paths).args(["--exact", "--test-threads", "1"]);
@@ -144,17 +137,6 @@ impl Runner {
             .await
             .with_context(|| format!("start {}", program.display()))
     }
-}
-
-/// The test program that a message of cargo tells of.
-fn program(line: &str) -> Option<((String, Option<String>), PathBuf)> {
-    let message: Value = serde_json::from_str(line).ok()?;
-    let executable = message["executable"].as_str()?;
-    let (target, kind) = (&message["target"], &message["target"]["kind"][0]);
-    let manifest = PathBuf::from(message["manifest_path"].as_str()?);
-    let package = manifest.parent()?.file_name()?.to_str()?.to_owned();
-    let of = (kind == "test").then(|| target["name"].as_str().map(str::to_owned));
-    Some(((package, of.flatten()), PathBuf::from(executable)))
 }
 
 fn outcome(output: &Output) -> Outcome {
