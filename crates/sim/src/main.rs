@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use sim::simulator::{Bug, Coverage, Fault, Line, Outcome, Plan, Target, run, shrink};
 
 const USAGE: &str = "\
-usage: sim run [--seeds N | --for SECONDS] [--from SEED] [--bug NAME]   many seeds; ends at the first that fails
+usage: sim run [--seeds N | --for SECONDS] [--from SEED] [--all] [--bug NAME]   many seeds, until one fails or all of them
        sim replay SEED [--without N,N…] [--bug NAME]                    one seed, twice: is it the same?
        sim explain SEED [--without N,N…] [--bug NAME]                   one seed, as a table
        sim shrink SEED [--bug NAME]                                     as few faults as still fail, and their table
@@ -20,6 +20,7 @@ struct Options {
     seeds: Option<u64>,
     seconds: Option<u64>,
     from: u64,
+    all: bool,
     runs: Option<u64>,
     without: BTreeSet<usize>,
     bug: Option<Bug>,
@@ -68,6 +69,7 @@ fn parse(arguments: &[String]) -> Result<Options, String> {
             "--seeds" => options.seeds = Some(number(value()?)?),
             "--for" => options.seconds = Some(number(value()?)?),
             "--from" => options.from = number(value()?)?,
+            "--all" => options.all = true,
             "--runs" => options.runs = Some(number(value()?)?),
             "--without" => {
                 let numbers = value()?.split(',').map(number);
@@ -115,7 +117,7 @@ fn many(options: &Options) -> Result<bool, String> {
     let count = options
         .seeds
         .unwrap_or(if options.seconds.is_some() { u64::MAX } else { 2_000 });
-    let (mut coverage, mut seeds, mut excused) = (Coverage::default(), 0, 0);
+    let (mut coverage, mut seeds, mut excused, mut failed) = (Coverage::default(), 0, 0, 0);
     for seed in (options.from..).take(usize::try_from(count).unwrap_or(usize::MAX)) {
         if begun.elapsed() >= last {
             break;
@@ -124,7 +126,12 @@ fn many(options: &Options) -> Result<bool, String> {
         coverage.add(&outcome.coverage);
         (seeds, excused) = (seeds + 1, excused + u64::from(outcome.excused.is_some()));
         if let Some(wrong) = outcome.wrong {
-            println!("seed {seed}, after {seeds} seeds: {wrong}\nshrinking …");
+            println!("seed {seed}, after {seeds} seeds: {wrong}");
+            failed += 1;
+            if options.all {
+                continue;
+            }
+            println!("shrinking …");
             return Ok(!smallest(planned(seed, options)));
         }
     }
@@ -141,11 +148,17 @@ fn many(options: &Options) -> Result<bool, String> {
         coverage.events,
         coverage.losses,
     );
+    if coverage.known_faults > 0 {
+        println!(
+            "{} of these ended in a known fault of machine (docs/simulator.md)",
+            coverage.known_faults
+        );
+    }
     let missing = coverage.missing();
     if !missing.is_empty() {
         println!("never reached: {}", missing.join(", "));
     }
-    Ok(true)
+    Ok(failed == 0)
 }
 
 fn print_coverage(coverage: &Coverage) {

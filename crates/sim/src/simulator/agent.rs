@@ -143,7 +143,7 @@ impl World {
             let Some(agent) = agent else { return };
             agent.memo = decision.memo;
             wake = decision.wake;
-            if self.trace.explains() && decision.action != Action::Wait && agent.said != decision.because {
+            if self.trace.explains() && agent.said != decision.because {
                 agent.said = decision.because.clone().into_owned();
                 let what = format!(
                     "{}: {} — {}",

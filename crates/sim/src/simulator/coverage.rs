@@ -8,6 +8,9 @@ use machine::protocol::LeaseRecord;
 use super::plan::Fault;
 use super::world::World;
 
+/// So many timelines in a row that one holder reserves are no failed promotions any more.
+const SPINS: u32 = 50;
+
 /// Counters.
 #[derive(Clone, Debug, Default)]
 pub struct Coverage {
@@ -29,11 +32,12 @@ pub struct Coverage {
     pub losses: u64,
     /// Milliseconds of the world.
     pub time: u64,
+    /// Runs that ended in a fault of `machine` that is known (docs/simulator.md).
+    pub known_faults: u64,
 }
 
 /// What a run of many seeds must reach, beside every kind of fault.
 pub const GOALS: &[&str] = &[
-    "acknowledged after the lease had gone elsewhere",
     "bumped",
     "cloned",
     "converged",
@@ -44,7 +48,6 @@ pub const GOALS: &[&str] = &[
     "handed over",
     "lost as is documented for asynchronous commits",
     "opened",
-    "promoted late",
     "promoted the second best",
     "relaxed",
     "released",
@@ -117,6 +120,7 @@ impl Coverage {
         self.acknowledged += other.acknowledged;
         self.losses += other.losses;
         self.time += other.time;
+        self.known_faults += other.known_faults;
     }
     /// What should have been reached, and was not.
     pub fn missing(&self) -> Vec<String> {
@@ -180,6 +184,16 @@ impl World {
             return coverage.reach("released");
         }
         if old == new {
+            if after.timeline > before.timeline {
+                self.spins += 1;
+                if self.spins > SPINS {
+                    // A fault of `machine` that is known, and not mended yet: docs/simulator.md, "Found".
+                    self.coverage.known_faults += 1;
+                    self.over = true;
+                    self.excused = Some("known fault 3: a holder reserves one timeline after the other".to_owned());
+                }
+                return;
+            }
             if after.timeline == before.timeline && after.epoch > before.epoch {
                 coverage.reach("bumped");
             }
@@ -194,6 +208,7 @@ impl World {
             return coverage.reach("resumed");
         }
         coverage.failovers += 1;
+        self.spins = 0;
         if let Some(released) = released
             && self.api.spec.fenced.contains(&super::names::owner(&released))
         {

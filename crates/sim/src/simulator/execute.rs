@@ -281,7 +281,11 @@ impl World {
     /// Everything in the container is gone.
     pub fn kill_container(&mut self, node: usize) {
         self.end_server(node, super::postgres::Ends::Killed);
+        let forgets = self.plan.bug == Some(Bug::PromiseIsForgotten);
         let place = &mut self.nodes[node];
+        if forgets {
+            (place.volume.promise, place.volume.promoting) = (0, None);
+        }
         (place.agent, place.armed) = (None, None);
         place.agent_waits.clear();
     }

@@ -24,17 +24,24 @@ impl World {
         }
         if self.now - since > BOUND {
             self.over = true;
-            match self.excuse() {
+            let known = self.known_fault().inspect(|_| self.coverage.known_faults += 1);
+            match self.excuse().or(known) {
                 Some(why) => {
                     self.coverage.reach("excused");
                     self.excused = Some(why);
                 }
                 None => {
                     let states: Vec<_> = (0..self.plan.members).map(|node| self.state(node)).collect();
+                    let lease = &self.api.lease;
+                    let holder = lease.holder.as_ref().map(|holder| holder.incarnation.member.as_str());
+                    let (epoch, rule) = (lease.epoch.0, &lease.rule);
+                    let names: Vec<_> = rule.names.iter().map(|name| name.as_str()).collect();
                     self.violate(format!(
-                        "{} s after the last fault it does not serve, or not all follow: {}",
+                        "{} s after the last fault it does not serve, or not all follow: {}; epoch {epoch}, held by {holder:?}, ANY {} ({})",
                         BOUND / 1_000,
-                        states.join("; ")
+                        states.join("; "),
+                        rule.required,
+                        names.join(", ")
                     ));
                 }
             }
@@ -86,16 +93,45 @@ impl World {
             let node = owner(member);
             live(&node) && self.nodes[node].volume.member.as_ref() == Some(member)
         };
-        if last.is_none_or(there) || !record.rule.is_synchronous() {
+        let answer = record.rule.names.iter().filter(|member| there(member)).count();
+        if last.is_none_or(there) {
+            return (answer < record.rule.required).then(|| {
+                let required = record.rule.required;
+                format!("what is in doubt waits for {required} of the synchronous members, of which {answer} live")
+            });
+        }
+        if !record.rule.is_synchronous() {
             return None;
         }
-        let answer = record.rule.names.iter().filter(|member| there(member)).count();
         let needed = record.rule.promises_needed();
         (answer < needed).then(|| {
             format!(
                 "the primary is lost, and an election needs {needed} of the synchronous members, of which {answer} live"
             )
         })
+    }
+
+    /// Faults of `machine` that are known, and not mended yet (docs/simulator.md, "Found"): each as narrow as it can be said.
+    fn known_fault(&self) -> Option<String> {
+        let holder = self.api.lease.holder.as_ref();
+        let primary = holder.map(|holder| number(&holder.incarnation.pod));
+        let lost = holder.is_none_or(|holder| {
+            let place = &self.nodes[number(&holder.incarnation.pod)];
+            !place.on || place.volume.member.as_ref() != Some(&holder.incarnation.member)
+        });
+        let waits = |node: &super::node::Node| {
+            let primarys = node.volume.data.as_ref().is_some_and(|data| data.primary);
+            node.on && node.postgres.is_none() && primarys
+        };
+        if lost && self.nodes.iter().any(waits) {
+            return Some("known fault 1: there is no holder any more, and a former primary waits for one".to_owned());
+        }
+        let stuck = |node: &super::node::Node| {
+            let server = node.postgres.as_ref().filter(|server| server.mode == Mode::Standby);
+            server.is_some_and(|server| !server.up && server.upstream != primary)
+        };
+        let stuck = self.nodes.iter().any(stuck);
+        stuck.then(|| "known fault 2: a standby that is not consistent yet follows a former primary".to_owned())
     }
 
     /// All that was acknowledged is in the history of who serves in the end.

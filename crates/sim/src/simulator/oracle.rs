@@ -32,6 +32,11 @@ impl World {
                 now.since(bound)
             ));
         }
+        let agent = self.nodes[node].agent.as_ref();
+        let confirmed = agent.and_then(|agent| agent.observed.lease.confirmed);
+        if confirmed.is_some_and(|confirmed| now > confirmed.sent.plus(self.plan.timing.fence)) && now < bound {
+            self.coverage.reach("failsafe served");
+        }
         if self.acknowledges_alone(node) {
             let other = (0..self.plan.members).find(|other| *other != node && self.acknowledges_alone(*other));
             if let Some(other) = other {

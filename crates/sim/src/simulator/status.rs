@@ -40,7 +40,11 @@ impl World {
             inserted: Lsn(server.end.lsn),
             streaming: server.receiver.as_ref().is_some_and(|receiver| receiver.connected),
             receiver: server.receiver.is_some(),
-            heard: server.receiver.as_ref().map(|receiver| receiver.heard),
+            heard: server
+                .receiver
+                .as_ref()
+                .filter(|receiver| receiver.connected)
+                .map(|receiver| receiver.heard),
             standbys: streams
                 .clone()
                 .filter(|sender| sender.streaming)

@@ -42,6 +42,8 @@ pub struct World {
     pub before_calm: u64,
     /// Why it rightly does not serve in the end.
     pub excused: Option<String>,
+    /// Timelines that the present holder has reserved, one after the other.
+    pub spins: u32,
     /// Faults are over since.
     pub calm_since: Option<u64>,
     /// It is over.
@@ -74,6 +76,7 @@ impl World {
             struck: BTreeMap::new(),
             before_calm: 0,
             excused: None,
+            spins: 0,
             calm_since: None,
             over: false,
             plan,
