@@ -19,7 +19,7 @@ pub const MUTANTS: &[Mutant] = &[
         file: "cluster/rollout.rs",
         text: "(facts.expected() > 1 || supervised(facts))",
         instead: "false",
-        found_by: convergence("agents_that_do_not_hand_over_are_asked_again_and_nothing_is_taken_down"),
+        found_by: convergence("primary::agents_that_do_not_hand_over_are_asked_again_and_nothing_is_taken_down"),
     },
     Mutant {
         name: "primary-restarts-first",
@@ -28,7 +28,7 @@ pub const MUTANTS: &[Mutant] = &[
         file: "cluster/rollout.rs",
         text: "report.pending_restart && report.lowers_limits",
         instead: "true",
-        found_by: convergence("settings_that_need_a_restart_reach_every_member_one_at_a_time"),
+        found_by: convergence("changes::settings_that_need_a_restart_reach_every_member_one_at_a_time"),
     },
     Mutant {
         name: "two-restarts-at-once",
@@ -100,7 +100,7 @@ pub const MUTANTS: &[Mutant] = &[
         file: "cluster/switchover.rs",
         text: "facts.now >= deadline",
         instead: "false",
-        found_by: convergence("agents_that_do_not_hand_over_are_asked_again_and_nothing_is_taken_down"),
+        found_by: convergence("primary::agents_that_do_not_hand_over_are_asked_again_and_nothing_is_taken_down"),
     },
     Mutant {
         name: "primary-moves-to-and-fro",

@@ -58,7 +58,7 @@ pub const MUTANTS: &[Mutant] = &[
         file: "cluster/drift.rs",
         text: "!gone || facts.wanted.recreate_lease != Some(facts.wanted.uid)",
         instead: "!gone",
-        found_by: convergence("a_lost_lease_comes_back_only_on_the_users_word_and_only_for_the_last_primary"),
+        found_by: convergence("loss::a_lost_lease_comes_back_only_on_the_users_word_and_only_for_the_last_primary"),
     },
     Mutant {
         name: "grow-before-claims-are-known",

@@ -60,7 +60,7 @@ pub const MUTANTS: &[Mutant] = &[
         file: "cluster/deletion.rs",
         text: "facts.observed.namespace_terminating",
         instead: "true",
-        found_by: convergence("a_deletion_in_any_state_ends_and_keeps_what_is_to_be_kept"),
+        found_by: convergence("loss::a_deletion_in_any_state_ends_and_keeps_what_is_to_be_kept"),
     },
     Mutant {
         name: "pods-go-before-they-stop",

@@ -52,7 +52,12 @@ fn there_are_many_and_no_two_have_the_same_name() {
 fn file_of(check: Check) -> PathBuf {
     let package = root().join("crates").join(check.package);
     if let Some(target) = check.target {
-        return package.join("tests").join(format!("{target}.rs"));
+        let folder = package.join("tests").join(target);
+        return match check.path.split_once("::") {
+            Some((module, _)) => folder.join(module).with_extension("rs"),
+            None if folder.is_dir() => folder.join("main.rs"),
+            None => folder.with_extension("rs"),
+        };
     }
     let mut modules: Vec<_> = check.path.split("::").collect();
     modules.pop();
