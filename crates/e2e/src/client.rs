@@ -8,12 +8,19 @@ use kube::ResourceExt;
 use kube::api::{AttachParams, AttachedProcess, PostParams};
 use serde_json::json;
 use tokio::io::AsyncReadExt;
+use tokio::time::{Instant, sleep};
 
 use crate::Namespace;
 use crate::wait::{Seen, until};
 
 /// Time for the client pod to start.
-const START: Duration = Duration::from_secs(60);
+const START: Duration = Duration::from_secs(180);
+/// How long a server that cannot be reached is tried, and the distance between two tries.
+const REACH: Duration = Duration::from_secs(60);
+const AGAIN: Duration = Duration::from_millis(500);
+/// Bounds of one connection, in seconds.
+const CONNECT: u8 = 10;
+const CONNECT_NOW: u8 = 2;
 /// Bound of one command in the pod.
 const COMMAND: Duration = Duration::from_secs(30);
 
@@ -27,7 +34,7 @@ impl SqlClient {
     /// Starts the pod for `database`; it has the application Secret's `uri` in its environment.
     ///
     /// # Errors
-    /// When the pod does not start within a minute.
+    /// When the pod does not start within three minutes.
     pub async fn start(namespace: &Namespace, database: &str, image: &str) -> Result<Self> {
         let name = format!("{database}-client");
         let secret = format!("{database}-app");
@@ -46,8 +53,7 @@ impl SqlClient {
                     "imagePullPolicy": "IfNotPresent",
                     "command": ["sleep", "infinity"],
                     "env": [
-                        {"name": "DATABASE_URI", "valueFrom": {"secretKeyRef": {"name": secret, "key": "uri"}}},
-                        {"name": "PGCONNECT_TIMEOUT", "value": "2"}
+                        {"name": "DATABASE_URI", "valueFrom": {"secretKeyRef": {"name": secret, "key": "uri"}}}
                     ],
                     "securityContext": {"allowPrivilegeEscalation": false, "capabilities": {"drop": ["ALL"]}}
                 }]
@@ -81,12 +87,28 @@ impl SqlClient {
         })
     }
 
-    /// Runs one SQL text through the read-write Service and returns psql's unadorned output.
+    /// Runs one SQL text through the read-write Service and returns psql's unadorned output. A server that cannot be
+    /// reached is tried again for a minute: nothing was sent to it.
     ///
     /// # Errors
     /// When psql fails; the error is what it printed.
     pub async fn sql(&self, sql: &str) -> Result<String> {
-        self.psql("$DATABASE_URI", sql).await
+        let start = Instant::now();
+        loop {
+            match self.psql("$DATABASE_URI", CONNECT, sql).await {
+                Err(error) if is_unreachable(&error) && start.elapsed() < REACH => sleep(AGAIN).await,
+                done => return done,
+            }
+        }
+    }
+
+    /// Like [`Self::sql`], but tries once, and gives up a connection after two seconds: to see whether the database can
+    /// be written to now.
+    ///
+    /// # Errors
+    /// When psql fails; the error is what it printed.
+    pub async fn try_sql(&self, sql: &str) -> Result<String> {
+        self.psql("$DATABASE_URI", CONNECT_NOW, sql).await
     }
 
     /// Like [`Self::sql`], at another host: a Service's or pod's name or address.
@@ -96,12 +118,12 @@ impl SqlClient {
     pub async fn sql_at(&self, host: &str, sql: &str) -> Result<String> {
         // libpq: a later host parameter overrides the URI's.
         let uri = format!("$(echo \"$DATABASE_URI\" | sed -E 's#@[^:/]+#@{host}#')");
-        self.psql(&uri, sql).await
+        self.psql(&uri, CONNECT, sql).await
     }
 
-    async fn psql(&self, uri: &str, sql: &str) -> Result<String> {
+    async fn psql(&self, uri: &str, connect: u8, sql: &str) -> Result<String> {
         let script = format!(
-            "exec psql \"{uri}\" --no-psqlrc --quiet --tuples-only --no-align --set ON_ERROR_STOP=1 --command \"$1\""
+            "export PGCONNECT_TIMEOUT={connect}; exec psql \"{uri}\" --no-psqlrc --quiet --tuples-only --no-align --set ON_ERROR_STOP=1 --command \"$1\""
         );
         self.run(&["sh", "-c", &script, "sh", sql]).await
     }
@@ -113,6 +135,11 @@ impl SqlClient {
     pub async fn run(&self, command: &[&str]) -> Result<String> {
         exec(&self.namespace, &self.pod, "client", command).await
     }
+}
+
+/// psql prints this before it has sent anything.
+fn is_unreachable(error: &anyhow::Error) -> bool {
+    error.to_string().contains("psql: error: connection to server")
 }
 
 /// Runs a command in a container and returns its standard output without the last line break.

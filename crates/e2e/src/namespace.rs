@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 use crate::wait::{Seen, until};
 
 /// Longest time that the removal of a namespace with databases may take.
-const REMOVAL: Duration = Duration::from_secs(120);
+const REMOVAL: Duration = Duration::from_secs(300);
 
 /// A namespace, restricted by Pod Security, and a client.
 #[derive(Clone)]

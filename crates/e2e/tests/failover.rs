@@ -17,31 +17,36 @@ use testbed::POSTGRES_IMAGE;
 const BOUND: Duration = Duration::from_secs(180);
 const NAME: &str = "db";
 
+/// Bounds of an outage on a machine that is busy with other things; what it takes on a quiet one is in docs/availability.md.
 const CASES: [Case; 13] = [
-    Case::new("switchover", 5.0, true),
-    Case::new("pod-delete", 5.0, true),
-    Case::new("pod-delete-forced", 12.0, false),
-    Case::new("postmaster-kill", 5.0, false),
-    Case::new("container-kill", 8.0, false),
-    Case::new("standby-cut", 5.0, false),
+    Case::new("switchover", 15.0, true),
+    Case::new("pod-delete", 15.0, true),
+    Case::new("pod-delete-forced", 20.0, false),
+    Case::new("postmaster-kill", 15.0, false),
+    Case::new("container-kill", 20.0, false),
+    Case::new("standby-cut", 15.0, false),
     // The others promise not to take the lease, as long as they hear it.
-    Case::new("api-cut", 3.0, false),
+    Case {
+        stays: true,
+        ..Case::new("api-cut", 15.0, false)
+    },
     // Two minutes of it: `cargo xtask availability --scenario api-down`.
     Case {
         lasts: Some(30),
-        ..Case::new("api-down", 3.0, false)
+        stays: true,
+        ..Case::new("api-down", 15.0, false)
     },
-    Case::new("freeze", 15.0, true),
+    Case::new("freeze", 20.0, true),
     // The dead-man ends it after the fence time; then it starts anew, or another one is elected.
     Case::new("agent-stop", 20.0, true),
-    Case::new("node-cut", 12.0, true),
+    Case::new("node-cut", 20.0, true),
     Case {
         operator_killed: true,
-        ..Case::new("node-cut", 12.0, true)
+        ..Case::new("node-cut", 20.0, true)
     },
     Case {
         replaces: true,
-        ..Case::new("rolling-image", 5.0, true)
+        ..Case::new("rolling-image", 15.0, true)
     },
 ];
 
@@ -74,9 +79,9 @@ async fn without_a_rule_only_the_last_commits_are_lost() -> Result<()> {
 }
 
 /// A standby that is gone leaves the rule after a second; the first commit has waited for that, and for WAL senders to be told.
-const GOES_ON: Duration = Duration::from_secs(15);
+const GOES_ON: Duration = Duration::from_secs(60);
 /// Bound for the status to say so.
-const SAID: Duration = Duration::from_secs(20);
+const SAID: Duration = Duration::from_secs(60);
 
 #[tokio::test]
 async fn preferred_goes_on_without_standbys_and_waits_for_them_again() -> Result<()> {
@@ -106,14 +111,17 @@ async fn preferred_goes_on_without_standbys_and_waits_for_them_again() -> Result
     let names = sql.sql("SHOW synchronous_standby_names").await?;
     ensure!(names.starts_with("ANY 1 ("), "synchronous_standby_names is {names:?}");
     ensure!(subject.primary().await?.pod == primary.pod, "the primary was replaced");
-    ensure!(sql.sql("SELECT count(*) FROM t").await? == "21", "rows were lost");
+    let rows = sql
+        .sql("SELECT count(DISTINCT v), count(*) FILTER (WHERE v = 2) FROM t")
+        .await?;
+    ensure!(rows == "2|20", "rows were lost: {rows}");
     namespace.remove().await
 }
 
 /// Commits go on, and the status says what that costs.
 async fn without_standbys(namespace: &Namespace, sql: &SqlClient) -> Result<()> {
     let (_, first) = until("a commit without standbys", GOES_ON, || async {
-        sql.sql("INSERT INTO t VALUES (1)").await.map(Seen::Yes)
+        sql.try_sql("INSERT INTO t VALUES (1)").await.map(Seen::Yes)
     })
     .await?;
     println!(

@@ -217,15 +217,12 @@ async fn emptied(namespace: &Namespace) -> Result<()> {
     Ok(())
 }
 
-#[tokio::test]
-async fn a_deleted_service_account_costs_its_pods_and_no_row() -> Result<()> {
-    let (namespace, sql) = ready("e2e-repair-account").await?;
-    let before = namespace.pod_uids("db").await?;
-    // While no operator is there to make it again, the API server forgets the agents for good: the primary can write
-    // nothing any more, and serves on by the standby's leave.
-    let operators = e2e::install::scale(&namespace.client, 0).await?;
-    let accounts = namespace.api::<ServiceAccount>();
-    accounts.delete("db", &DeleteParams::default()).await?;
+/// Deletes the agents' ServiceAccount, and waits until the primary has not renewed its lease for longer than it lasts.
+async fn forget_agents(namespace: &Namespace) -> Result<()> {
+    namespace
+        .api::<ServiceAccount>()
+        .delete("db", &DeleteParams::default())
+        .await?;
     let leases = namespace.api::<Lease>();
     until("the Lease not to be renewed", BOUND, || async {
         let spec = leases.get("db").await?.spec.context("a spec")?;
@@ -238,7 +235,19 @@ async fn a_deleted_service_account_costs_its_pods_and_no_row() -> Result<()> {
         })
     })
     .await?;
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_deleted_service_account_costs_its_pods_and_no_row() -> Result<()> {
+    let (namespace, sql) = ready("e2e-repair-account").await?;
+    let before = namespace.pod_uids("db").await?;
+    // While no operator is there to make it again, the API server forgets the agents for good: the primary can write
+    // nothing any more, and serves on by the standby's leave.
+    let operators = e2e::install::scale(&namespace.client, 0).await?;
+    let forgotten = forget_agents(&namespace).await;
     e2e::install::scale(&namespace.client, operators).await?;
+    forgotten?;
     let ((), took) = until("all pods to be replaced", BOUND, || async {
         let now = namespace.pod_uids("db").await?;
         let replaced = before

@@ -51,7 +51,7 @@ async fn woken(namespace: &Namespace) -> Result<ClusteredDatabase> {
 /// The write goes through the Service: after a change of the primary it may take the proxies a moment.
 async fn writes(sql: &SqlClient) -> Result<()> {
     until("a write through the Service", BOUND, || async {
-        let wrote = sql.sql("INSERT INTO t VALUES (0)").await;
+        let wrote = sql.try_sql("INSERT INTO t VALUES (0)").await;
         Ok(wrote.map_or_else(|error| Seen::NotYet(format!("{error:#}")), |_| Seen::Yes(())))
     })
     .await?;

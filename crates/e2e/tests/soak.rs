@@ -4,7 +4,6 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use e2e::availability::case::subject;
-use e2e::availability::pod::wall_clock;
 use e2e::soak::run::{Plan, run, spec};
 use e2e::{Namespace, OPERATOR_IMAGE_VARIABLE, connect_for_test};
 
@@ -12,14 +11,16 @@ use e2e::{Namespace, OPERATOR_IMAGE_VARIABLE, connect_for_test};
 const BOUND: Duration = Duration::from_secs(180);
 const NAME: &str = "db";
 const TIME: Duration = Duration::from_secs(300);
-/// Gives the seed; else every run has another one, and tells it.
+/// Gives another seed. Without it the faults are the same in each run, so that a change is judged by itself; `cargo xtask
+/// soak` draws others.
 const SEED_VARIABLE: &str = "CDB_SOAK_SEED";
+const SEED: u64 = 1;
 
 #[tokio::test]
 async fn five_minutes_of_random_faults_leave_a_history_that_may_be() -> Result<()> {
     let seed = match std::env::var(SEED_VARIABLE) {
         Ok(seed) => seed.parse().with_context(|| format!("read {SEED_VARIABLE}"))?,
-        Err(_) => wall_clock() / 1_000_000,
+        Err(_) => SEED,
     };
     println!("soak: seed {seed}");
     let namespace = Namespace::fresh(connect_for_test().await?, "soak").await?;

@@ -192,7 +192,7 @@ async fn write_until_new_holder(
         anyhow::ensure!(start.elapsed() < BOUND, "nobody else has taken the lease");
         let holder = namespace.holder(DATABASE).await?;
         let held = holder.is_some() && holder.as_deref() != before;
-        match sql.sql("INSERT INTO visits DEFAULT VALUES").await {
+        match sql.try_sql("INSERT INTO visits DEFAULT VALUES").await {
             Ok(_) => {
                 acknowledged += 1;
                 longest = longest.max(last.elapsed());

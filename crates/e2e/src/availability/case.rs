@@ -29,6 +29,8 @@ pub struct Case {
     pub outage: f64,
     /// The primary must be another one afterwards.
     pub moves: bool,
+    /// The primary must be the same afterwards.
+    pub stays: bool,
     /// The operator's pods are killed at the same moment.
     pub operator_killed: bool,
     /// All pods are replaced on purpose.
@@ -56,6 +58,7 @@ impl Case {
             scenario,
             outage,
             moves,
+            stays: false,
             operator_killed: false,
             replaces: false,
             lasts: None,
@@ -170,6 +173,9 @@ fn judge(case: &Case, done: &Done) -> Vec<String> {
     }
     if case.moves && report.primary == report.primary_after {
         wrong.push(format!("{} is still the primary", report.primary));
+    }
+    if case.stays && report.primary != report.primary_after {
+        wrong.push(format!("{} is the primary no more", report.primary));
     }
     wrong
 }

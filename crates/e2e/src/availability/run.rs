@@ -18,6 +18,8 @@ use crate::availability::table::Run;
 use crate::availability::watch::Watch;
 use crate::wait::{Seen, until};
 
+/// Bound for rows to flow before the fault.
+const FLOWING: Duration = Duration::from_secs(180);
 /// What is written before the fault, without a pause.
 const BASELINE: Duration = Duration::from_secs(3);
 /// So long writes must flow to count as back.
@@ -280,7 +282,7 @@ fn follows(status: &Status, pod: &str) -> bool {
 }
 
 async fn wait_streams(writer: &WriterPod, streams: &[&str]) -> Result<()> {
-    until("the writer's first rows", Duration::from_secs(30), || async {
+    until("the writer's first rows", FLOWING, || async {
         let status = writer.status().await?;
         let missing: Vec<&&str> = streams
             .iter()
@@ -297,7 +299,7 @@ async fn wait_streams(writer: &WriterPod, streams: &[&str]) -> Result<()> {
 }
 
 async fn wait_steady(writer: &WriterPod, time: Duration) -> Result<()> {
-    until("writes to flow before the fault", Duration::from_secs(30), || async {
+    until("writes to flow before the fault", FLOWING, || async {
         let steady = Duration::from_nanos(writer.status().await?.steady());
         Ok(if steady >= time {
             Seen::Yes(())
