@@ -1,6 +1,5 @@
 //! Making and changing the children.
 
-use chrono::Utc;
 use k8s_openapi::api::apps::v1::StatefulSet;
 use k8s_openapi::api::core::v1::{Secret, Service, ServiceAccount};
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
@@ -192,7 +191,7 @@ impl Executor {
         kind: ChildKind,
         password: Option<Password>,
     ) -> Result<Secret, Failure> {
-        let now = Utc::now();
+        let now = (self.clock)();
         Ok(match kind {
             ChildKind::CaSecret => secrets::ca(subject, &certificates::authority(subject, now).map_err(impossible)?),
             ChildKind::TlsSecret => {

@@ -52,8 +52,12 @@ pub struct Executor {
     decisions: Arc<Decisions>,
     /// Name of this operator, for the events that it writes.
     identity: String,
+    clock: Clock,
     memories: Mutex<BTreeMap<Key, Arc<tokio::sync::Mutex<Memory>>>>,
 }
+
+/// Tells the time.
+type Clock = Box<dyn Fn() -> DateTime<Utc> + Send + Sync>;
 
 /// An action that could not be carried out.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -107,8 +111,15 @@ impl Executor {
             metrics,
             decisions: Arc::default(),
             identity,
+            clock: Box::new(Utc::now),
             memories: Mutex::default(),
         }
+    }
+
+    /// The same with another clock, whose time goes on as tokio's does.
+    pub fn with_clock(mut self, clock: impl Fn() -> DateTime<Utc> + Send + Sync + 'static) -> Self {
+        self.clock = Box::new(clock);
+        self
     }
 
     /// The last decisions.
@@ -135,7 +146,7 @@ impl Executor {
         for _ in 0..MOST_STEPS {
             match self.step(key, memory, &mut status_writes).await {
                 Next::Again => {}
-                Next::At(at) => return Some((at - Utc::now()).to_std().unwrap_or_default().max(SHORTEST_WAIT)),
+                Next::At(at) => return Some((at - (self.clock)()).to_std().unwrap_or_default().max(SHORTEST_WAIT)),
                 Next::Gone => return None,
             }
         }
@@ -145,7 +156,7 @@ impl Executor {
 
     async fn step(&self, key: &Key, memory: &mut Memory, status_writes: &mut u32) -> Next {
         // Whole milliseconds, as people read them in the status.
-        let now = Utc::now().trunc_subsecs(3);
+        let now = (self.clock)().trunc_subsecs(3);
         let Some(Some(db)) = self.caches.databases.get(key, &key.name) else {
             return Next::Gone;
         };
@@ -237,8 +248,9 @@ impl Executor {
             tracing::warn!(database = %key, action, ?target, ?kind, message, "failed");
         }
         self.metrics.failed(action, kind);
-        memory.failed(target, kind, message, Utc::now());
-        Next::At(Utc::now() + AFTER_FAILURE)
+        let now = (self.clock)();
+        memory.failed(target, kind, message, now);
+        Next::At(now + AFTER_FAILURE)
     }
 
     /// Whether the status has to be written now.

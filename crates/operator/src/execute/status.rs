@@ -106,7 +106,7 @@ impl Executor {
             self.publish(key, &events::transition(db, transition, decision.rule, &self.identity))
                 .await;
         }
-        let now = Utc::now();
+        let now = (self.clock)();
         let more = [
             events::late(db, &changed, now, &self.identity),
             events::request(db, &changed, now, &self.identity),

@@ -1,0 +1,362 @@
+//! The rest of a cluster, as far as an operator of StatefulSets sees it: the StatefulSet controller, the scheduler, the
+//! kubelets, volumes, and the garbage collector. What runs in the pods is somebody else's: he says who is ready.
+//!
+//! StatefulSets are moved as `OnDelete` says: a pod is never replaced for its template.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use chrono::{DateTime, TimeDelta, Utc};
+use serde_json::{Value, json};
+
+use crate::defaults::CLAIM_IN_USE;
+use crate::merge::merge_patch;
+use crate::reply::Reply;
+use crate::request::{Call, Verb};
+use crate::store::{Key, Store, stamp};
+
+/// Controllers and kubelets.
+#[derive(Debug)]
+pub struct Stubs {
+    /// How long a pod takes from its node to its start, and a claim to its volume.
+    pub pace: TimeDelta,
+    /// UIDs of the pods whose readiness probe succeeds.
+    pub ready: BTreeSet<String>,
+    /// Since when something is so, by UID.
+    since: BTreeMap<String, DateTime<Utc>>,
+}
+
+impl Stubs {
+    /// Stubs that need so long for what takes time.
+    pub fn new(pace: TimeDelta) -> Self {
+        Self {
+            pace,
+            ready: BTreeSet::new(),
+            since: BTreeMap::new(),
+        }
+    }
+
+    /// Everything moves on by one step.
+    pub fn tick(&mut self, store: &mut Store, now: DateTime<Utc>) {
+        store.collect(now);
+        for set in store.list("statefulsets") {
+            move_set(store, &set, now);
+        }
+        for claim in store.list("persistentvolumeclaims") {
+            self.move_claim(store, &claim, now);
+        }
+        for pod in store.list("pods") {
+            self.move_pod(store, &pod, now);
+        }
+    }
+
+    /// It has been so for the pace.
+    fn has_waited(&mut self, uid: &str, what: &str, now: DateTime<Utc>) -> bool {
+        let since = *self.since.entry(format!("{uid} {what}")).or_insert(now);
+        now - since >= self.pace
+    }
+
+    fn move_claim(&mut self, store: &mut Store, claim: &Value, now: DateTime<Utc>) {
+        let (name, uid) = (text(&claim["metadata"]["name"]), text(&claim["metadata"]["uid"]));
+        if !claim["metadata"]["deletionTimestamp"].is_null() {
+            let uses = |pod: &Arc<Value>| {
+                let mut volumes = pod["spec"]["volumes"].as_array().into_iter().flatten();
+                volumes.any(|volume| volume["persistentVolumeClaim"]["claimName"] == name)
+            };
+            if !store.list("pods").iter().any(uses) {
+                store.take_finalizer(&key_of("persistentvolumeclaims", claim), CLAIM_IN_USE, now);
+            }
+            return;
+        }
+        let wanted = &claim["spec"]["resources"]["requests"]["storage"];
+        let bound = claim["status"]["phase"] == "Bound" && claim["status"]["capacity"]["storage"] == *wanted;
+        if !bound && self.has_waited(uid, &format!("claims {wanted}"), now) {
+            let status = json!({"phase": "Bound", "capacity": {"storage": wanted}});
+            let change = json!({"spec": {"volumeName": format!("pv-{uid}")}, "status": status});
+            rewrite(store, "persistentvolumeclaims", claim, &change, now);
+        }
+    }
+
+    fn move_pod(&mut self, store: &mut Store, pod: &Value, now: DateTime<Utc>) {
+        let uid = text(&pod["metadata"]["uid"]);
+        if !pod["metadata"]["deletionTimestamp"].is_null() {
+            if self.has_waited(uid, "ends", now) {
+                let options = json!({"gracePeriodSeconds": 0, "preconditions": {"uid": uid}});
+                call(store, Verb::Delete, "pods", pod, options, now);
+                self.ready.remove(uid);
+            }
+            return;
+        }
+        if pod["spec"]["nodeName"].is_null() {
+            return schedule(store, pod, now);
+        }
+        if pod["status"]["phase"] != "Running" && !self.has_waited(uid, "starts", now) {
+            return;
+        }
+        let ready = if self.ready.contains(uid) { "True" } else { "False" };
+        let status = running(pod, ready);
+        let mut next = pod["status"].clone();
+        merge_patch(&mut next, &status);
+        if next != pod["status"] {
+            rewrite(store, "pods", pod, &json!({"status": next}), now);
+        }
+    }
+}
+
+/// The status of a pod that runs.
+fn running(pod: &Value, ready: &str) -> Value {
+    let containers = pod["spec"]["containers"].as_array().into_iter().flatten();
+    let statuses: Vec<Value> = containers
+        .map(|container| {
+            json!({
+                "name": container["name"], "image": container["image"], "imageID": container["image"], "ready": ready == "True",
+                "restartCount": 0, "started": true, "state": {"running": {"startedAt": pod["metadata"]["creationTimestamp"]}},
+                "resources": container["resources"], "allocatedResources": container["resources"]["requests"],
+            })
+        })
+        .collect();
+    let uid = text(&pod["metadata"]["uid"]);
+    let serial = uid
+        .get(..8)
+        .and_then(|serial| u32::from_str_radix(serial, 16).ok())
+        .unwrap_or(0);
+    json!({
+        "phase": "Running", "podIP": format!("10.244.{}.{}", serial / 250 % 250, serial % 250 + 1),
+        "conditions": [{"type": "PodScheduled", "status": "True"}, {"type": "Ready", "status": ready}],
+        "containerStatuses": statuses,
+    })
+}
+
+/// A pod goes to the node that has the fewest, once its volumes are there; back to its volume's node, if it had one.
+fn schedule(store: &mut Store, pod: &Value, now: DateTime<Utc>) {
+    const NODE: &str = "volume.kubernetes.io/selected-node";
+    let volumes = pod["spec"]["volumes"].as_array().into_iter().flatten();
+    let names = volumes.filter_map(|volume| volume["persistentVolumeClaim"]["claimName"].as_str());
+    let namespace = text(&pod["metadata"]["namespace"]);
+    let claims: Vec<_> = names
+        .map(|name| store.get("persistentvolumeclaims", namespace, name))
+        .collect();
+    let mut chosen = None;
+    for claim in &claims {
+        match claim {
+            Some(claim) if claim["status"]["phase"] == "Bound" => {
+                chosen = chosen.or(claim["metadata"]["annotations"][NODE].as_str());
+            }
+            _ => return,
+        }
+    }
+    let pods = store.list("pods");
+    let load = |node: &str| pods.iter().filter(|other| other["spec"]["nodeName"] == node).count();
+    let nodes = store.list("nodes");
+    let free = nodes.iter().filter(|node| node["spec"]["unschedulable"] != true);
+    let names = free.map(|node| text(&node["metadata"]["name"]));
+    let node = names
+        .filter(|name| chosen.is_none_or(|chosen| chosen == *name))
+        .min_by_key(|name| load(name));
+    let Some(node) = node else {
+        let condition =
+            json!({"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": "no node fits"});
+        if pod["status"]["conditions"] != json!([condition]) {
+            rewrite(store, "pods", pod, &json!({"status": {"conditions": [condition]}}), now);
+        }
+        return;
+    };
+    for claim in claims.iter().flatten() {
+        let note = json!({"metadata": {"annotations": {NODE: node}}});
+        rewrite(store, "persistentvolumeclaims", claim, &note, now);
+    }
+    rewrite(store, "pods", pod, &json!({"spec": {"nodeName": node}}), now);
+}
+
+fn move_set(store: &mut Store, set: &Value, now: DateTime<Utc>) {
+    if !set["metadata"]["deletionTimestamp"].is_null() {
+        return;
+    }
+    adopt(store, set, now);
+    let pods = pods_of(store, set);
+    let wanted = set["spec"]["replicas"].as_u64().unwrap_or(1);
+    let parallel = set["spec"]["podManagementPolicy"] == "Parallel";
+    for ordinal in 0..wanted {
+        match pods.get(&ordinal) {
+            None => {
+                start(store, set, ordinal, now);
+                if !parallel {
+                    break;
+                }
+            }
+            Some(pod) if !parallel && !is_ready(pod) => break,
+            Some(_) => {}
+        }
+    }
+    let above: Vec<_> = pods.iter().filter(|(ordinal, _)| **ordinal >= wanted).rev().collect();
+    for (_, pod) in above {
+        if pod["metadata"]["deletionTimestamp"].is_null() {
+            call(store, Verb::Delete, "pods", pod, json!({}), now);
+        }
+        if !parallel {
+            break;
+        }
+    }
+    let pods = pods_of(store, set);
+    let ready = pods.values().filter(|pod| is_ready(pod)).count();
+    let status = json!({
+        "observedGeneration": set["metadata"]["generation"], "replicas": pods.len(), "currentReplicas": pods.len(),
+        "readyReplicas": ready, "availableReplicas": ready,
+    });
+    let mut next = set["status"].clone();
+    merge_patch(&mut next, &status);
+    if next != set["status"] {
+        rewrite(store, "statefulsets", set, &json!({"status": next}), now);
+    }
+}
+
+fn is_ready(pod: &Value) -> bool {
+    let mut conditions = pod["status"]["conditions"].as_array().into_iter().flatten();
+    conditions.any(|condition| condition["type"] == "Ready" && condition["status"] == "True")
+}
+
+/// The set's pods by ordinal.
+fn pods_of(store: &Store, set: &Value) -> BTreeMap<u64, Arc<Value>> {
+    let pods = store.list("pods").into_iter().filter(|pod| {
+        let mut owners = pod["metadata"]["ownerReferences"].as_array().into_iter().flatten();
+        owners.any(|owner| owner["uid"] == set["metadata"]["uid"])
+    });
+    pods.filter_map(|pod| Some((ordinal(set, &pod)?, pod))).collect()
+}
+
+fn ordinal(set: &Value, pod: &Value) -> Option<u64> {
+    let rest = text(&pod["metadata"]["name"]).strip_prefix(text(&set["metadata"]["name"]))?;
+    rest.strip_prefix('-')?.parse().ok()
+}
+
+/// Pods that belong to nobody, and have the set's labels and a name of its pods, become its own.
+fn adopt(store: &mut Store, set: &Value, now: DateTime<Utc>) {
+    for pod in store.list("pods") {
+        let metadata = &pod["metadata"];
+        let selector = set["spec"]["selector"]["matchLabels"].as_object();
+        let selected =
+            selector.is_some_and(|selector| selector.iter().all(|(key, value)| metadata["labels"][key] == *value));
+        let free =
+            metadata["ownerReferences"].as_array().is_none_or(Vec::is_empty) && metadata["deletionTimestamp"].is_null();
+        if selected && free && metadata["namespace"] == set["metadata"]["namespace"] && ordinal(set, &pod).is_some() {
+            rewrite(
+                store,
+                "pods",
+                &pod,
+                &json!({"metadata": {"ownerReferences": [owner(set)]}}),
+                now,
+            );
+        }
+    }
+}
+
+fn owner(set: &Value) -> Value {
+    json!({
+        "apiVersion": "apps/v1", "kind": "StatefulSet", "name": set["metadata"]["name"], "uid": set["metadata"]["uid"],
+        "controller": true, "blockOwnerDeletion": true,
+    })
+}
+
+/// Makes a pod and the claims that it lacks. What is refused is told by an event, as the real controller does.
+fn start(store: &mut Store, set: &Value, ordinal: u64, now: DateTime<Utc>) {
+    let (name, namespace) = (text(&set["metadata"]["name"]), text(&set["metadata"]["namespace"]));
+    let pod_name = format!("{name}-{ordinal}");
+    let mut volumes = set["spec"]["template"]["spec"]["volumes"]
+        .as_array()
+        .cloned()
+        .unwrap_or_default();
+    for template in set["spec"]["volumeClaimTemplates"].as_array().into_iter().flatten() {
+        let volume = text(&template["metadata"]["name"]);
+        let claim_name = format!("{volume}-{pod_name}");
+        volumes.push(json!({"name": volume, "persistentVolumeClaim": {"claimName": claim_name}}));
+        if store.get("persistentvolumeclaims", namespace, &claim_name).is_none() {
+            let metadata = json!({"name": claim_name, "labels": template["metadata"]["labels"]});
+            let claim = json!({"metadata": metadata, "spec": template["spec"]});
+            let refused = make(store, "persistentvolumeclaims", namespace, claim, now);
+            if let Err(message) = refused {
+                let what = format!("create Claim {claim_name} for Pod {pod_name} in StatefulSet {name}");
+                return tell(store, set, &format!("{what} failed error: {message}"), now);
+            }
+        }
+    }
+    let template = &set["spec"]["template"];
+    let mut pod = json!({"metadata": template["metadata"], "spec": template["spec"]});
+    let more = json!({
+        "name": pod_name, "ownerReferences": [owner(set)],
+        "labels": {"statefulset.kubernetes.io/pod-name": pod_name, "apps.kubernetes.io/pod-index": ordinal.to_string()},
+    });
+    merge_patch(&mut pod["metadata"], &more);
+    pod["spec"]["volumes"] = json!(volumes);
+    pod["spec"]["hostname"] = json!(pod_name);
+    pod["spec"]["subdomain"] = set["spec"]["serviceName"].clone();
+    if let Err(message) = make(store, "pods", namespace, pod, now) {
+        tell(
+            store,
+            set,
+            &format!("create Pod {pod_name} in StatefulSet {name} failed error: {message}"),
+            now,
+        );
+    }
+}
+
+fn make(store: &mut Store, plural: &str, namespace: &str, body: Value, now: DateTime<Utc>) -> Result<(), String> {
+    let Reply { code, body } = store.call(&Call::new(Verb::Create, plural, namespace, "", body), now);
+    if code < 300 {
+        Ok(())
+    } else {
+        Err(text(&body["message"]).to_owned())
+    }
+}
+
+/// An event of a set; the same told again only counts on.
+fn tell(store: &mut Store, set: &Value, message: &str, now: DateTime<Utc>) {
+    let namespace = text(&set["metadata"]["namespace"]);
+    let known = store
+        .list("events")
+        .into_iter()
+        .find(|event| event["message"] == message);
+    if let Some(event) = known {
+        return rewrite(store, "events", &event, &json!({"lastTimestamp": stamp(now)}), now);
+    }
+    let involved = json!({"kind": "StatefulSet", "name": set["metadata"]["name"], "uid": set["metadata"]["uid"]});
+    let event = json!({
+        "metadata": {"generateName": "failed-"}, "involvedObject": involved, "reason": "FailedCreate", "type": "Warning",
+        "message": message, "lastTimestamp": stamp(now),
+    });
+    let _ = make(store, "events", namespace, event, now);
+}
+
+fn call(store: &mut Store, verb: Verb, plural: &str, object: &Value, body: Value, now: DateTime<Utc>) -> Reply {
+    let metadata = &object["metadata"];
+    let call = Call::new(
+        verb,
+        plural,
+        text(&metadata["namespace"]),
+        text(&metadata["name"]),
+        body,
+    );
+    store.call(&call, now)
+}
+
+/// Lays `change` over the object as it is now; nobody owns what is written so.
+fn rewrite(store: &mut Store, plural: &str, object: &Value, change: &Value, now: DateTime<Utc>) {
+    let key = key_of(plural, object);
+    let Some(live) = store.get(plural, &key.namespace, &key.name) else {
+        return;
+    };
+    let mut next = (*live).clone();
+    merge_patch(&mut next, change);
+    store.rewrite(&key, next, now);
+}
+
+fn key_of(plural: &str, object: &Value) -> Key {
+    Key {
+        kind: crate::kinds::Kind::of(plural),
+        namespace: text(&object["metadata"]["namespace"]).to_owned(),
+        name: text(&object["metadata"]["name"]).to_owned(),
+    }
+}
+
+fn text(value: &Value) -> &str {
+    value.as_str().unwrap_or_default()
+}

@@ -1,0 +1,392 @@
+//! Stubs of the agents: what healthy ones, in pods that run, write into the Lease and the EndpointSlice. One move of all
+//! of them at a time, as in `machine::cluster::testing::World`, from which their rules are taken.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::OnceLock;
+
+use api::ClusteredDatabase;
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use chrono::{DateTime, TimeDelta, Utc};
+use fake_api::stubs::Stubs;
+use fake_api::{Call, Store, Verb};
+use k8s_openapi::api::coordination::v1::Lease;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
+use k8s_openapi::jiff::Timestamp;
+use machine::lease_object::{LeaseContent, read, write};
+use machine::protocol::{
+    Epoch, HolderRecord, Incarnation, LeaseRecord, MemberId, MemberReport, MemberState, Release, Timeline,
+    settings_hash,
+};
+use machine::quorum::SyncRule;
+use rcgen::{KeyPair, PKCS_ECDSA_P256_SHA256, PublicKeyData};
+use serde_json::{Value, json};
+
+use super::world::{NAME, NAMESPACE};
+
+/// How often a holder renews.
+const RENEWAL: TimeDelta = TimeDelta::seconds(5);
+
+/// The agents of one database.
+#[derive(Debug, Default)]
+pub struct Agents {
+    /// How many times the first database was made.
+    pub initdbs: usize,
+    /// Who has been primary, in order.
+    pub primaries: Vec<String>,
+    /// Claims (by UID) with a database of this identity on them.
+    data: BTreeMap<String, MemberId>,
+    /// Parameters that PostgreSQL started with, by the pod's UID.
+    in_force: BTreeMap<String, String>,
+    renewed: Option<DateTime<Utc>>,
+    /// The version of everything after the last move.
+    seen: Option<u64>,
+}
+
+/// A pod that runs.
+struct Pod {
+    name: String,
+    ordinal: u32,
+    uid: String,
+    address: String,
+    ready: bool,
+}
+
+/// What the agents see, and what they make of the Lease.
+struct View {
+    db: ClusteredDatabase,
+    pods: Vec<Pod>,
+    lease: LeaseRecord,
+}
+
+impl Agents {
+    /// Every agent makes one move.
+    pub fn tick(&mut self, store: &mut Store, stubs: &mut Stubs, now: DateTime<Utc>) {
+        let renewal = self.renewed.is_none_or(|renewed| now - renewed >= RENEWAL);
+        if self.seen == Some(store.version()) && !renewal {
+            return;
+        }
+        self.moves(store, stubs, now, renewal);
+        self.seen = Some(store.version());
+    }
+
+    fn moves(&mut self, store: &mut Store, stubs: &mut Stubs, now: DateTime<Utc>, renewal: bool) {
+        let Some((mut view, base)) = look(store, stubs) else {
+            return;
+        };
+        let before = view.lease.clone();
+        view.stop_the_dead();
+        for index in 0..view.pods.len() {
+            self.agent(&mut view, index);
+        }
+        for pod in &view.pods {
+            match pod.ready {
+                true => stubs.ready.insert(pod.uid.clone()),
+                false => stubs.ready.remove(&pod.uid),
+            };
+        }
+        if view.lease != before || (renewal && view.lease.holder.is_some()) {
+            self.renewed = Some(now);
+            put(store, &base, &view.lease, now);
+        }
+        if let Some(holder) = view.lease.holder.as_ref().filter(|holder| holder.serving) {
+            if self.primaries.last() != Some(&holder.incarnation.pod) {
+                self.primaries.push(holder.incarnation.pod.clone());
+                route(store, holder, view.lease.epoch, now);
+            }
+        }
+    }
+
+    fn agent(&mut self, view: &mut View, index: usize) {
+        let name = view.pods[index].name.clone();
+        let uid = view.pods[index].uid.clone();
+        let Some(status) = view.db.status.clone() else { return };
+        if status.intent.stop || view.db.spec.fenced.contains(&name) {
+            if let Some(report) = view.lease.members.get_mut(&name) {
+                report.state = MemberState::Stopped;
+            }
+            view.pods[index].ready = false;
+            return view.stop(&uid);
+        }
+        let Some(member) = status.members.get(&name) else {
+            return;
+        };
+        let (Some(claim), true) = (member.claim_uid.clone(), member.pod_uid.as_ref() == Some(&uid)) else {
+            return;
+        };
+        let identity = MemberId::new(view.pods[index].ordinal, &claim, 7);
+        let granted = status
+            .intent
+            .bootstrap
+            .as_ref()
+            .is_some_and(|grant| grant.claim_uid == claim);
+        let has_data = self.data.contains_key(&claim);
+        let report = self.report(view, index, &identity);
+        let holder = view.lease.holder.as_ref();
+        let holds = holder.is_some_and(|holder| holder.incarnation.pod_uid == uid);
+        let untaken = view.lease.system_id.is_none();
+        if holds {
+            view.hold(index, report);
+        } else if has_data && (view.may_take(index, &identity) || (untaken && granted)) {
+            view.take(index, identity, report);
+        } else if untaken {
+            if granted && !has_data {
+                self.initdbs += 1;
+                self.data.insert(claim, identity);
+            }
+        } else if holder.is_some_and(|holder| holder.serving) && view.follow(index, report, has_data) {
+            self.data.insert(claim, identity);
+        }
+    }
+
+    /// What the agent says of itself, but for its state.
+    fn report(&mut self, view: &View, index: usize, identity: &MemberId) -> MemberReport {
+        let pod = &view.pods[index];
+        let settings = settings_hash(&view.db.spec.postgres.parameters);
+        let started_with = self.in_force.entry(pod.uid.clone()).or_insert_with(|| settings.clone());
+        let permit = view
+            .db
+            .status
+            .as_ref()
+            .and_then(|status| status.intent.restart.as_ref());
+        if permit.is_some_and(|permit| permit.pod_uid == pod.uid && permit.settings == settings) {
+            started_with.clone_from(&settings);
+        }
+        let known = view
+            .lease
+            .members
+            .get(&pod.name)
+            .filter(|report| report.pod_uid == pod.uid);
+        MemberReport {
+            pod_uid: pod.uid.clone(),
+            member: identity.clone(),
+            address: pod.address.clone(),
+            state: known.map_or(MemberState::Waiting, |known| known.state),
+            pending_restart: *started_with != settings,
+            settings,
+            lowers_limits: false,
+            settings_error: None,
+            public_key: Some(public_key(pod.ordinal).to_owned()),
+            server_version: Some("17.6".to_owned()),
+            agent_version: "0.1.0".to_owned(),
+            fault: None,
+        }
+    }
+}
+
+impl View {
+    /// A pod that is going stops its PostgreSQL cleanly, and lets the lease go; who is not wanted is forgotten.
+    fn stop_the_dead(&mut self) {
+        let runs = |uid: &str, pods: &[Pod]| pods.iter().any(|pod| pod.uid == uid);
+        if let Some(holder) = self.lease.holder.clone() {
+            if !runs(&holder.incarnation.pod_uid, &self.pods) {
+                self.release(holder.incarnation.member, None);
+            }
+        }
+        let replicas = self.db.spec.replicas;
+        let wanted = |name: &str| ordinal(name).is_some_and(|ordinal| i64::from(ordinal) < i64::from(replicas));
+        self.lease
+            .members
+            .retain(|name, report| wanted(name) || runs(&report.pod_uid, &self.pods));
+    }
+
+    fn stop(&mut self, uid: &str) {
+        if let Some(held) = self.lease.holder.take_if(|holder| holder.incarnation.pod_uid == uid) {
+            self.release(held.incarnation.member, None);
+        }
+    }
+
+    fn release(&mut self, member: MemberId, successor: Option<String>) {
+        self.lease.holder = None;
+        self.lease.release = Some(Release {
+            member,
+            position: None,
+            successor,
+        });
+    }
+
+    /// This pod's member is the same as when it reported, and streamed.
+    fn streams(&self, pod: &Pod) -> bool {
+        let report = self.lease.members.get(&pod.name);
+        report.is_some_and(|report| report.pod_uid == pod.uid && report.state == MemberState::Streaming)
+    }
+
+    /// Who may take a lease that is free: who released it, whoever streamed from it, and a chosen successor before all.
+    fn may_take(&self, index: usize, identity: &MemberId) -> bool {
+        let pod = &self.pods[index];
+        let Some(release) = self.lease.release.as_ref().filter(|_| self.lease.holder.is_none()) else {
+            return false;
+        };
+        let chosen = release.successor.as_ref();
+        if chosen.is_some_and(|chosen| self.pods.iter().any(|pod| pod.name == *chosen && self.streams(pod))) {
+            return chosen == Some(&pod.name);
+        }
+        release.member == *identity || self.streams(pod)
+    }
+
+    fn take(&mut self, index: usize, identity: MemberId, mut report: MemberReport) {
+        let pod = &self.pods[index];
+        self.lease.epoch = Epoch(self.lease.epoch.0 + 1);
+        self.lease.system_id.get_or_insert_with(|| "7400".to_owned());
+        self.lease.release = None;
+        self.lease.holder = Some(HolderRecord {
+            incarnation: Incarnation {
+                pod: pod.name.clone(),
+                pod_uid: pod.uid.clone(),
+                run: "run".to_owned(),
+                member: identity,
+            },
+            address: pod.address.clone(),
+            timeline: None,
+            serving: false,
+        });
+        report.state = MemberState::Starting;
+        self.lease.members.insert(pod.name.clone(), report);
+    }
+
+    /// The primary serves, or hands over as it is told.
+    fn hold(&mut self, index: usize, mut report: MemberReport) {
+        let name = self.pods[index].name.clone();
+        let target = self.db.status.as_ref().and_then(|status| status.intent.primary.clone());
+        let successor = target.filter(|target| {
+            let found = self.pods.iter().find(|pod| pod.name == *target && *target != name);
+            found.is_some_and(|pod| pod.ready && self.streams(pod))
+        });
+        if successor.is_some() {
+            report.state = MemberState::Stopped;
+            self.pods[index].ready = false;
+            let member = report.member.clone();
+            self.lease.members.insert(name, report);
+            return self.release(member, successor);
+        }
+        let timeline = Timeline(u32::try_from(self.lease.epoch.0).unwrap_or(1));
+        if let Some(holder) = &mut self.lease.holder {
+            (holder.serving, holder.timeline) = (true, Some(timeline));
+        }
+        report.state = MemberState::Primary;
+        self.pods[index].ready = true;
+        self.lease.members.insert(name, report);
+        self.change_rule();
+    }
+
+    /// A standby clones, then streams; says whether it has data now.
+    fn follow(&mut self, index: usize, mut report: MemberReport, has_data: bool) -> bool {
+        let pod = &mut self.pods[index];
+        let member = self.db.status.as_ref().and_then(|status| status.members.get(&pod.name));
+        let certified = member.is_some_and(|member| member.certificate.is_some());
+        let streams = certified && (has_data || report.state == MemberState::Cloning);
+        report.state = match (certified, streams) {
+            (_, true) => MemberState::Streaming,
+            (true, false) => MemberState::Cloning,
+            (false, false) => MemberState::Waiting,
+        };
+        pod.ready = streams;
+        self.lease.members.insert(pod.name.clone(), report);
+        streams
+    }
+
+    /// Commits wait for as many of the members that are to stay as the spec says; a rule is not weakened because members
+    /// are away.
+    fn change_rule(&mut self) {
+        let required = self.db.spec.wanted_durability().standbys;
+        if required == 0 {
+            self.lease.rule = SyncRule::default();
+            return;
+        }
+        let replicas = i64::from(self.db.spec.replicas);
+        let stays = |name: &String| ordinal(name).is_some_and(|ordinal| i64::from(ordinal) < replicas);
+        let members = self.lease.members.iter().filter(|(name, _)| stays(name));
+        let others = members.filter(|(_, report)| report.state != MemberState::Primary);
+        let (streaming, rest): (Vec<_>, Vec<_>) =
+            others.partition(|(_, report)| report.state == MemberState::Streaming);
+        let mut names: BTreeSet<MemberId> = streaming.iter().map(|(_, report)| report.member.clone()).collect();
+        if names.len() < required {
+            if self.lease.rule == SyncRule::default() {
+                return;
+            }
+            names.extend(rest.iter().map(|(_, report)| report.member.clone()));
+        }
+        self.lease.rule = SyncRule::any(required, names);
+    }
+}
+
+fn look(store: &Store, stubs: &Stubs) -> Option<(View, Lease)> {
+    let db = store.get("clustereddatabases", NAMESPACE, NAME)?;
+    let lease = store.get("leases", NAMESPACE, NAME)?;
+    let runs = |pod: &Value| pod["status"]["phase"] == "Running" && pod["metadata"]["deletionTimestamp"].is_null();
+    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+    let pods = store.list("pods").into_iter().filter(|pod| runs(pod));
+    let pods = pods
+        .filter_map(|pod| {
+            let name = text(&pod["metadata"]["name"]);
+            let uid = text(&pod["metadata"]["uid"]);
+            Some(Pod {
+                ordinal: ordinal(&name)?,
+                address: text(&pod["status"]["podIP"]),
+                ready: stubs.ready.contains(&uid),
+                name,
+                uid,
+            })
+        })
+        .collect();
+    let lease: Lease = serde_json::from_value((*lease).clone()).unwrap();
+    let view = View {
+        db: serde_json::from_value((*db).clone()).unwrap(),
+        pods,
+        lease: read(&lease).unwrap(),
+    };
+    Some((view, lease))
+}
+
+fn put(store: &mut Store, base: &Lease, lease: &LeaseRecord, now: DateTime<Utc>) {
+    let lease = lease.clone();
+    let content = LeaseContent {
+        uid: lease.uid,
+        version: lease.version,
+        holder: lease.holder,
+        duration: 10_000,
+        epoch: lease.epoch,
+        system_id: lease.system_id,
+        release: lease.release,
+        rule: lease.rule,
+        timeline: lease.timeline,
+        history: lease.history,
+        members: lease.members,
+        positions: lease.positions,
+    };
+    let now_micro = MicroTime(Timestamp::from_microsecond(now.timestamp_micros()).unwrap());
+    let object = serde_json::to_value(write(base, &content, now_micro)).unwrap();
+    let call = Call::new(Verb::Update, "leases", NAMESPACE, NAME, object).with("fieldManager", "agent");
+    let reply = store.call(&call, now);
+    assert_eq!(reply.code, 200, "{reply:?}");
+}
+
+/// `-rw` leads to the holder.
+fn route(store: &mut Store, holder: &HolderRecord, epoch: Epoch, now: DateTime<Utc>) {
+    let change = json!({
+        "metadata": {"annotations": {api::names::ROUTE_EPOCH: epoch.0.to_string()}},
+        "endpoints": [{"addresses": [holder.address], "conditions": {"ready": true}}],
+    });
+    let name = format!("{NAME}-rw");
+    let call = Call::new(Verb::Merge, "endpointslices", NAMESPACE, &name, change).with("fieldManager", "agent");
+    // It may be missing for a moment, when somebody has deleted it; the next holder writes it.
+    store.call(&call, now);
+}
+
+fn ordinal(pod: &str) -> Option<u32> {
+    pod.strip_prefix(NAME)?.strip_prefix('-')?.parse().ok()
+}
+
+/// A member's public key, the same in each run.
+fn public_key(ordinal: u32) -> &'static str {
+    static KEYS: OnceLock<Vec<String>> = OnceLock::new();
+    let keys = KEYS.get_or_init(|| {
+        let key = |_| {
+            KeyPair::generate_for(&PKCS_ECDSA_P256_SHA256)
+                .unwrap()
+                .subject_public_key_info()
+        };
+        (0..16).map(key).map(|key| STANDARD.encode(key)).collect()
+    });
+    &keys[ordinal as usize % keys.len()]
+}

@@ -1,0 +1,12 @@
+//! The shipped operator (caches, queue, executor) against an API server in memory that behaves as a real one does, on a
+//! clock of its own: each run takes milliseconds, and its seed says all of it.
+#![allow(clippy::unwrap_used, reason = "a test fails by it")]
+
+mod agents;
+mod course;
+mod creation;
+mod record;
+mod repair;
+mod seeds;
+mod versions;
+mod world;
