@@ -165,7 +165,7 @@ fn await_standbys(facts: &Facts<'_>) -> Option<Proposal> {
 
 /// Who can bring a pod that is going away to its end. Kubernetes makes no other of its name while it may run: what to do if its
 /// node is lost is for people to decide (Kubernetes' pages "Force Delete StatefulSet Pods" and "Node Shutdowns").
-fn remover(pod: &Pod) -> String {
+pub(super) fn remover(pod: &Pod) -> String {
     let Some(node) = &pod.node else {
         return "the API server".to_owned();
     };

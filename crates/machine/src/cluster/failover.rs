@@ -5,7 +5,7 @@ use api::names::ANNOTATION_ACCEPT_LOSS;
 use chrono::TimeDelta;
 
 use super::action::Action;
-use super::creation::pending;
+use super::creation::{pending, remover};
 use super::decision::Step;
 use super::facts::{Facts, list};
 use super::fenced;
@@ -44,7 +44,7 @@ pub(super) fn under_way(facts: &Facts<'_>) -> bool {
 const LEAVES: TimeDelta = TimeDelta::seconds(30);
 
 /// The primary's pod was told to end: its agent stops PostgreSQL, releases the Lease and names who is to take it. It may not
-/// live any more: after some time it is a failover.
+/// live any more: after some time it is a failover, and at once if the pod is not ready while its agent has not said why.
 pub(super) fn is_left(facts: &Facts<'_>) -> bool {
     let stored = facts.status.phase;
     let since = match stored {
@@ -52,10 +52,14 @@ pub(super) fn is_left(facts: &Facts<'_>) -> bool {
         stored if may_follow(stored, Phase::SwitchingOver) => facts.now,
         _ => return false,
     };
+    let goes_on = stored == Some(Phase::SwitchingOver);
     let leaves = facts.lease.is_some_and(|lease| match (&lease.holder, &lease.release) {
         // Its successor holds the Lease then, and does not serve yet.
-        (Some(holder), _) if stored == Some(Phase::SwitchingOver) && !holder.serving => true,
-        (Some(_), _) => facts.holder_pod().is_some_and(|pod| pod.terminating),
+        (Some(holder), _) if goes_on && !holder.serving => true,
+        (Some(holder), _) => {
+            let alive = |pod: &Pod| goes_on || pod.ready || !holder.serving;
+            facts.holder_pod().is_some_and(|pod| pod.terminating && alive(pod))
+        }
         (None, release) => release.as_ref().is_some_and(|release| release.successor.is_some()),
     });
     leaves && facts.now < since + LEAVES
@@ -97,7 +101,9 @@ fn await_primary(facts: &Facts<'_>) -> Option<Proposal> {
         }
         None => {
             let what = format!("the pod of the member {last}, which held the Lease last");
-            Proposal::wait(facts, Step::Primary, what, "the StatefulSet controller")
+            let leaving = ordinal_of(last).and_then(|ordinal| facts.pod(ordinal));
+            let who = leaving.map_or_else(|| "the StatefulSet controller".to_owned(), remover);
+            Proposal::wait(facts, Step::Primary, what, who)
         }
     }
 }
@@ -396,7 +402,12 @@ mod tests {
     fn a_primary_whose_pod_is_deleted_hands_over_and_only_in_the_end_it_is_a_failover() {
         let mut scene = Scene::ready(3);
         scene.pod_mut(0).terminating = true;
+        let mut node_lost = scene.clone();
+        node_lost.pod_mut(0).ready = false;
+        assert_eq!(node_lost.decide().phase, Phase::FailingOver, "its node was lost before");
         assert_eq!(scene.store().phase, Phase::SwitchingOver);
+        scene.pod_mut(0).ready = false;
+        assert_eq!(scene.store().phase, Phase::SwitchingOver, "it stops");
         assert!(waiting(&scene).0.ends_with("demo-0 holds the Lease and is going away"));
         let mut silent = scene.clone();
         silent.now += LEAVES - TimeDelta::seconds(1);
@@ -491,6 +502,13 @@ mod tests {
             scene.decide().because.to_string(),
             "pod demo-0 to run image postgres:17 (ErrImagePull)"
         );
+        scene.pod_mut(0).terminating = true;
+        assert!(
+            waiting(&scene).1.starts_with("the kubelet of node-0, "),
+            "its node may be lost"
+        );
+        scene.pods_mut().clear();
+        assert_eq!(waiting(&scene).1, "the StatefulSet controller");
     }
 
     #[test]

@@ -12,7 +12,6 @@ use crate::{assert_rests, assert_roles, assert_stays, drift, ready};
 fn a_primary_pod_that_is_deleted_hands_over_and_comes_back_as_a_standby() {
     let mut world = ready(3);
     world.scene.pod_mut(0).terminating = true;
-    world.scene.pod_mut(0).ready = false;
     let decision = world.scene.decide();
     assert_eq!(
         (decision.phase, decision.step),
