@@ -92,9 +92,11 @@ pub const RULES: &[&str] = &[
 ];
 
 impl Coverage {
+    /// A goal is reached.
     pub fn reach(&mut self, goal: &'static str) {
         *self.reached.entry(goal).or_default() += 1;
     }
+    /// A rule of the machine has decided.
     pub fn decision(&mut self, rule: &'static str, action: &Action) {
         *self.decisions.entry((rule, name(action))).or_default() += 1;
         match (rule, action) {

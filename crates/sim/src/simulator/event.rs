@@ -149,7 +149,7 @@ pub enum News {
 /// A call to another member's agent.
 #[derive(Clone, Debug)]
 pub enum Body {
-    Report(ReportRequest),
+    Report(Box<ReportRequest>),
     Promise(PromiseRequest),
     Failsafe(FailsafeRequest),
 }

@@ -217,7 +217,7 @@ impl World {
         };
         let holder = agent.record().and_then(|record| record.holder.as_ref());
         let holder_run = holder.map(|holder| holder.incarnation.run.clone());
-        let body = Body::Report((*request).clone());
+        let body = Body::Report(request.clone());
         agent.calls.insert(
             call,
             Call::Report {

@@ -86,6 +86,7 @@ impl World {
         };
         let answer = match body {
             Body::Report(request) => {
+                let request = *request;
                 let answer = report::answer(&agent.observed, &agent.memo, now, &request);
                 if answer.is_ok() {
                     let peer = Peer {

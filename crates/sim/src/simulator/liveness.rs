@@ -83,9 +83,14 @@ impl World {
     /// Why it rightly does not serve.
     fn excuse(&self) -> Option<String> {
         let record = &self.api.lease;
-        let live = |node: &usize| self.nodes[*node].on && self.nodes[*node].volume.data.is_some();
+        // Data that is not consistent yet answers nobody.
+        let sound = |node: usize| {
+            let data = self.nodes[node].volume.data.as_ref();
+            data.is_some_and(|data| data.consistent.is_none())
+        };
+        let live = |node: &usize| self.nodes[*node].on && sound(*node);
         if !(0..self.plan.members).any(|node| live(&node)) {
-            return Some("no member that lives has data".to_owned());
+            return Some("no member that lives has data that is consistent".to_owned());
         }
         let last = record.holder.as_ref().map(|holder| &holder.incarnation.member);
         let last = last.or(record.release.as_ref().map(|release| &release.member));

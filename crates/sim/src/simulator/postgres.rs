@@ -320,7 +320,7 @@ impl World {
         match stop {
             Stop::Kill => {
                 self.trace.mark(77);
-                return self.end_server(node, Ends::Killed);
+                self.end_server(node, Ends::Killed);
             }
             Stop::Fast | Stop::Immediate => {
                 if server.stop.is_none_or(|before| before < stop) {
