@@ -117,7 +117,7 @@ pub enum Command {
     Pause(Name),
     /// Let the operator go on.
     Resume(Name),
-    /// psql in the pod of the present primary, as superuser in the application's database.
+    /// psql in the pod of the present primary (by the Lease), as superuser in the application's database.
     Psql {
         /// The database.
         name: String,

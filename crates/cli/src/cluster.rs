@@ -8,6 +8,7 @@ use api::ClusteredDatabase;
 use api::names::{LABEL_CLUSTER, Names};
 use chrono::{SubsecRound, Utc};
 use futures::future::try_join_all;
+use k8s_openapi::api::coordination::v1::Lease;
 use kube::api::{Api, DynamicObject, ListParams};
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::core::ApiResource;
@@ -100,6 +101,31 @@ impl Cluster {
             "there is no ClusteredDatabase {name:?} in namespace {:?} ({there}): check the name, or give --namespace",
             self.namespace
         )
+    }
+
+    /// The pod of the primary that serves, by the Lease: the status is written later, and not at all while the operator is away.
+    /// By the status where the Lease may not be read.
+    ///
+    /// # Errors
+    /// When no primary serves, or the Lease cannot be read.
+    pub async fn primary(&self, db: &ClusteredDatabase) -> Result<String> {
+        let name = db.metadata.name.as_deref().unwrap_or_default();
+        let leases: Api<Lease> = Api::namespaced(self.client.clone(), &self.namespace);
+        let found = match leases.get_opt(name).await {
+            Ok(Some(lease)) => {
+                let lease = machine::lease_object::read(&lease);
+                let holder = lease.with_context(|| format!("cannot read Lease {name}"))?.holder;
+                holder
+                    .filter(|holder| holder.serving)
+                    .map(|holder| holder.incarnation.pod)
+            }
+            Ok(None) => None,
+            Err(kube::Error::Api(status)) if status.is_forbidden() => {
+                db.status.as_ref().and_then(|status| status.current_primary.clone())
+            }
+            Err(error) => return Err(self.explain(error)),
+        };
+        found.ok_or_else(|| anyhow!("{name} has no primary now: see `kubectl cdb why {name}`"))
     }
 
     /// Everything about the database called `name`. A kind that may not be read is passed over.

@@ -3,7 +3,7 @@
 use std::io::{IsTerminal, Write};
 use std::path::Path;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result};
 use api::ClusteredDatabase;
 use clap::CommandFactory;
 use futures::StreamExt;
@@ -189,12 +189,10 @@ fn previews_of_file(place: &Place, path: &Path, names: &[String]) -> Result<Vec<
 async fn psql(place: &Place, name: &str, arguments: &[String]) -> Result<u8> {
     let cluster = Cluster::connect(place).await?;
     let db = cluster.database(name).await?;
-    let Some(primary) = db.status.as_ref().and_then(|status| status.current_primary.as_deref()) else {
-        bail!("{name} has no primary now: see `kubectl cdb why {name}`");
-    };
+    let primary = cluster.primary(&db).await?;
     let terminal = std::io::stdin().is_terminal() && std::io::stdout().is_terminal();
     let database = &db.spec.bootstrap.initdb.database;
-    let command = kubectl::psql(place, &cluster.namespace, primary, database, terminal, arguments);
+    let command = kubectl::psql(place, &cluster.namespace, &primary, database, terminal, arguments);
     kubectl::become_kubectl(&command).map(|()| DONE)
 }
 

@@ -163,6 +163,46 @@ fn kubectl_is_run_in_our_place_for_terminals_and_logs() {
     );
 }
 
+/// Changes the objects of this kind.
+fn edit(snapshot: &mut Snapshot, kind: &str, change: impl Fn(&mut Value)) {
+    let of_kind = |object: &&mut Value| object["kind"] == kind;
+    snapshot.objects.iter_mut().filter(of_kind).for_each(change);
+}
+
+#[test]
+fn psql_goes_to_who_holds_the_lease_whatever_the_status_still_says() {
+    let stale = || {
+        let mut snapshot = database();
+        edit(&mut snapshot, "ClusteredDatabase", |db| {
+            db["status"]["currentPrimary"] = json!("demo-1");
+        });
+        snapshot
+    };
+    let (_server, _tell, directory) = Server::start("psql", stale());
+    let (text, _) = run(&directory, "psql demo");
+    assert!(text.contains(" exec --stdin demo-0 "), "{text}");
+
+    let mut leaderless = stale();
+    let no_primary = "error: demo has no primary now: see `kubectl cdb why demo`";
+    edit(&mut leaderless, "Lease", |lease| {
+        let holder = &mut lease["metadata"]["annotations"]["clustereddatabase.io/holder"];
+        let text = holder
+            .as_str()
+            .unwrap()
+            .replace("\"serving\":true", "\"serving\":false");
+        *holder = json!(text);
+    });
+    let (_server, _tell, directory) = Server::start("psql-starting", leaderless);
+    let (text, code) = run(&directory, "psql demo");
+    assert!(text.starts_with(no_primary) && code == 1, "{text}");
+
+    let mut bare = stale();
+    bare.objects.retain(|object| object["kind"] != "Lease");
+    let (_server, _tell, directory) = Server::start("psql-without-lease", bare);
+    let (text, code) = run(&directory, "psql demo");
+    assert!(text.starts_with(no_primary) && code == 1, "{text}");
+}
+
 #[test]
 fn wishes_are_patches() {
     let (server, _tell, directory) = Server::start("wishes", database());
