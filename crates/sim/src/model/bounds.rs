@@ -169,7 +169,7 @@ pub enum Event {
     FailsafeServed,
     /// A primary was stopped because its lease was gone.
     StoodDown,
-    /// A commit was acknowledged by a holder that the Lease did not name any more.
+    /// A commit was acknowledged by a holder that the Lease did not name any more. It must not happen.
     AcknowledgedLate,
     /// A promotion was broken off when its timeline had begun.
     PromotionTorn,
@@ -185,4 +185,33 @@ pub enum Event {
     Resumed,
     /// The dead-man killed what might write without a lease.
     DeadMan,
+}
+
+impl Event {
+    /// What some search or walk must reach, so that a world in which nothing happens does not pass.
+    pub const GOALS: [Event; 23] = [
+        Event::Promoted,
+        Event::PromotedLate,
+        Event::PromotedSecondBest,
+        Event::LostAsAllowed,
+        Event::Bumped,
+        Event::Relaxed,
+        Event::Tightened,
+        Event::Rewound,
+        Event::KeptAside,
+        Event::Cloned,
+        Event::Released,
+        Event::HandedOver,
+        Event::FencedPrimaryReplaced,
+        Event::Refused,
+        Event::FailsafeServed,
+        Event::StoodDown,
+        Event::PromotionTorn,
+        Event::RewindTorn,
+        Event::LeaseDeleted,
+        Event::ReservedAgain,
+        Event::Opened,
+        Event::Resumed,
+        Event::DeadMan,
+    ];
 }

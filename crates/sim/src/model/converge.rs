@@ -37,7 +37,7 @@ pub fn converge<const N: usize>(
         if spent || world.lease.missing {
             return Ok(0);
         }
-        if is_ready(&world) && is_quiet(decider, &world) {
+        if is_at_rest(decider, &world) {
             return Ok(steps);
         }
         let mut stepper = Stepper::new(decider, bounds);
@@ -58,6 +58,11 @@ fn weight(what: What) -> usize {
         What::TimePasses { .. } => 1,
         _ => 32,
     }
+}
+
+/// The database is as it should be, and every member waits.
+pub(super) fn is_at_rest<const N: usize>(decider: &mut Decider<N>, world: &World<N>) -> bool {
+    is_ready(world) && is_quiet(decider, world)
 }
 
 /// Nothing is under way, and whatever the members decide is to wait, or to renew the lease as it is.

@@ -4,8 +4,7 @@ use super::bounds::Mutant;
 use super::state::{Data, Member, Postgres, Rule, Task, Wal, World};
 
 /// What member `me` is shown.
-pub(super) fn shown<const N: usize>(mutant: Option<Mutant>, world: &World<N>, me: usize) -> World<N> {
-    let Some(mutant) = mutant else { return *world };
+pub(super) fn shown<const N: usize>(mutant: Mutant, world: &World<N>, me: usize) -> World<N> {
     let mut world = *world;
     if mutant == Mutant::EpochIsNotRaised {
         for other in (0..N).filter(|other| *other != me) {

@@ -27,6 +27,7 @@ impl Default for Fingerprint {
     }
 }
 
+#[inline]
 fn fold(one: u64, other: u64) -> u64 {
     let product = u128::from(one) * u128::from(other);
     (product >> 64) as u64 ^ product as u64
@@ -61,6 +62,7 @@ impl Hasher for Fingerprint {
     fn write_usize(&mut self, number: usize) {
         self.write_u8(number as u8);
     }
+    #[inline]
     fn finish(&self) -> u64 {
         fold(
             self.state ^ self.gathered ^ u64::from(self.bits) << 56,

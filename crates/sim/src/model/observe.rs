@@ -17,7 +17,7 @@ const HOLDERS_RUN: u8 = 0;
 const OTHER_RUN: u8 = 9;
 
 /// What is to happen because a member has decided.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Effect {
     /// Work begins.
     Begin(Task),
@@ -50,7 +50,7 @@ pub struct Decided {
 }
 
 /// All that a decision depends on. The member itself is 0, the holder 1.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Sight<const N: usize> {
     pub member: Member<N>,
     /// What each peer that is heard has promised, and one.

@@ -6,25 +6,25 @@ use super::fingerprint::Fingerprint;
 use super::state::{Lease, Member, Postgres, Rule, Set, Task, World};
 
 /// A new number for each member.
-pub(super) type Names<'a> = &'a [u8];
+pub(super) type Names<const N: usize> = [u8; N];
 
-pub(super) fn set(names: Names, members: Set) -> Set {
-    let listed = names
-        .iter()
-        .enumerate()
-        .filter(|(member, _)| members >> member & 1 == 1);
-    listed.fold(0, |set, (_, name)| set | 1 << name)
+#[inline]
+pub(super) fn set<const N: usize>(names: &Names<N>, members: Set) -> Set {
+    let listed = names.iter().enumerate();
+    listed.fold(0, |set, (member, name)| set | (members >> member & 1) << name)
 }
 
-fn of(names: Names, member: u8) -> u8 {
+#[inline]
+fn of<const N: usize>(names: &Names<N>, member: u8) -> u8 {
     names[usize::from(member)]
 }
 
-fn pair(names: Names, pair: Option<(u8, u8)>) -> Option<(u8, u8)> {
+#[inline]
+fn pair<const N: usize>(names: &Names<N>, pair: Option<(u8, u8)>) -> Option<(u8, u8)> {
     pair.map(|(member, other)| (of(names, member), other))
 }
 
-fn list<T: Copy, const N: usize>(names: Names, of: &[Option<T>; N]) -> [Option<T>; N] {
+fn list<T: Copy, const N: usize>(names: &Names<N>, of: &[Option<T>; N]) -> [Option<T>; N] {
     let mut renamed = [None; N];
     for (member, value) in of.iter().enumerate() {
         renamed[usize::from(names[member])] = *value;
@@ -33,7 +33,8 @@ fn list<T: Copy, const N: usize>(names: Names, of: &[Option<T>; N]) -> [Option<T
 }
 
 impl Rule {
-    pub(super) fn renamed(self, names: Names) -> Self {
+    #[inline]
+    pub(super) fn renamed<const N: usize>(self, names: &Names<N>) -> Self {
         let Rule {
             required,
             names: members,
@@ -46,7 +47,8 @@ impl Rule {
 }
 
 impl Lease {
-    pub(super) fn renamed(self, names: Names) -> Self {
+    #[inline]
+    pub(super) fn renamed<const N: usize>(self, names: &Names<N>) -> Self {
         Lease {
             holder: pair(names, self.holder),
             rule: self.rule.renamed(names),
@@ -58,7 +60,8 @@ impl Lease {
 }
 
 impl Task {
-    pub(super) fn renamed(self, names: Names) -> Self {
+    #[inline]
+    pub(super) fn renamed<const N: usize>(self, names: &Names<N>) -> Self {
         match self {
             Task::Promote(timeline, rule) => Task::Promote(timeline, rule.renamed(names)),
             Task::StartPrimary(rule) => Task::StartPrimary(rule.renamed(names)),
@@ -73,7 +76,8 @@ impl Task {
 }
 
 impl Postgres {
-    fn renamed(self, names: Names) -> Self {
+    #[inline]
+    fn renamed<const N: usize>(self, names: &Names<N>) -> Self {
         match self {
             Postgres::Down { .. } => self,
             Postgres::Standby { upstream, receiving } => Postgres::Standby {
@@ -98,7 +102,8 @@ impl Postgres {
 }
 
 impl<const N: usize> Member<N> {
-    pub(super) fn renamed(&self, names: Names) -> Self {
+    #[inline]
+    pub(super) fn renamed(&self, names: &Names<N>) -> Self {
         let mut member = *self;
         member.postgres = self.postgres.renamed(names);
         member.replies = list(names, &self.replies);
@@ -116,17 +121,41 @@ impl<const N: usize> Member<N> {
     }
 
     /// What can be said of it without the number of any member.
-    fn nameless(&self, hasher: &mut Fingerprint) {
-        std::mem::discriminant(&self.postgres).hash(hasher);
-        (self.wal, self.promise, self.promoting, self.asked, self.silent).hash(hasher);
-        (self.seen.version, self.confirmed, self.changed, self.sent).hash(hasher);
-        (self.run, self.write.is_some(), self.write_failed, self.data).hash(hasher);
-        self.task.map(|task| std::mem::discriminant(&task)).hash(hasher);
+    #[inline]
+    fn nameless(&self, relations: u8) -> u64 {
+        let [postgres, state, _, _, proven_at, ..] = self.postgres.packed();
+        let [task, epoch, ..] = self.task.map_or([0; 4], |task| task.packed());
+        let [wal, end] = [self.wal.timeline, self.wal.end];
+        let bits = [self.silent, self.write_failed, self.write.is_some(), self.primary_data];
+        let bits = bits
+            .iter()
+            .fold(self.data.packed(), |set, bit| set << 1 | u8::from(*bit));
+        let (version, confirmed) = (self.seen.version, self.confirmed.unwrap_or(u8::MAX));
+        let answered = self.replies.iter().flatten().count() as u8;
+        let mut hasher = Fingerprint::default();
+        for word in [
+            [
+                postgres,
+                state,
+                proven_at,
+                wal,
+                end,
+                self.promise,
+                self.promoting,
+                self.asked,
+            ],
+            [version, confirmed, self.changed, self.sent, self.run, bits, task, epoch],
+            [answered, relations, 0, 0, 0, 0, 0, 0],
+        ] {
+            hasher.write_u64(u64::from_le_bytes(word));
+        }
+        hasher.finish()
     }
 }
 
 impl<const N: usize> World<N> {
-    fn renamed(&self, names: Names) -> Self {
+    #[inline]
+    fn renamed(&self, names: &Names<N>) -> Self {
         let mut world = *self;
         world.lease = self.lease.renamed(names);
         for (member, name) in self.members.iter().zip(names) {
@@ -138,26 +167,41 @@ impl<const N: usize> World<N> {
         world
     }
 
+    /// How a member is spoken of, one bit each.
+    #[inline]
+    fn relations(&self, member: usize) -> u8 {
+        let is = |other: Option<u8>| u8::from(other.map(usize::from) == Some(member));
+        let holds = |holder: Option<(u8, u8)>| is(holder.map(|(holder, _)| holder));
+        let seen = &self.members[member].seen;
+        let sets = (self.fenced >> member & 1) << 2
+            | (self.lease.rule.names >> member & 1) << 1
+            | seen.rule.names >> member & 1;
+        sets << 3 | holds(self.lease.holder) << 2 | is(self.wanted) << 1 | holds(seen.holder)
+    }
+
     /// The same for worlds that differ in the numbers of members only, as far as these are told apart by what can be said of
     /// each alone. Two different states with one fingerprint are taken for one: with ten million states that happens once in
     /// 400,000 searches.
     pub fn fingerprint(&self) -> u64 {
-        let mut keys: [(u64, u8); N] = std::array::from_fn(|member| {
-            let mut hasher = Fingerprint::default();
-            let bit = 1 << member;
-            let holds = self.holder() == Some(member);
-            let wanted = self.wanted.map(usize::from) == Some(member);
-            (holds, wanted, self.fenced & bit != 0, self.lease.rule.names & bit != 0).hash(&mut hasher);
-            self.members[member].nameless(&mut hasher);
-            (hasher.finish(), member as u8)
-        });
-        keys.sort_unstable();
-        let mut names = [0; N];
-        for (name, (_, member)) in keys.iter().enumerate() {
-            names[usize::from(*member)] = name as u8;
+        let mut keys = [(0, 0); N];
+        for (member, key) in keys.iter_mut().enumerate() {
+            *key = (self.members[member].nameless(self.relations(member)), member as u8);
         }
+        keys.sort_unstable();
         let mut hasher = Fingerprint::default();
-        self.renamed(&names).hash(&mut hasher);
+        if keys
+            .iter()
+            .enumerate()
+            .all(|(name, (_, member))| name == usize::from(*member))
+        {
+            self.hash(&mut hasher);
+        } else {
+            let mut names = [0; N];
+            for (name, (_, member)) in keys.iter().enumerate() {
+                names[usize::from(*member)] = name as u8;
+            }
+            self.renamed(&names).hash(&mut hasher);
+        }
         hasher.finish()
     }
 }

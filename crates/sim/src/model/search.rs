@@ -8,6 +8,7 @@ use super::check::violation;
 use super::fingerprint::Same;
 use super::label::Label;
 use super::observe::Decider;
+use super::rest::Ways;
 use super::state::World;
 use super::step::Stepper;
 
@@ -40,6 +41,17 @@ pub(super) type Known = HashSet<u64, BuildHasherDefault<Same>>;
 
 /// Explores from `start` within `bounds`, at most `limit` states.
 pub fn search<const N: usize>(start: World<N>, bounds: Bounds, limit: usize) -> Report<N> {
+    explore(start, bounds, limit, None)
+}
+
+/// The same; and from each state a way without faults, edits and new records must lead to where the database is as it should be
+/// and everybody waits, or to where the numbers of this world run out. If all steps are as likely as any others, such a way is
+/// taken in the end.
+pub fn search_to_rest<const N: usize>(start: World<N>, bounds: Bounds, limit: usize) -> Report<N> {
+    explore(start, bounds, limit, Some(Ways::default()))
+}
+
+fn explore<const N: usize>(start: World<N>, bounds: Bounds, limit: usize, mut ways: Option<Ways>) -> Report<N> {
     let mut decider = Decider::new(bounds.timed);
     let mut known = Known::from_iter([start.fingerprint()]);
     // Where each state came from: the number of the state before, and which of its successors it is.
@@ -48,15 +60,37 @@ pub fn search<const N: usize>(start: World<N>, bounds: Bounds, limit: usize) -> 
     let mut report = Report::default();
     let mut stepper = Stepper::new(&mut decider, bounds);
     let mut wrong = None;
+    let mut prints = Vec::new();
     while let Some((world, from)) = queue.pop_front() {
-        for (ordinal, next) in stepper.successors(&world).iter().enumerate() {
+        if let Some(ways) = &mut ways {
+            ways.visit(&mut stepper, &world);
+        }
+        let successors = stepper.successors(&world);
+        // Whether each is new, for all of them at once: each look-up waits for the memory, and these waits go on together.
+        prints.clear();
+        prints.extend(
+            successors
+                .iter()
+                .map(|next| (next.world.as_ref().map_or(0, World::fingerprint), true)),
+        );
+        for (print, new) in &mut prints {
+            *new = *print == 0 || known.insert(*print);
+        }
+        for (ordinal, (next, (print, new))) in successors.iter().zip(&prints).enumerate() {
             report.steps += 1;
             if let Some(event) = next.event {
                 *report.events.entry(event).or_default() += 1;
             }
             let found = match &next.world {
-                Ok(world) if !known.insert(world.fingerprint()) => continue,
-                Ok(world) => violation(world),
+                Ok(after) => {
+                    if let Some(ways) = &mut ways {
+                        ways.leads(from, &world, next, *print);
+                    }
+                    if !new {
+                        continue;
+                    }
+                    violation(after)
+                }
                 Err(what) => Some(what.clone()),
             };
             let origin = (from, ordinal as u16);
@@ -74,6 +108,16 @@ pub fn search<const N: usize>(start: World<N>, bounds: Bounds, limit: usize) -> 
         }
     }
     report.complete = queue.is_empty() && wrong.is_none();
+    if let Some(ways) = ways.filter(|_| report.complete) {
+        report.converged = origins.len();
+        match ways.longest() {
+            Ok(steps) => report.longest = steps,
+            Err(stuck) => {
+                let what = "from here it does not come to serve, or not to rest".to_owned();
+                wrong = Some((origins[stuck], what));
+            }
+        }
+    }
     report.wrong = wrong.map(|(last, what)| (course(&origins, start, last, &mut stepper), what));
     report.states = origins.len();
     report.decisions = decider.known();

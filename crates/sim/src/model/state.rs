@@ -22,7 +22,7 @@ pub struct Rule {
 }
 
 /// The Lease.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Lease {
     /// Counts its writes.
     pub version: u8,
@@ -109,7 +109,7 @@ pub enum Task {
 }
 
 /// A compare-and-swap of the Lease on its way.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Write {
     /// What it would write; its `version` is the one that it expects.
     pub content: Lease,
@@ -169,7 +169,7 @@ pub enum Data {
 }
 
 /// One member: its volume, its PostgreSQL, its agent.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Member<const N: usize> {
     /// Number of the agent's run.
     pub run: u8,
@@ -248,7 +248,7 @@ impl<const N: usize> Member<N> {
 }
 
 /// The whole world of `N` members.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct World<const N: usize> {
     /// The Lease on the API server.
     pub lease: Lease,

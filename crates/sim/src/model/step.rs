@@ -2,6 +2,7 @@
 
 use super::bounds::{Bounds, Event, Mutant};
 use super::distort;
+use super::forget::forget;
 use super::label::{Label, What};
 use super::observe::{Decided, Decider, Effect};
 use super::state::{Member, Postgres, TIMELINES, Task, World, Write};
@@ -61,21 +62,19 @@ impl<'a, const N: usize> Stepper<'a, N> {
         self.bounds.mutant == Some(mutant)
     }
 
-    pub(super) fn push(
-        &mut self,
-        mut world: World<N>,
-        actor: impl Into<Option<usize>>,
-        what: What,
-        event: Option<Event>,
-    ) {
-        settle(&mut world);
-        canonical(&mut world);
+    pub(super) fn push(&mut self, world: World<N>, actor: impl Into<Option<usize>>, what: What, event: Option<Event>) {
         let actor = actor.into().map(|actor| actor as u8);
         self.next.push(Next {
             world: Ok(world),
             label: Label { actor, what },
             event,
         });
+        // Where it lies now: it is large, and copied no more than it must be.
+        if let Some(Next { world: Ok(world), .. }) = self.next.last_mut() {
+            settle(world);
+            forget(world, self.bounds.mutant);
+            canonical(world);
+        }
     }
 
     pub(super) fn wrong(&mut self, me: usize, what: What, wrong: String) {
@@ -88,11 +87,12 @@ impl<'a, const N: usize> Stepper<'a, N> {
     }
 
     fn decide(&mut self, world: &World<N>, me: usize) {
-        let shown = distort::shown(self.bounds.mutant, world, me);
-        let decided = self.decider.decide(&shown, me);
+        let distorted = self.bounds.mutant.map(|mutant| distort::shown(mutant, world, me));
+        let shown = distorted.as_ref().unwrap_or(world);
+        let decided = self.decider.decide(shown, me);
         if world.faults < self.bounds.faults && world.members[me].confirmed.is_some() {
             // It has not been able to write for too long: a fault of its own.
-            let gives_way = self.decider.impatient(&shown, me);
+            let gives_way = self.decider.impatient(shown, me);
             if decided.iter().all(|decided| decided.effect != gives_way.effect) {
                 let mut after = *world;
                 after.faults += 1;

@@ -23,16 +23,14 @@ impl<const N: usize> Stepper<'_, N> {
                     answer: Some(taken),
                     ..write
                 });
-                let event = if taken {
-                    noticed(world, &after.lease, me)
-                } else {
-                    Some(Event::Refused)
-                };
+                let event = taken.then(|| noticed(world, &after.lease, me)).flatten();
                 self.push(after, me, What::WriteArrives(taken), event);
             }
             Some(taken) => {
                 hear(&mut after, me, write, taken);
-                self.push(after, me, What::HearsOfWrite(taken), None);
+                // That it was refused, it is since a newer version is there (see `forget`).
+                let event = (!taken).then_some(Event::Refused);
+                self.push(after, me, What::HearsOfWrite(taken), event);
             }
         }
     }

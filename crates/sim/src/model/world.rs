@@ -8,6 +8,12 @@ pub(super) fn see<const N: usize>(member: &mut Member<N>, lease: Lease) {
     if member.seen.holder != lease.holder {
         member.silent = false;
     }
+    if member.seen.epoch < lease.epoch {
+        // Answers of before count for nothing, unless more was promised.
+        member.replies = member
+            .replies
+            .map(|reply| reply.filter(|reply| reply.promised > lease.epoch));
+    }
     if member.seen.version != lease.version {
         (member.changed, member.unsettled) = (0, None);
     }

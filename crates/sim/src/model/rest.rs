@@ -1,0 +1,80 @@
+//! From which states of a search the database comes to serve, and to rest.
+
+use std::collections::{HashMap, VecDeque};
+use std::hash::BuildHasherDefault;
+
+use super::converge::is_at_rest;
+use super::fingerprint::Same;
+use super::label::What;
+use super::state::{TIMELINES, World};
+use super::step::{Next, Stepper};
+
+/// No state, no distance.
+const NONE: u32 = u32::MAX;
+
+/// Ways between states in which nothing goes wrong. States are numbered in the order in which they are visited.
+#[derive(Default)]
+pub(super) struct Ways {
+    numbers: HashMap<u64, u32, BuildHasherDefault<Same>>,
+    /// From which state, and the fingerprint of the one that it leads to.
+    steps: Vec<(u32, u64)>,
+    /// The states that are the end of a way.
+    ends: Vec<u32>,
+}
+
+impl Ways {
+    /// The next state.
+    pub(super) fn visit<const N: usize>(&mut self, stepper: &mut Stepper<N>, world: &World<N>) {
+        let number = self.numbers.len() as u32;
+        self.numbers.insert(world.fingerprint(), number);
+        let lease = &world.lease;
+        let spent = usize::from(lease.reserved) + 1 >= TIMELINES || lease.epoch >= stepper.bounds.epochs;
+        if spent || lease.missing || is_at_rest(stepper.decider, world) {
+            self.ends.push(number);
+        }
+    }
+
+    /// A step from state `from` to one with the fingerprint `print`.
+    pub(super) fn leads<const N: usize>(&mut self, from: u32, before: &World<N>, next: &Next<N>, print: u64) {
+        let same = |after: &World<N>| (after.faults, after.edits) == (before.faults, before.edits);
+        if next.world.as_ref().is_ok_and(same) && next.label.what != What::Writes {
+            self.steps.push((from, print));
+        }
+    }
+
+    /// From whichever state, so many steps are enough.
+    ///
+    /// # Errors
+    /// The number of the first state from which no way leads to an end.
+    pub(super) fn longest(&self) -> Result<usize, usize> {
+        // For each state a list of those that lead to it: its first element, and of each element the next.
+        let mut first = vec![NONE; self.numbers.len()];
+        let mut next = vec![NONE; self.steps.len()];
+        for (step, (_, print)) in self.steps.iter().enumerate() {
+            let to = self.numbers[print] as usize;
+            (next[step], first[to]) = (first[to], step as u32);
+        }
+        let mut distance = vec![NONE; self.numbers.len()];
+        let mut queue: VecDeque<u32> = self.ends.iter().copied().collect();
+        for end in &self.ends {
+            distance[*end as usize] = 0;
+        }
+        let mut longest = 0;
+        while let Some(at) = queue.pop_front() {
+            longest = distance[at as usize];
+            let mut step = first[at as usize];
+            while step != NONE {
+                let from = self.steps[step as usize].0;
+                if distance[from as usize] == NONE {
+                    distance[from as usize] = longest + 1;
+                    queue.push_back(from);
+                }
+                step = next[step as usize];
+            }
+        }
+        match distance.iter().position(|steps| *steps == NONE) {
+            None => Ok(longest as usize),
+            Some(stuck) => Err(stuck),
+        }
+    }
+}
