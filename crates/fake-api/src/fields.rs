@@ -213,7 +213,10 @@ pub(crate) fn remove(value: &mut Value, path: &[Step]) {
                 None => {}
             }
         }
-        (Step::Member(member), Value::Array(list)) => list.retain(|other| other.to_string() != *member),
+        (Step::Member(member), Value::Array(list)) => {
+            let member: Value = serde_json::from_str(member).unwrap_or_default();
+            list.retain(|other| *other != member);
+        }
         _ => {}
     }
 }

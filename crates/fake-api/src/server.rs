@@ -297,10 +297,11 @@ impl Open {
     /// Takes in what can be told now; returns when to look again if nothing happens.
     fn look(&mut self, now: Instant) -> Instant {
         let mut wake = self.breaks().map_or(self.ends, |breaks| breaks.min(self.ends));
-        if let Some((from, until)) = self.fate.frozen {
-            if now >= self.opened + from && now < self.opened + until {
-                return wake.min(self.opened + until);
-            }
+        if let Some((from, until)) = self.fate.frozen
+            && now >= self.opened + from
+            && now < self.opened + until
+        {
+            return wake.min(self.opened + until);
         }
         let state = self.server.lock();
         let lag = state.faults.lag(self.fate.server);

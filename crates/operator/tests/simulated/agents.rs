@@ -89,11 +89,10 @@ impl Agents {
             self.renewed = Some(now);
             put(store, &base, &view.lease, now);
         }
-        if let Some(holder) = view.lease.holder.as_ref().filter(|holder| holder.serving) {
-            if self.primaries.last() != Some(&holder.incarnation.pod) {
-                self.primaries.push(holder.incarnation.pod.clone());
-                route(store, holder, view.lease.epoch, now);
-            }
+        let serving = view.lease.holder.as_ref().filter(|holder| holder.serving);
+        if let Some(holder) = serving.filter(|holder| self.primaries.last() != Some(&holder.incarnation.pod)) {
+            self.primaries.push(holder.incarnation.pod.clone());
+            route(store, holder, view.lease.epoch, now);
         }
     }
 
@@ -178,10 +177,9 @@ impl View {
     /// A pod that is going stops its PostgreSQL cleanly, and lets the lease go; who is not wanted is forgotten.
     fn stop_the_dead(&mut self) {
         let runs = |uid: &str, pods: &[Pod]| pods.iter().any(|pod| pod.uid == uid);
-        if let Some(holder) = self.lease.holder.clone() {
-            if !runs(&holder.incarnation.pod_uid, &self.pods) {
-                self.release(holder.incarnation.member, None);
-            }
+        let holder = self.lease.holder.clone().map(|holder| holder.incarnation);
+        if let Some(gone) = holder.filter(|holder| !runs(&holder.pod_uid, &self.pods)) {
+            self.release(gone.member, None);
         }
         let replicas = self.db.spec.replicas;
         let wanted = |name: &str| ordinal(name).is_some_and(|ordinal| i64::from(ordinal) < i64::from(replicas));
