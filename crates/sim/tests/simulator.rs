@@ -37,11 +37,12 @@ fn nothing_is_lost_and_all_goals_are_reached() {
         }
     }
     println!(
-        "{} seeds: {} failovers, {} acknowledged commits, {:.0} hours",
+        "{} seeds: {} failovers, {} acknowledged commits, {:.0} hours, {} ended in a known fault",
         seeds(),
         coverage.failovers,
         coverage.acknowledged,
-        coverage.time as f64 / 3_600_000.0
+        coverage.time as f64 / 3_600_000.0,
+        coverage.known_faults
     );
     let missing = coverage.missing();
     assert!(missing.is_empty(), "never reached: {}", missing.join(", "));

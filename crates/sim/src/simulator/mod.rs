@@ -2,8 +2,10 @@
 //!
 //! Everything about a run comes from its seed: the same seed gives the same run, bit for bit. See docs/simulator.md.
 
+mod act;
 mod agent;
 mod api;
+mod calls;
 mod clients;
 mod coverage;
 mod distort;
@@ -19,10 +21,13 @@ mod oracle;
 mod peers;
 mod plan;
 mod postgres;
+mod promotion;
 mod random;
 mod rejoin;
 mod run;
+mod setting;
 mod status;
+mod stop;
 mod stream;
 mod tasks;
 mod trace;

@@ -1,0 +1,255 @@
+//! The loop of an agent: something is heard, the machine decides, one action after the other is carried out until it waits.
+
+use std::rc::Rc;
+
+use machine::instance::{Action, Mode, Process, decide, election, fence};
+use machine::timing::BootTime;
+
+use super::agent::{Agent, action_name, is_final};
+use super::distort;
+use super::event::{Answered, Event, Inner, News};
+use super::world::World;
+
+/// The longest sleep, in milliseconds, as in the agent.
+const LONGEST_SLEEP: u64 = 500;
+/// More actions than this without a pause are a defect.
+const MOST_ACTIONS: usize = 32;
+/// Distance between questions to PostgreSQL while it serves in its role, and while something is expected, in milliseconds.
+const STEADY: u64 = 1_000;
+const EXPECTING: u64 = 100;
+
+impl World {
+    /// A container starts: a new run, which knows nothing.
+    pub fn boot(&mut self, node: usize) {
+        let place = &mut self.nodes[node];
+        if !place.on || place.agent.is_some() {
+            return;
+        }
+        place.runs += 1;
+        (place.armed, place.granted, place.agent_frozen) = (None, BootTime(0), 0);
+        place.agent_waits.clear();
+        let run = place.runs;
+        place.agent = Some(Agent::new(node, run));
+        self.note(Some(node), || format!("the agent starts, run {run}"));
+        let (spec, lease) = (Rc::new(self.api.spec.clone()), Rc::clone(&self.api.lease));
+        self.tell_if_api(node, News::Cluster(spec));
+        self.tell_if_api(node, News::Lease(lease));
+        self.wake_now(node);
+    }
+
+    fn tell_if_api(&mut self, node: usize, news: News) {
+        if self.api.down == 0 && self.net.hears_api(node) && self.net.reaches_api(node) {
+            let delay = 20 + self.random.api.below(60);
+            self.tell(delay, node, news);
+        } else if !std::mem::replace(&mut self.nodes[node].watch_broken, true) {
+            self.after(1_000, Event::Relist { node });
+        }
+    }
+
+    fn wake_now(&mut self, node: usize) {
+        if let Some(agent) = &self.nodes[node].agent {
+            let (run, generation) = (agent.run, agent.wake);
+            self.after(0, Event::Wake { node, run, generation });
+        }
+    }
+
+    /// Time to decide again.
+    pub fn wake(&mut self, node: usize, generation: u64) {
+        if self.nodes[node]
+            .agent
+            .as_ref()
+            .is_some_and(|agent| agent.wake == generation)
+        {
+            self.act(node);
+        }
+    }
+
+    /// Something is heard; then it decides.
+    pub fn news(&mut self, node: usize, news: News) {
+        self.learn(node, news);
+        if self.nodes[node].agent.is_some() {
+            self.act(node);
+        }
+    }
+
+    /// Decides and acts until the machine waits.
+    fn act(&mut self, node: usize) {
+        let mut wake = None;
+        for _ in 0..MOST_ACTIONS {
+            self.look(node);
+            let now = self.boot_time(node);
+            let Some(agent) = self.nodes[node].agent.as_mut() else {
+                return;
+            };
+            let shown = distort::shown(self.plan.bug, &agent.observed, now);
+            let decision = decide(&shown, &agent.memo, now);
+            let decision = distort::decided(self.plan.bug, decision);
+            agent.deadline = fence::held_until(&shown, now);
+            let granted = fence::held_until(&agent.observed, now);
+            self.trace.mark_text(decision.rule);
+            self.coverage.decision(decision.rule, &decision.action);
+            let agent = self.nodes[node].agent.as_mut();
+            let Some(agent) = agent else { return };
+            agent.memo = decision.memo;
+            wake = decision.wake;
+            if self.trace.explains() && agent.said != decision.because {
+                agent.said = decision.because.clone().into_owned();
+                let what = format!(
+                    "{}: {} — {}",
+                    decision.rule,
+                    action_name(&decision.action),
+                    decision.because
+                );
+                self.note(Some(node), || what);
+            }
+            if let Some(granted) = granted {
+                self.nodes[node].granted = self.nodes[node].granted.max(granted);
+            }
+            self.arm(node, decision.dead_man);
+            let waits = decision.action == Action::Wait;
+            if decision.action == Action::Exit {
+                return self.end_container(node);
+            }
+            self.execute(node, decision.action);
+            if waits {
+                break;
+            }
+        }
+        let held = self.answer_held(node);
+        self.publish(node);
+        let now = self.boot_time(node);
+        let clock = self.nodes[node].clock;
+        let at = [wake, held].into_iter().flatten().min();
+        let at = at.map_or(now.plus(LONGEST_SLEEP), |at| at.min(now.plus(LONGEST_SLEEP)));
+        let when = clock.when(at).max(self.now + 1);
+        let Some(agent) = self.nodes[node].agent.as_mut() else {
+            return;
+        };
+        agent.wake += 1;
+        let (run, generation) = (agent.run, agent.wake);
+        self.queue.push(when, Event::Wake { node, run, generation });
+    }
+
+    fn arm(&mut self, node: usize, deadline: Option<BootTime>) {
+        let place = &mut self.nodes[node];
+        if place.armed == deadline {
+            return;
+        }
+        place.armed = deadline;
+        if let (Some(at), Some(agent)) = (deadline, &place.agent) {
+            let when = place.clock.when(at).max(self.now);
+            let run = agent.run;
+            self.queue.push(when, Event::DeadMan { node, run, at });
+        }
+    }
+
+    /// The dead-man's deadline: if it has not been moved, everything is killed. Whether the agent lives does not matter.
+    pub fn dead_man(&mut self, node: usize, run: u32, at: BootTime) {
+        let place = &self.nodes[node];
+        let same = place.agent.as_ref().is_some_and(|agent| agent.run == run);
+        if same && place.armed == Some(at) && place.postgres.is_some() {
+            self.coverage.reach("dead-man killed");
+            self.note(Some(node), || "the dead-man kills everything".to_owned());
+            self.end_server(node, super::postgres::Ends::Killed);
+        }
+    }
+
+    /// What is known by looking: what has outlived its postmaster, and the volume when it changed.
+    fn look(&mut self, node: usize) {
+        let Some(agent) = self.nodes[node].agent.as_mut() else {
+            return;
+        };
+        let busy = agent.observed.tasks.volume.running.is_some() || agent.killing;
+        let wanted = agent.look_again || agent.observed.volume.is().is_none();
+        if wanted && !busy && !agent.looking {
+            (agent.looking, agent.look_again) = (true, false);
+            let run = agent.run;
+            let delay = self.random.work.between(5, 40);
+            self.after(
+                delay,
+                Event::Step {
+                    node,
+                    run,
+                    task: super::event::Task::Scan,
+                },
+            );
+        }
+    }
+
+    /// Requests for promises are answered when the answer is final, or after a moment.
+    fn answer_held(&mut self, node: usize) -> Option<BootTime> {
+        let now = self.boot_time(node);
+        let agent = self.nodes[node].agent.as_mut()?;
+        let mut answers = Vec::new();
+        let observed = &agent.observed;
+        agent.held.retain(|held| {
+            let answer = election::answer(observed, now, &held.request);
+            let ends = is_final(&answer, &held.request) || now >= held.until;
+            if ends {
+                answers.push((held.from, held.from_run, held.call, answer));
+            }
+            !ends
+        });
+        let until = agent.held.iter().map(|held| held.until).min();
+        for (from, run, call, answer) in answers {
+            self.answer_peer(node, from, run, call, Answered::Promise(answer));
+        }
+        until
+    }
+
+    /// How often PostgreSQL is asked, and whether the canary writes.
+    fn publish(&mut self, node: usize) {
+        let now = self.boot_time(node);
+        let Some(agent) = self.nodes[node].agent.as_mut() else {
+            return;
+        };
+        let postgres = &agent.observed.postgres;
+        let writes = postgres.process == (Process::Running { mode: Mode::Primary })
+            && postgres.answer.is_some_and(|answer| !answer.in_recovery);
+        let wanted = (agent.server.map(|server| server.0), agent.is_steady(now), writes);
+        let before = std::mem::replace(&mut agent.polled, wanted);
+        if before == wanted {
+            return;
+        }
+        agent.poll += 1;
+        let (run, generation) = (agent.run, agent.poll);
+        if wanted.0.is_some() {
+            self.after(1, Event::Poll { node, run, generation });
+        }
+        if writes && !before.2 {
+            self.server_after(1, node, Inner::Canary { node_run: run });
+        }
+    }
+
+    /// PostgreSQL is asked how it is.
+    pub fn poll(&mut self, node: usize, generation: u64) {
+        let asked = self.boot_time(node);
+        let status = self.status(node).map(Box::new);
+        let frozen = self.nodes[node].postgres_frozen > 0;
+        let Some(agent) = self.nodes[node].agent.as_mut().filter(|agent| agent.poll == generation) else {
+            return;
+        };
+        let Some((server, ..)) = agent.server else { return };
+        let run = agent.run;
+        if frozen {
+            // No answer within two seconds: three in a row are silence.
+            agent.silent += 1;
+            if agent.silent == 3 {
+                self.tell(
+                    0,
+                    node,
+                    News::Status {
+                        server,
+                        asked,
+                        status: None,
+                    },
+                );
+            }
+            return self.after(2_000, Event::Poll { node, run, generation });
+        }
+        agent.silent = 0;
+        let pause = if agent.polled.1 { STEADY } else { EXPECTING };
+        self.tell(2, node, News::Status { server, asked, status });
+        self.after(pause, Event::Poll { node, run, generation });
+    }
+}

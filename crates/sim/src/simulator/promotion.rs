@@ -1,0 +1,131 @@
+//! A promotion, step by step.
+
+use machine::instance::{Configured, Mode, Process, Work};
+use machine::quorum::SyncRule;
+
+use super::event::Task;
+use super::names::SETTINGS;
+use super::postgres::RECORD;
+use super::wal::{End, Written};
+use super::world::World;
+
+/// The longest that a promotion may take, in milliseconds.
+const PROMOTE: u64 = 30_000;
+
+impl World {
+    /// Rules 13 and 14: noted on the volume; closed, with the rule; the slots; promoted; read back; the note dropped.
+    pub fn promote(&mut self, node: usize, timeline: u32, rule: SyncRule, stage: u8, begun: u64) {
+        let place = &self.nodes[node];
+        let stalls = place.disk.hung > 0 || place.postgres_frozen > 0;
+        let failed = |why: &str| Err(why.to_owned());
+        let standby = place
+            .postgres
+            .as_ref()
+            .is_some_and(|server| server.up && server.in_recovery);
+        if self.now - begun > PROMOTE || stage < 3 && !standby || stage == 3 && place.postgres.is_none() {
+            // Once it is asked for, an error stops the server.
+            if stage >= 2 {
+                self.stop_server(node, machine::instance::Stop::Immediate);
+            }
+            return self.finish(
+                node,
+                Work::Promote,
+                failed("PostgreSQL does not run, or it took too long"),
+            );
+        }
+        let next = |stage| Task::Promote {
+            timeline,
+            rule: rule.clone(),
+            stage,
+            begun,
+        };
+        if stalls {
+            return self.step_after(50, node, next(stage));
+        }
+        match stage {
+            0 => {
+                self.nodes[node].volume.promoting = Some(timeline);
+                self.close_to_all(node, &rule);
+                let delay = self.random.work.between(10, 80);
+                self.step_after(delay, node, next(1));
+            }
+            1 if !self.may_start(node, true) => self.finish(node, Work::Promote, failed("it was called off")),
+            1 => {
+                let delay = self.random.work.between(20, 150);
+                self.step_after(delay, node, next(2));
+            }
+            2 => {
+                self.leave_recovery(node, timeline, &rule);
+                let delay = self.disk_delay(node);
+                self.step_after(delay, node, next(3));
+            }
+            _ => {
+                self.nodes[node].volume.promoting = None;
+                self.promoted(node, rule);
+            }
+        }
+    }
+
+    /// A primary's configuration, closed: nobody is followed, nobody is connected.
+    fn close_to_all(&mut self, node: usize, rule: &SyncRule) {
+        let place = &mut self.nodes[node];
+        if let Some(data) = place.volume.data.as_mut() {
+            data.slots.extend(rule.names.iter().cloned());
+        }
+        let Some(server) = place.postgres.as_mut() else { return };
+        (server.rule, server.waits, server.upstream) = (rule.clone(), rule.is_synchronous(), None);
+        let receiver = server.receiver.take();
+        if let Some(receiver) = receiver {
+            self.close(node, receiver.stream, receiver.from);
+        }
+    }
+
+    fn leave_recovery(&mut self, node: usize, timeline: u32, rule: &SyncRule) {
+        let Some(base) = self.nodes[node].postgres.as_ref().map(|server| server.end) else {
+            return;
+        };
+        self.check_promotion(node, base, timeline, rule);
+        let branch = self.wal.0.len();
+        self.wal.0.push(Written {
+            timeline,
+            base: Some(base),
+            acknowledged: 0,
+        });
+        let end = End { branch, lsn: base.lsn };
+        let place = &mut self.nodes[node];
+        if let (Some(server), Some(data)) = (place.postgres.as_mut(), place.volume.data.as_mut()) {
+            (server.end, server.in_recovery, server.mode, server.flushing) = (end, false, Mode::Primary, false);
+            server.in_doubt = end.lsn;
+            (data.end, data.primary, data.redo) = (end, true, end.lsn);
+        }
+        self.note(Some(node), || {
+            format!("promoted to timeline {timeline} at {:X}", base.lsn)
+        });
+        self.append(node, RECORD);
+    }
+
+    fn promoted(&mut self, node: usize, rule: SyncRule) {
+        let (promise, asked, status) = (self.promise_on(node), self.boot_time(node), self.status(node));
+        let Some(agent) = self.nodes[node].agent.as_mut() else {
+            return;
+        };
+        let (Some(status), Some(_)) = (status, agent.server) else {
+            return self.finish(node, Work::Promote, Err("PostgreSQL does not answer".to_owned()));
+        };
+        agent.promised(promise, asked);
+        let postgres = &mut agent.observed.postgres;
+        postgres.process = Process::Running { mode: Mode::Primary };
+        agent.closed_with(rule);
+        let postgres = &mut agent.observed.postgres;
+        (postgres.in_doubt, postgres.wrote) = (Some(status.inserted), Some(asked));
+        postgres.sync.proven_at = status.inserted;
+        let settings = SETTINGS.to_owned();
+        agent.configured(Configured {
+            settings,
+            upstream: None,
+        });
+        agent.take_answer(status, asked);
+        agent.configured_at = asked;
+        self.finish(node, Work::Promote, Ok(()));
+    }
+}

@@ -1,0 +1,94 @@
+//! How a PostgreSQL ends.
+
+use machine::instance::Stop;
+
+use super::event::{Inner, News};
+use super::postgres::{Ends, RECORD};
+use super::world::World;
+
+impl World {
+    /// Asks a PostgreSQL to stop.
+    pub fn stop_server(&mut self, node: usize, stop: Stop) {
+        let place = &mut self.nodes[node];
+        let Some(server) = place.postgres.as_mut() else { return };
+        match stop {
+            Stop::Kill => {
+                self.trace.mark(77);
+                self.end_server(node, Ends::Killed);
+            }
+            Stop::Fast | Stop::Immediate => {
+                if server.stop.is_none_or(|before| before < stop) {
+                    server.stop = Some(stop);
+                    server.commits.clear();
+                    let delay = self.random.work.between(5, 40);
+                    self.server_after(delay, node, Inner::Stopping);
+                }
+            }
+        }
+    }
+
+    pub fn stopping(&mut self, node: usize) {
+        let hung = self.nodes[node].disk.hung > 0;
+        let place = &mut self.nodes[node];
+        let (Some(server), Some(data)) = (place.postgres.as_mut(), place.volume.data.as_mut()) else {
+            return;
+        };
+        if server.stop == Some(Stop::Immediate) || !server.up {
+            return self.end_server(node, Ends::Killed);
+        }
+        if hung {
+            return self.server_after(50, node, Inner::Stopping);
+        }
+        if server.in_recovery {
+            data.end = server.end;
+            data.redo = server.end.lsn;
+            return self.end_server(node, Ends::Killed);
+        }
+        if !server.final_record {
+            server.final_record = true;
+            self.append(node, RECORD);
+            return self.server_after(20, node, Inner::Stopping);
+        }
+        let sent = server
+            .senders
+            .values()
+            .all(|sender| !sender.streaming || sender.flushed >= server.end.lsn);
+        if data.end != server.end || !sent {
+            return self.server_after(20, node, Inner::Stopping);
+        }
+        self.end_server(node, Ends::Clean);
+    }
+
+    /// A PostgreSQL ends; its agent, if it lives, is told.
+    pub fn end_server(&mut self, node: usize, how: Ends) {
+        let keeps = self.random.disk.chance(500);
+        let place = &mut self.nodes[node];
+        let Some(server) = place.postgres.take() else { return };
+        place.postgres_waits.clear();
+        if let Some(data) = place.volume.data.as_mut() {
+            data.clean = how == Ends::Clean;
+            if how == Ends::Clean {
+                data.redo = data.end.lsn;
+            } else if how == Ends::Killed && keeps && data.end.branch == server.end.branch {
+                // What was written and not flushed is in the kernel, and nobody has seen it.
+                data.end = server.end;
+            }
+        }
+        for sender in server.senders.iter() {
+            self.close(node, *sender.0, sender.1.to);
+        }
+        if let Some(receiver) = &server.receiver {
+            self.close(node, receiver.stream, receiver.from);
+        }
+        let id = server.id;
+        self.note(Some(node), || format!("PostgreSQL has ended: {how:?}"));
+        self.tell(1, node, News::Exited { server: id });
+    }
+
+    /// The other end of a stream hears that it was closed, if it can be reached.
+    pub fn close(&mut self, node: usize, stream: u64, other: usize) {
+        if let Some(delay) = self.travel(node, other) {
+            self.server_after(delay, other, Inner::Closed { stream });
+        }
+    }
+}
