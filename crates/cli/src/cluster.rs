@@ -9,6 +9,7 @@ use api::names::{LABEL_CLUSTER, Names};
 use chrono::{SubsecRound, Utc};
 use futures::future::try_join_all;
 use k8s_openapi::api::coordination::v1::Lease;
+use k8s_openapi::api::core::v1::Pod;
 use kube::api::{Api, DynamicObject, ListParams};
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::core::ApiResource;
@@ -17,6 +18,9 @@ use machine::cluster::ChildKind;
 use serde_json::{Value, json};
 
 use crate::snapshot::{self, Snapshot, kinds};
+
+/// The label of the operator's pods, as its manifests have it.
+pub const OPERATOR: &str = "app.kubernetes.io/name=clustereddatabase-operator";
 
 /// Which cluster, and which namespace of it, as kubectl's flags say.
 #[derive(Clone, Debug, Default, PartialEq, Eq, clap::Args)]
@@ -126,6 +130,22 @@ impl Cluster {
             Err(error) => return Err(self.explain(error)),
         };
         found.ok_or_else(|| anyhow!("{name} has no primary now: see `kubectl cdb why {name}`"))
+    }
+
+    /// The operator's pods: wherever they are, or, without the right to look there (then `false`), in the database's namespace.
+    ///
+    /// # Errors
+    /// When pods may not be listed there either, or the API server cannot be read.
+    pub async fn operators(&self) -> Result<(Vec<Pod>, bool), kube::Error> {
+        let parameters = ListParams::default().labels(OPERATOR);
+        let all: Api<Pod> = Api::all(self.client.clone());
+        match all.list(&parameters).await {
+            Err(kube::Error::Api(status)) if status.is_forbidden() => {
+                let here: Api<Pod> = Api::namespaced(self.client.clone(), &self.namespace);
+                Ok((here.list(&parameters).await?.items, false))
+            }
+            found => Ok((found?.items, true)),
+        }
     }
 
     /// Everything about the database called `name`. A kind that may not be read is passed over.
@@ -260,7 +280,8 @@ fn without_other_nodes(objects: &mut Vec<Value>) {
     objects.retain(|object| object["kind"] != "Node" || nodes.contains(snapshot::name(object)));
 }
 
-fn value(object: DynamicObject, kind: &ApiResource) -> Value {
+/// The object as JSON, with its kind.
+pub fn value(object: DynamicObject, kind: &ApiResource) -> Value {
     let mut value = serde_json::to_value(object).unwrap_or_default();
     (value["apiVersion"], value["kind"]) = (json!(kind.api_version), json!(kind.kind));
     debug_assert!(!snapshot::name(&value).is_empty());

@@ -22,6 +22,7 @@ pub mod snapshot;
 pub mod status;
 pub mod text;
 pub mod upgrade;
+pub mod watch;
 pub mod what_if;
 pub mod why;
 pub mod words;

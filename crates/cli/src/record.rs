@@ -8,13 +8,12 @@ use std::time::Duration;
 use anyhow::{Context, Result, anyhow, bail};
 use api::ClusteredDatabase;
 use k8s_openapi::api::core::v1::Pod;
-use kube::api::{Api, ListParams};
+use kube::api::Api;
 use operator::http::DECISIONS;
 use operator::recording::Header;
 use tokio::io::{AsyncBufReadExt, AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, BufReader};
 
-use crate::cluster::Cluster;
-use crate::report::OPERATOR;
+use crate::cluster::{Cluster, OPERATOR};
 
 /// How long a pod may take to answer: it has the text in its memory.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -33,7 +32,8 @@ pub async fn fetch(cluster: &Cluster, name: &str) -> Result<String> {
     let db = cluster.database(name).await?;
     let path = format!("/decisions/{}/{name}", cluster.namespace);
     let mut reasons = Vec::new();
-    let (pods, everywhere) = operators(cluster).await?;
+    let operators = cluster.operators().await;
+    let (pods, everywhere) = operators.map_err(|error| cluster.explain(error))?;
     for pod in likeliest_first(pods) {
         let (Some(namespace), Some(pod)) = (pod.metadata.namespace, pod.metadata.name) else {
             continue;
@@ -59,20 +59,6 @@ pub async fn fetch(cluster: &Cluster, name: &str) -> Result<String> {
          namespace, and an operator that keeps one",
         reasons.join("; ")
     )
-}
-
-/// The operator's pods: wherever they are, or, without the right to look there (then `false`), in the database's namespace.
-async fn operators(cluster: &Cluster) -> Result<(Vec<Pod>, bool)> {
-    let parameters = ListParams::default().labels(OPERATOR);
-    let all: Api<Pod> = Api::all(cluster.client.clone());
-    let (found, everywhere) = match all.list(&parameters).await {
-        Err(kube::Error::Api(status)) if status.is_forbidden() => {
-            let here: Api<Pod> = Api::namespaced(cluster.client.clone(), &cluster.namespace);
-            (here.list(&parameters).await, false)
-        }
-        found => (found, true),
-    };
-    Ok((found.map_err(|error| cluster.explain(error))?.items, everywhere))
 }
 
 /// Anybody can label a pod: those that run as the operator does are asked first.

@@ -8,16 +8,14 @@ use chrono::{DateTime, SecondsFormat, Utc};
 use flate2::Compression;
 use flate2::write::GzEncoder;
 use k8s_openapi::api::core::v1::Pod;
-use kube::api::{Api, ListParams, LogParams};
+use kube::api::{Api, LogParams};
 use serde_json::json;
 
-use crate::cluster::Cluster;
+use crate::cluster::{Cluster, OPERATOR};
 use crate::file::RECORDED;
 use crate::redact;
 use crate::snapshot::{Snapshot, kinds};
 
-/// The label of the operator's pods, as its manifests have it.
-pub const OPERATOR: &str = "app.kubernetes.io/name=clustereddatabase-operator";
 /// How many of the operator's last lines are taken, of each of its pods.
 const LINES: i64 = 5_000;
 
@@ -113,8 +111,12 @@ pub async fn logs(cluster: &Cluster) -> Result<Files, String> {
         kube::Error::Api(status) => status.message,
         error => error.to_string(),
     };
-    let all: Api<Pod> = Api::all(cluster.client.clone());
-    let pods = all.list(&ListParams::default().labels(OPERATOR)).await.map_err(why)?;
+    let (pods, everywhere) = cluster.operators().await.map_err(why)?;
+    if pods.is_empty() {
+        let nowhere = format!("no pod carries the label {OPERATOR}");
+        let here = format!("you may not list the pods of all namespaces, and in this one {nowhere}");
+        return Err(if everywhere { nowhere } else { here });
+    }
     let mut logs = Vec::new();
     for pod in pods {
         let (Some(namespace), Some(name)) = (pod.metadata.namespace, pod.metadata.name) else {
@@ -127,9 +129,6 @@ pub async fn logs(cluster: &Cluster) -> Result<Files, String> {
         };
         let api: Api<Pod> = Api::namespaced(cluster.client.clone(), &namespace);
         logs.push((name.clone(), api.logs(&name, &parameters).await.map_err(why)?));
-    }
-    if logs.is_empty() {
-        return Err(format!("no pod carries the label {OPERATOR}"));
     }
     Ok(logs)
 }

@@ -3,13 +3,9 @@
 use std::io::{IsTerminal, Write};
 use std::path::Path;
 
-use anyhow::{Context, Result};
-use api::ClusteredDatabase;
+use anyhow::{Context, Result, bail};
 use clap::CommandFactory;
-use futures::StreamExt;
-use k8s_openapi::api::coordination::v1::Lease;
-use kube::runtime::{WatchStreamExt, watcher};
-use kube::{Api, ResourceExt};
+use futures::{Stream, StreamExt};
 use serde::Serialize;
 
 use crate::arguments::{Arguments, Command, Format, View};
@@ -19,7 +15,8 @@ use crate::look::Look;
 use crate::snapshot::Snapshot;
 use crate::text::{Style, plain};
 use crate::upgrade::{Unread, UpgradePage};
-use crate::{file, history, kubectl, plan, record, replay, report, status, upgrade, what_if, why};
+use crate::watch::{Change, Watched};
+use crate::{file, history, kubectl, plan, record, replay, report, status, upgrade, watch, what_if, why};
 
 /// The program's exit code after success.
 const DONE: u8 = 0;
@@ -208,28 +205,19 @@ async fn write_report(place: &Place, name: &str, output: &Path) -> Result<u8> {
     ))
 }
 
-/// Shows the page whenever the resource or its Lease changes and the page with it.
+/// Shows the page whenever the resource, its Lease or a pod changes and the page with it.
 async fn watch(place: &Place, view: &View) -> Result<u8> {
     let cluster = Cluster::connect(place).await?;
-    cluster.database(&view.name).await?;
-    let only = watcher::Config::default().fields(&format!("metadata.name={}", view.name));
-    let leases: Api<Lease> = Api::namespaced(cluster.client.clone(), &cluster.namespace);
-    let databases: Api<ClusteredDatabase> = cluster.databases();
-    let resource = watcher(databases, only.clone())
-        .default_backoff()
-        .touched_objects()
-        .map(named);
-    let lease = watcher(leases, only).default_backoff().touched_objects().map(named);
-    let mut changes = futures::stream::select(resource.boxed(), lease.boxed());
+    let snapshot = cluster.snapshot(&view.name).await?;
+    let mut changes = watch::changes(&cluster, &view.name, &snapshot);
+    let mut watched = Watched::new(snapshot);
     let mut before = String::new();
-    while let Some(change) = changes.next().await {
-        if let Err(error) = change {
-            let error = plain(&error.to_string());
-            eprintln!("kubectl cdb: the watch failed ({error}); it goes on by itself");
-            continue;
+    loop {
+        let now = watched.now();
+        if now.of("ClusteredDatabase").next().is_none() {
+            bail!("ClusteredDatabase {:?} is gone", view.name);
         }
-        let snapshot = cluster.snapshot(&view.name).await?;
-        let look = Look::new(&snapshot, Some(&cluster.namespace), &view.name)?;
+        let look = Look::new(now, Some(&cluster.namespace), &view.name)?;
         let page = rendered(view.output, &status::page(&look), |page| status::text(page, style()))?;
         if page != before {
             let text = if style().colour && view.output == Format::Text {
@@ -238,14 +226,28 @@ async fn watch(place: &Place, view: &View) -> Result<u8> {
                 format!("{page}---\n")
             };
             if !heard(&text)? {
-                break;
+                return Ok(DONE);
             }
             before = page;
         }
+        next(&mut watched, &mut changes).await?;
     }
-    Ok(DONE)
 }
 
-fn named<K: ResourceExt>(change: watcher::Result<K>) -> watcher::Result<String> {
-    change.map(|object| object.name_any())
+/// Waits for the next change.
+async fn next(watched: &mut Watched, changes: &mut (impl Stream<Item = Change> + Unpin)) -> Result<()> {
+    loop {
+        let (kind, event) = changes.next().await.context("nothing is watched any more")?;
+        match event {
+            Ok(event) => {
+                if watched.take(&kind, event) {
+                    return Ok(());
+                }
+            }
+            Err(error) => {
+                let error = plain(&error.to_string());
+                eprintln!("kubectl cdb: the watch failed ({error}); it goes on by itself");
+            }
+        }
+    }
 }

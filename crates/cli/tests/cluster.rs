@@ -10,7 +10,7 @@ use cli::change::{self, Wish};
 use cli::cluster::Cluster;
 use cli::look::Look;
 use cli::snapshot::{Snapshot, name};
-use cli::{status, text, why};
+use cli::{report, status, text, why};
 use http::{Method, Request, Response};
 use kube::Client;
 use kube::client::Body;
@@ -37,7 +37,9 @@ fn cluster(answer: impl Fn(&Method, &str) -> Answer + Send + Sync + 'static) -> 
             let response = Response::builder()
                 .status(code)
                 .header("content-type", "application/json");
-            Ok::<_, std::io::Error>(response.body(Body::from(value.to_string().into_bytes())).unwrap())
+            // Logs are no JSON.
+            let text = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
+            Ok::<_, std::io::Error>(response.body(Body::from(text.into_bytes())).unwrap())
         }
     });
     let cluster = Cluster {
@@ -135,4 +137,47 @@ async fn a_wish_is_one_patch_of_the_version_that_was_looked_at() {
     let body: Value = serde_json::from_str(patch.splitn(3, ' ').nth(2).unwrap()).unwrap();
     assert_eq!(body["spec"], json!({"paused": true}));
     assert_eq!(body["metadata"]["resourceVersion"], "1");
+}
+
+/// The readme and logs of a report, where the pods of all namespaces may be listed or not, and the operator is in `namespace`.
+async fn reported(everywhere: bool, namespace: &'static str) -> String {
+    let whole = of_file(&recorded(&ready(&spec(3))));
+    let operators = json!({"apiVersion": "v1", "kind": "PodList", "metadata": {}, "items": [
+        {"metadata": {"name": "operator-1", "namespace": namespace}}]});
+    let nobody = json!({"apiVersion": "v1", "kind": "PodList", "metadata": {}, "items": []});
+    let (cluster, _) = cluster(move |_, path| match path {
+        "/api/v1/pods" if everywhere => (200, operators.clone()),
+        "/api/v1/pods" => refusal(403, "pods is forbidden at the cluster scope"),
+        "/api/v1/namespaces/shop/pods" if namespace == "shop" => (200, operators.clone()),
+        "/api/v1/namespaces/shop/pods" => (200, nobody.clone()),
+        path if path == format!("/api/v1/namespaces/{namespace}/pods/operator-1/log") => (
+            200,
+            json!(
+                "{\"message\":\"acts\",\"database\":\"shop/demo\"}\n{\"message\":\"acts\",\"database\":\"shop/other\"}\nstarted\n"
+            ),
+        ),
+        _ => refusal(404, "not found"),
+    });
+    let logs = report::logs(&cluster).await;
+    let files = report::files(whole, "demo", &logs).unwrap();
+    let shown = files.iter().filter(|(name, _)| name != "objects.yaml");
+    shown
+        .map(|(name, text)| {
+            let line = text.lines().filter(|line| !line.starts_with("A report on"));
+            format!("== {name}\n{}\n", line.collect::<Vec<_>>().join("\n"))
+        })
+        .collect()
+}
+
+#[tokio::test]
+async fn a_report_finds_the_operator_of_the_whole_cluster_and_of_one_namespace() {
+    support::golden("report", &reported(true, "clustereddatabase-system").await);
+    support::golden("report", &reported(false, "shop").await);
+    let nowhere = reported(false, "clustereddatabase-system").await;
+    let why = "Not read: the operator's logs: you may not list the pods of all namespaces, and in this one no pod carries the label \
+               app.kubernetes.io/name=clustereddatabase-operator";
+    assert!(
+        nowhere.contains(why) && !nowhere.contains("operator-1.log"),
+        "{nowhere}"
+    );
 }

@@ -25,6 +25,8 @@ struct Server {
     snapshot: Mutex<Snapshot>,
     /// Bodies of patches.
     patches: Mutex<Vec<String>>,
+    /// Paths that were read, watches aside.
+    reads: Mutex<Vec<String>>,
     /// Events for the watch of the Lease.
     events: Mutex<Receiver<Value>>,
 }
@@ -38,6 +40,7 @@ impl Server {
         let server = Arc::new(Self {
             snapshot: Mutex::new(snapshot),
             patches: Mutex::default(),
+            reads: Mutex::default(),
             events: Mutex::new(events),
         });
         let shared = Arc::clone(&server);
@@ -86,6 +89,9 @@ impl Server {
         let (path, query) = uri.split_once('?').unwrap_or((uri, ""));
         if query.contains("watch=true") {
             return self.watch(path, &mut stream);
+        }
+        if method == "GET" {
+            self.reads.lock().unwrap().push(path.to_owned());
         }
         if method == "PATCH" {
             self.patches.lock().unwrap().push(String::from_utf8(body).unwrap());
@@ -275,7 +281,7 @@ fn a_database_that_cannot_be_read_is_told_beside_the_others() {
 }
 
 #[test]
-fn a_watch_shows_the_page_again_when_the_lease_changes() {
+fn a_watch_shows_the_page_again_when_the_lease_changes_and_reads_nothing_again() {
     let (server, tell, directory) = Server::start("watch", database());
     let mut child = program(&directory, "status demo --watch")
         .stdout(Stdio::piped())
@@ -315,4 +321,11 @@ fn a_watch_shows_the_page_again_when_the_lease_changes() {
     let mut child = child.lock().unwrap();
     child.kill().unwrap();
     child.wait().unwrap();
+    let reads = server.reads.lock().unwrap();
+    let times = |end: &str| reads.iter().filter(|path| path.ends_with(end)).count();
+    assert_eq!(times("/services/demo-rw"), 1, "{reads:?}");
+    assert!(
+        times("/leases/demo") == 1 && times("/leases") >= 1,
+        "the watch began with a list: {reads:?}"
+    );
 }

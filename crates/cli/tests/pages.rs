@@ -50,21 +50,7 @@ fn golden(name: &str, directory: &Path, commands: &[&str]) {
         let (printed, code) = run(directory, command);
         text.push_str(&format!("$ kubectl cdb {command}\n{printed}exit code {code}\n\n"));
     }
-    // The pages and the documentation do not change with each version.
-    let text = text.replace(env!("CARGO_PKG_VERSION"), "0.1.0");
-    let path = Path::new(env!("CARGO_MANIFEST_DIR"))
-        .join("tests/golden")
-        .join(format!("{name}.txt"));
-    if std::env::var_os("UPDATE").is_some() {
-        std::fs::write(&path, &text).unwrap();
-    }
-    let golden = std::fs::read_to_string(&path).unwrap_or_default();
-    assert_eq!(
-        text,
-        golden,
-        "{}: look at it, then UPDATE=1 cargo test -p cli",
-        path.display()
-    );
+    support::golden(name, &text);
 }
 
 /// Compares the three pages of a world.

@@ -3,6 +3,7 @@
 #![allow(dead_code, reason = "not every test needs all of it")]
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
 
 use api::ClusteredDatabase;
 use api::names::{
@@ -23,6 +24,25 @@ use operator::desired::{self, Desired};
 use serde_json::{Value, json};
 
 const NAMESPACE: &str = "shop";
+
+/// Compares what was printed with a golden file; `UPDATE=1` writes that again.
+pub fn golden(name: &str, text: &str) {
+    // The pages and the documentation do not change with each version.
+    let text = text.replace(env!("CARGO_PKG_VERSION"), "0.1.0");
+    let path = Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join("tests/golden")
+        .join(format!("{name}.txt"));
+    if std::env::var_os("UPDATE").is_some() {
+        std::fs::write(&path, &text).unwrap();
+    }
+    let golden = std::fs::read_to_string(&path).unwrap_or_default();
+    assert_eq!(
+        text,
+        golden,
+        "{}: look at it, then UPDATE=1 cargo test -p cli",
+        path.display()
+    );
+}
 
 /// The smallest spec with this many instances.
 pub fn spec(replicas: u32) -> Value {
