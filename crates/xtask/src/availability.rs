@@ -56,7 +56,13 @@ pub struct Arguments {
     /// Instances of the database.
     #[arg(long, default_value_t = 3)]
     replicas: i32,
-    /// A JSON merge patch for the spec of the database that is made, such as '{"failover":{"profile":"Fast"}}'.
+    /// Failover times of the database that is made (`failover.profile`).
+    #[arg(long, conflicts_with = "service", value_parser = ["default", "fast"])]
+    profile: Option<String>,
+    /// What a primary that is cut off may answer in the database that is made (`failover.reads`).
+    #[arg(long, conflicts_with = "service", value_parser = ["stale", "strict"])]
+    reads: Option<String>,
+    /// A JSON merge patch for the spec of the database that is made, such as '{"durability":{"mode":"Async"}}'.
     #[arg(long, value_name = "JSON", conflicts_with = "service")]
     spec: Option<String>,
     /// The namespace; it is made anew unless --service is given.
@@ -144,7 +150,7 @@ pub async fn run(arguments: Arguments) -> Result<()> {
         }
         bench.remove(&subject).await?;
     }
-    println!("\n{}", results.table());
+    println!("\n{}:\n\n{}", results.subject, results.table());
     for failure in &failures {
         println!("not measured: {failure}");
     }
@@ -152,6 +158,50 @@ pub async fn run(arguments: Arguments) -> Result<()> {
     ensure!(results.is_safe(), "a run showed what must never happen: see the table");
     ensure!(failures.is_empty(), "{} runs could not be made", failures.len());
     Ok(())
+}
+
+impl Arguments {
+    /// What `--profile` and `--reads` ask of `spec.failover`.
+    fn failover(&self) -> Vec<(&'static str, String)> {
+        let asked = [("profile", &self.profile), ("reads", &self.reads)];
+        let asked = asked
+            .into_iter()
+            .filter_map(|(field, value)| Some((field, value.as_ref()?)));
+        asked.map(|(field, value)| (field, capitalized(value))).collect()
+    }
+
+    /// A database of ours in the table: what was asked for, as far as it differs from the default.
+    fn own_name(&self) -> String {
+        let mut name = format!("this operator, {} instances", self.replicas);
+        for (field, value) in self.failover() {
+            name.push_str(&format!(", {field} {value}"));
+        }
+        if let Some(patch) = &self.spec {
+            name.push_str(&format!(", {patch}"));
+        }
+        name
+    }
+
+    /// The spec of a database of ours, on volumes of `class`.
+    fn spec(&self, class: Option<&str>) -> Result<Value> {
+        let mut spec = demo::small(self.replicas);
+        if let Some(class) = class {
+            merge(&mut spec, &json!({"storage": {"storageClassName": class}}));
+        }
+        for (field, value) in self.failover() {
+            merge(&mut spec, &json!({"failover": {field: value}}));
+        }
+        if let Some(patch) = &self.spec {
+            merge(&mut spec, &serde_json::from_str(patch).context("read --spec")?);
+        }
+        Ok(spec)
+    }
+}
+
+/// As enums are written in a spec.
+fn capitalized(word: &str) -> String {
+    let (first, rest) = word.split_at(word.len().min(1));
+    first.to_uppercase() + rest
 }
 
 /// What all runs share.
@@ -206,7 +256,7 @@ impl Bench {
     fn name(&self) -> String {
         match &self.arguments.other.service {
             Some(service) => format!("Service {service}"),
-            None => format!("this operator, {} instances", self.arguments.replicas),
+            None => self.arguments.own_name(),
         }
     }
 
@@ -270,7 +320,7 @@ impl Bench {
         let name = class.unwrap_or("db");
         let names = Names::new(name);
         println!("==> making a database of {replicas} instances");
-        self.namespace.create(name, self.spec(class)?).await?;
+        self.namespace.create(name, self.arguments.spec(class)?).await?;
         self.namespace.wait_ready(name, BOUND).await?;
         Ok(Subject {
             namespace: self.namespace.clone(),
@@ -284,17 +334,6 @@ impl Bench {
             operator: Some((OPERATOR_NAMESPACE.to_owned(), OPERATOR_SELECTOR.to_owned())),
             testbed: self.testbed.clone(),
         })
-    }
-
-    fn spec(&self, class: Option<&str>) -> Result<Value> {
-        let mut spec = demo::small(self.arguments.replicas);
-        if let Some(class) = class {
-            merge(&mut spec, &json!({"storage": {"storageClassName": class}}));
-        }
-        if let Some(patch) = &self.arguments.spec {
-            merge(&mut spec, &serde_json::from_str(patch).context("read --spec")?);
-        }
-        Ok(spec)
     }
 
     /// All runs of a scenario. Returns those that could not be made, with the reason.
@@ -334,6 +373,8 @@ impl Bench {
         let base = format!("{}{killed}-{}", run.scenario, run.run);
         let picture = svg::draw(&format!("{base}: {}", self.name()), &done.history, done.injected);
         let rows: Vec<String> = done.rows.iter().map(serde_json::to_string).collect::<Result<_, _>>()?;
+        let figures = serde_json::to_string_pretty(run).context("write a run's figures")?;
+        put(&self.arguments.out.join(format!("{base}.json")), &figures)?;
         put(&self.arguments.out.join(format!("{base}.svg")), &picture)?;
         put(&self.arguments.out.join(format!("{base}.jsonl")), &done.notes)?;
         put(&self.arguments.out.join(format!("{base}.rows.jsonl")), &rows.join("\n"))
@@ -343,7 +384,8 @@ impl Bench {
     fn write_results(&self, results: &Results) -> Result<()> {
         let json = serde_json::to_string_pretty(results).context("write the results")?;
         put(&self.arguments.out.join("results.json"), &json)?;
-        put(&self.arguments.out.join("results.md"), &results.table())
+        let page = format!("{}:\n\n{}", results.subject, results.table());
+        put(&self.arguments.out.join("results.md"), &page)
     }
 
     /// Removes a database that we made.
@@ -418,7 +460,41 @@ fn tell(done: &Done) {
 
 #[cfg(test)]
 mod tests {
+    use clap::Parser;
+
     use super::*;
+
+    #[derive(Debug, Parser)]
+    struct Line {
+        #[command(flatten)]
+        arguments: Arguments,
+    }
+
+    fn arguments(line: &str) -> Result<Arguments, clap::Error> {
+        Line::try_parse_from(format!("availability {line}").split_whitespace()).map(|line| line.arguments)
+    }
+
+    #[test]
+    fn profile_and_reads_are_in_the_spec_and_in_the_name() {
+        let arguments = arguments("--profile fast --reads strict").unwrap();
+        let spec = arguments.spec(Some("loop")).unwrap();
+        assert_eq!(spec["failover"], json!({"profile": "Fast", "reads": "Strict"}));
+        assert_eq!(spec["storage"]["storageClassName"], "loop");
+        let spec: api::spec::ClusteredDatabaseSpec = serde_json::from_value(spec).unwrap();
+        assert_eq!(spec.failover.profile, api::spec::FailoverProfile::Fast);
+        assert_eq!(
+            arguments.own_name(),
+            "this operator, 3 instances, profile Fast, reads Strict"
+        );
+    }
+
+    #[test]
+    fn another_profile_or_one_for_another_operator_is_refused() {
+        assert!(arguments("--profile quick").is_err());
+        assert!(arguments("--service db --secret s --selector a=b --image i --reads strict").is_err());
+        assert!(arguments("--service db --secret s --selector a=b --image i").is_ok());
+        assert_eq!(arguments("").unwrap().spec(None).unwrap().get("failover"), None);
+    }
 
     #[test]
     fn a_patch_is_merged_into_the_spec() {

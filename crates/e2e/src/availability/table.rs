@@ -4,7 +4,7 @@ use std::fmt::Write;
 
 use serde::{Deserialize, Serialize};
 
-use crate::availability::report::Report;
+use crate::availability::report::{Report, Stages};
 
 /// One run of one scenario.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -48,7 +48,7 @@ pub struct Results {
     pub runs: Vec<Run>,
 }
 
-const HEAD: [&str; 10] = [
+const HEAD: [&str; 11] = [
     "scenario",
     "runs",
     "outage s (p50 / max)",
@@ -59,6 +59,7 @@ const HEAD: [&str; 10] = [
     "ghosts",
     "unexplained",
     "overlap s",
+    "stopped, elected, promoted, routed, reconnected s (p50)",
 ];
 
 impl Results {
@@ -128,18 +129,33 @@ fn row(label: &str, runs: &[&Run]) -> [String; HEAD.len()] {
         sum(|report| report.ghosts.count),
         sum(|report| report.unexplained.count),
         overlap.reduce(f64::max).map_or("0".to_owned(), seconds),
+        stages(runs),
     ]
+}
+
+/// When each stage was reached, in the run in the middle: which one costs the time.
+fn stages(runs: &[&Run]) -> String {
+    let of: [fn(&Stages) -> Option<f64>; 5] = [
+        |stages| stages.stopped,
+        |stages| stages.elected,
+        |stages| stages.promoted,
+        |stages| stages.routed,
+        |stages| stages.reconnected,
+    ];
+    let middle = of.map(|stage| {
+        let reached = runs.iter().filter_map(|run| stage(&run.report.stages));
+        median(&sorted(reached)).map_or("-".to_owned(), seconds)
+    });
+    middle.join(", ")
 }
 
 /// Median and maximum in seconds, and how many are missing.
 fn spread(values: impl Iterator<Item = Option<f64>>) -> String {
     let all: Vec<Option<f64>> = values.collect();
-    let mut seen: Vec<f64> = all.iter().flatten().copied().collect();
-    seen.sort_by(f64::total_cmp);
+    let seen = sorted(all.iter().flatten().copied());
     let missing = all.len() - seen.len();
-    // The upper median: of two runs the worse one.
-    let text = match (seen.get(seen.len() / 2), seen.last()) {
-        (Some(median), Some(max)) => format!("{} / {}", seconds(*median), seconds(*max)),
+    let text = match (median(&seen), seen.last()) {
+        (Some(median), Some(max)) => format!("{} / {}", seconds(median), seconds(*max)),
         _ => return "-".to_owned(),
     };
     if missing == 0 {
@@ -149,6 +165,17 @@ fn spread(values: impl Iterator<Item = Option<f64>>) -> String {
     }
 }
 
+fn sorted(values: impl Iterator<Item = f64>) -> Vec<f64> {
+    let mut values: Vec<f64> = values.collect();
+    values.sort_by(f64::total_cmp);
+    values
+}
+
+/// The upper one: of two runs the worse.
+fn median(sorted: &[f64]) -> Option<f64> {
+    sorted.get(sorted.len() / 2).copied()
+}
+
 fn seconds(millis: f64) -> String {
     format!("{:.2}", millis / 1_000.0)
 }
@@ -156,7 +183,7 @@ fn seconds(millis: f64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::availability::report::{Finding, Overlap, Stages};
+    use crate::availability::report::{Finding, Overlap};
 
     fn run(scenario: &str, outage: f64, lost: u64) -> Run {
         let finding = |count| Finding { count, first: vec![] };
@@ -215,6 +242,21 @@ mod tests {
         });
         assert!(!results.is_safe());
         assert!(results.table().contains("171.00"));
+    }
+
+    #[test]
+    fn of_ten_runs_the_middle_and_the_worst_are_shown_and_the_middle_of_each_stage() {
+        let mut results = Results::default();
+        for number in (1_u32..=10).rev() {
+            let mut one = run("cut", f64::from(number) * 100.0, 0);
+            one.report.stages.stopped = Some(f64::from(number));
+            one.report.stages.elected = (number > 7).then(|| f64::from(number) * 1_000.0);
+            results.runs.push(one);
+        }
+        let table = results.table();
+        let cells: Vec<&str> = table.lines().nth(2).unwrap().split('|').map(str::trim).collect();
+        assert_eq!(cells[1..4], ["cut", "10", "0.60 / 1.00"]);
+        assert_eq!(cells[11], "0.01, 9.00, -, -, -");
     }
 
     #[test]
