@@ -27,3 +27,7 @@ deny:
 # Many more cases of the machine's properties than the tests try, other ones each time.
 properties cases="200000":
     PROPTEST_CASES={{cases}} cargo test -p machine
+
+# Whole databases in virtual time under faults that a seed chooses, for ten minutes, other seeds each time.
+sim seconds="600":
+    cargo run -p sim -- run --for {{seconds}} --from $(date +%s)000
