@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use fake_api::Verb;
-use fake_api::faults::Faults;
+use fake_api::faults::{Faults, Rates};
 use operator::config::Config;
 use serde_json::{Value, json};
 
@@ -46,6 +46,29 @@ fn a_database_becomes_ready_within_its_budget_and_rests() {
         tokio::time::sleep(Duration::from_secs(600)).await;
         assert_eq!(world.writes(), before);
     });
+}
+
+#[test]
+fn watches_that_are_behind_undo_nothing_that_was_written() {
+    for seed in 0..4 {
+        run(seed, async || {
+            let rates = Rates {
+                lag: [300, 3_000],
+                ..Rates::NONE
+            };
+            let world = World::new(Faults::new(seed, rates), Duration::from_secs(1));
+            let _operator = Operator::start(&world.server, Config::default());
+            world.create(&json!({"replicas": 3}));
+            world.ready().await;
+            // Nobody else writes it: a conflict means that an older version was believed.
+            let requests = world.server.trace().into_iter();
+            let met: Vec<_> = requests
+                .filter(|line| line.starts_with("409 Update clustereddatabases"))
+                .collect();
+            assert!(met.is_empty(), "{met:#?}");
+            world.rests(LONG).await;
+        });
+    }
 }
 
 #[test]
