@@ -257,10 +257,7 @@ pub(super) fn take(context: &Context, draft: &mut Draft) -> Option<Verdict> {
         return None;
     }
     suspicion(context, draft)?;
-    let own = context
-        .final_position()
-        .filter(|own| is_reserved(record, own.timeline))
-        .map(|own| ranked(record, own))?;
+    let own = untorn(record, context.final_position()?)?;
     let basis = basis(context, draft, record, epoch, own)?;
     if !context.is_our_data() || is_behind_status(context, record) || !lease_rules::is_free(context, draft) {
         return None;
@@ -300,32 +297,18 @@ fn is_reserved(record: &LeaseRecord, timeline: Timeline) -> bool {
     timeline <= record.timeline.unwrap_or(Timeline(1))
 }
 
-/// A position as an election ranks it (protocol.md rule 9: by the timeline of the last WAL received).
+/// A position that an election may go by (protocol.md rule 9: by the timeline of the last WAL received).
 ///
 /// A standby without a stream goes by the newest timeline that has a segment where its WAL ends. A stream of a new timeline begins
 /// with that segment's beginning, which is the ancestor's: torn off before the fork, it is a promise of the new timeline and no
-/// WAL of it, and PostgreSQL reads no further after a crash, though it had (and acknowledged) more. Ranked by the new timeline it would
-/// win against members with more of the ancestor, and commits that only they have would be lost. So WAL that ends before a fork of
-/// the published history is the ancestor's. (One that ends at the fork has all that the ancestor's primary had acknowledged.)
-///
-/// A timeline that its primary has not published yet is ranked as it is said: that needs a crash here and the end of that
-/// primary between the first bytes that it sends and its next write of the Lease, which follows at once.
-fn ranked(record: &LeaseRecord, position: Position) -> Position {
-    let served = record.holder.as_ref().and_then(|holder| holder.timeline);
-    let left = record.release.as_ref().and_then(|release| release.position);
-    let newest = served.or(left.map(|left| left.timeline));
-    let mut known = record.history.iter().map(|fork| fork.timeline).chain(newest);
-    if !known.any(|timeline| timeline == position.timeline) {
-        return position;
-    }
+/// WAL of it, and PostgreSQL reads no further after a crash, though it had (and acknowledged) more. Counted on the new timeline it
+/// would win against members with more of the ancestor; counted on the ancestor it would speak for commits that it cannot show any
+/// more. So WAL that ends before a fork of the published history, on a later timeline, is no position: the member neither stands
+/// nor is counted, until it has streamed past the fork.
+pub(super) fn untorn(record: &LeaseRecord, position: Position) -> Option<Position> {
     let mut ancestors = record.history.iter().filter(|fork| fork.timeline < position.timeline);
-    match ancestors.find(|fork| position.lsn < fork.end) {
-        Some(ancestor) => Position {
-            timeline: ancestor.timeline,
-            ..position
-        },
-        None => position,
-    }
+    let torn = ancestors.any(|fork| position.lsn < fork.end);
+    (!torn && is_reserved(record, position.timeline)).then_some(position)
 }
 
 /// A Lease behind the status is an old view of it, or was put back by somebody: either way it decides nothing.
@@ -382,10 +365,7 @@ fn positions<'a>(
 ) -> impl Iterator<Item = (&'a MemberId, Position)> {
     let answers = context.observed.promises.values().map(|Promised { reply, .. }| reply);
     answers.filter_map(move |reply| {
-        let position = reply
-            .position
-            .filter(|position| is_reserved(record, position.timeline))
-            .map(|position| ranked(record, position))?;
+        let position = untorn(record, reply.position?)?;
         (reply.promised >= epoch).then_some((&reply.member, position))
     })
 }
@@ -406,9 +386,18 @@ pub(super) fn waiting(context: &Context) -> Option<Cow<'static, str>> {
     let why = suspicion(context, &mut Draft::default())?;
     let epoch = Epoch(record.epoch.0 + 1);
     let answers: BTreeMap<_, _> = positions(context, record, epoch).collect();
-    let Some(own) = context.final_position().map(|own| ranked(record, own)) else {
+    let Some(own) = context.final_position() else {
         return Some(format!("{why}; where this member's own WAL ends is not known yet").into());
     };
+    if untorn(record, own).is_none() {
+        return Some(
+            format!(
+                "{why}; this member's WAL ends at {}, before its timeline {} begins: it cannot be elected",
+                own.lsn, own.timeline.0
+            )
+            .into(),
+        );
+    }
     if let Some((member, position)) = answers.iter().find(|(_, position)| **position > own) {
         return Some(
             format!(
@@ -652,31 +641,31 @@ mod tests {
     }
 
     #[test]
-    fn the_torn_beginning_of_a_fork_does_not_outrank_more_of_the_ancestor() {
+    fn the_torn_beginning_of_a_fork_is_no_position() {
+        assert!(!outranks(0x200, 2, 0x80, |_| ()), "nor a promise that elects another");
         assert!(
-            outranks(0x200, 2, 0x80, |_| ()),
-            "its WAL ends before the fork: it is the ancestor's"
+            !outranks(0x200, 2, 0x200, |_| ()),
+            "it has all of the ancestor, and wins"
         );
-        assert!(!outranks(0x200, 2, 0x180, |_| ()), "of the ancestor it has more");
-        assert!(!outranks(0x200, 2, 0x200, |_| ()), "it has all of the ancestor");
-        assert!(!outranks(0x80, 2, 0x90, |_| ()), "it has WAL of the newer timeline");
+        assert!(outranks(0x200, 1, 0x80, |_| ()), "less of the ancestor");
         let unpublished = |observed: &mut Observed| {
-            let record = record(observed);
-            record.holder.as_mut().unwrap().timeline = None;
+            record(observed).holder.as_mut().unwrap().timeline = None;
         };
         assert!(
             !outranks(0x200, 2, 0x80, unpublished),
-            "where timeline 2 begins is not known"
+            "whatever the last holder has said"
         );
-        let own = |observed: &mut Observed| {
-            let answer = observed.postgres.answer.as_mut().unwrap();
-            answer.position = Some(Position {
-                timeline: Timeline(2),
-                lsn: Lsn(0x80),
-            });
+        let own = |lsn: u64| {
+            move |observed: &mut Observed| {
+                let answer = observed.postgres.answer.as_mut().unwrap();
+                answer.position = Some(Position {
+                    timeline: Timeline(2),
+                    lsn: Lsn(lsn),
+                });
+            }
         };
-        assert!(!outranks(0x200, 1, 0x90, own), "nor does its own");
-        assert!(outranks(0x200, 1, 0x70, own));
+        assert!(!outranks(0x200, 1, 0x70, own(0x80)), "nor does it stand itself");
+        assert!(outranks(0x200, 1, 0x70, own(0x200)));
     }
 
     #[test]

@@ -9,7 +9,7 @@ use super::identity::is_sound;
 use super::lease_rules::{self, Write};
 use super::recovery::{self, Way};
 use super::{Action, Draft, Purpose, Route, Verdict, election, members, settings};
-use crate::protocol::{Epoch, MemberId};
+use crate::protocol::{Epoch, MemberId, Timeline};
 
 /// Longest wait between failed tries, in milliseconds.
 const RETRY: u64 = 2_000;
@@ -19,8 +19,8 @@ pub(super) fn promote(context: &Context, draft: &mut Draft) -> Option<Verdict> {
     let (epoch, until) = context.held()?;
     let record = context.record()?;
     let timeline = record.timeline?;
-    let own = context.final_position()?.timeline;
-    if own >= timeline || context.promise()?.promoting.is_some() || context.stop_intended() {
+    let own = election::untorn(record, context.final_position()?)?.timeline;
+    if is_spent(timeline, own, context.promise()?.promoting) || context.stop_intended() {
         return None;
     }
     if !context.is_free(&context.tasks().start, RETRY, draft) {
@@ -41,6 +41,12 @@ pub(super) fn promote(context: &Context, draft: &mut Draft) -> Option<Verdict> {
     )
 }
 
+/// The number was used: this member's WAL is of it, or a promotion to it was begun here. One that was begun to a lower number
+/// says nothing of this one.
+fn is_spent(timeline: Timeline, own: Timeline, begun: Option<Timeline>) -> bool {
+    own >= timeline || begun.is_some_and(|begun| begun >= timeline)
+}
+
 /// Reserves another timeline when a promotion to the one on record was begun and not finished: a number is used once
 /// (protocol.md rule 14).
 pub(super) fn reserve_again(context: &Context, draft: &mut Draft) -> Option<Verdict> {
@@ -48,9 +54,7 @@ pub(super) fn reserve_again(context: &Context, draft: &mut Draft) -> Option<Verd
     let record = context.record()?;
     let own = context.final_position()?.timeline;
     let begun = context.promise()?.promoting;
-    let spent = record
-        .timeline
-        .is_none_or(|timeline| own >= timeline || begun.is_some());
+    let spent = record.timeline.is_none_or(|timeline| is_spent(timeline, own, begun));
     if !spent || context.tasks().start.running.is_some() || !lease_rules::is_free(context, draft) {
         return None;
     }
@@ -345,6 +349,31 @@ mod tests {
             (content.epoch, content.timeline, purpose),
             (Epoch(3), Some(Timeline(3)), Purpose::Take)
         );
+        // With that number on record it is promoted: it is not reserved again, and again.
+        record(&mut observed).epoch = Epoch(3);
+        record(&mut observed).timeline = Some(Timeline(3));
+        observed.lease.confirmed.as_mut().unwrap().epoch = Epoch(3);
+        observed.tasks.lease.running = Some(Work::WriteLease);
+        let decision = decided(&observed, 1_200);
+        assert!(
+            matches!(
+                decision.action,
+                Action::Promote {
+                    timeline: Timeline(3),
+                    ..
+                }
+            ),
+            "{decision:?}"
+        );
+        let context = Context::new(&observed, BootTime(1_200));
+        assert!(super::reserve_again(&context, &mut Draft::default()).is_none());
+        // What was elected by its running stream may be less after a crash.
+        let mut torn = elected();
+        record(&mut torn).history = vec![crate::protocol::Fork {
+            timeline: Timeline(0),
+            end: crate::protocol::Lsn(u64::MAX),
+        }];
+        assert_ne!(decided(&torn, 1_200).rule, "promote");
         // While WAL may still come in, or is not replayed, nothing is promoted.
         let mut observed = elected();
         observed.postgres.answer.as_mut().unwrap().received_all = false;

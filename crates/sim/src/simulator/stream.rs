@@ -254,7 +254,8 @@ impl World {
                 return;
             };
             let branch = server.end.branch;
-            let Some(commit) = server.commits.pop_front_if(|commit| commit.end <= upto) else {
+            let due = server.commits.front().is_some_and(|commit| commit.end <= upto);
+            let Some(commit) = due.then(|| server.commits.pop_front()).flatten() else {
                 return;
             };
             let end = End {

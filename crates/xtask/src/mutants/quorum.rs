@@ -80,7 +80,7 @@ pub const MUTANTS: &[Mutant] = &[
         planted: "A promotion that was begun and not finished is begun again under the same number.",
         breaks: "protocol 14",
         file: "instance/primary.rs",
-        text: "own >= timeline || context.promise()?.promoting.is_some()",
+        text: "own >= timeline || begun.is_some_and(|begun| begun >= timeline)",
         instead: "own >= timeline",
         found_by: unit("instance::lease_rules::tests::a_promotion_that_was_begun_is_not_begun_again_under_its_number"),
     },
