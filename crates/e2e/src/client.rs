@@ -137,9 +137,12 @@ impl SqlClient {
     }
 }
 
-/// psql prints this before it has sent anything.
+/// psql prints this before it has sent anything; "connection to server was lost" comes later.
 fn is_unreachable(error: &anyhow::Error) -> bool {
-    error.to_string().contains("psql: error: connection to server")
+    let text = error.to_string();
+    ["at ", "on socket "]
+        .iter()
+        .any(|what| text.contains(&format!("psql: error: connection to server {what}")))
 }
 
 /// Runs a command in a container and returns its standard output without the last line break.
@@ -180,4 +183,24 @@ async fn collect(mut process: AttachedProcess) -> Result<String> {
         );
     }
     Ok(output.trim_end().to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_what_was_not_sent_is_sent_again() {
+        let refused =
+            "psql: error: connection to server at \"db-rw\" (198.18.1.2), port 5432 failed: Connection refused";
+        assert!(is_unreachable(&anyhow::anyhow!(
+            "{refused} (command terminated with exit code 2)"
+        )));
+        for sent in [
+            "psql: error: connection to server was lost",
+            "ERROR:  connection to server at lunch",
+        ] {
+            assert!(!is_unreachable(&anyhow::anyhow!("{sent}")), "{sent}");
+        }
+    }
 }
