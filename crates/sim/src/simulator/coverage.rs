@@ -8,7 +8,7 @@ use machine::protocol::LeaseRecord;
 use super::plan::Fault;
 use super::world::World;
 
-/// So many timelines in a row that one holder reserves are no failed promotions any more.
+/// So many timelines in a row that one holder reserves are no failed promotions.
 const SPINS: u32 = 50;
 
 /// Counters.
@@ -189,10 +189,9 @@ impl World {
             if after.timeline > before.timeline {
                 self.spins += 1;
                 if self.spins > SPINS {
-                    // A fault of `machine` that is known, and not mended yet: docs/simulator.md, "Found".
-                    self.coverage.known_faults += 1;
-                    self.over = true;
-                    self.excused = Some("known fault 3: a holder reserves one timeline after the other".to_owned());
+                    self.violate(format!(
+                        "orders-{node} reserves one timeline after the other, {SPINS} of them, and is not promoted"
+                    ));
                 }
                 return;
             }
