@@ -288,6 +288,7 @@ fn memos() -> impl Strategy<Value = Memo> {
         misses_wal: (since % 2 == 0).then_some(MissingWal {
             epoch: Epoch(1),
             since: BootTime(since),
+            end: Lsn(since % 0x200),
             confirmed: BootTime(since + since % 5_000),
         }),
         ..if settled_before { settled() } else { Memo::default() }

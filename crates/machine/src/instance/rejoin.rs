@@ -41,6 +41,8 @@ pub struct MissingWal {
     pub epoch: Epoch,
     /// Since when.
     pub since: BootTime,
+    /// Where this member's WAL ended when the primary last said so: once it has more, it receives.
+    pub end: Lsn,
     /// When the primary was asked that last said so.
     pub confirmed: BootTime,
 }
@@ -97,49 +99,58 @@ fn is_removed(context: &Context, end: Lsn, since: BootTime) -> Option<bool> {
 
 /// Since when WAL is missed. What a standby has missed holds for its data, until that is gone or the primary does not confirm it.
 ///
-/// What ends the count: an answer that its WAL is there, another primary, other data, a fence. An answer that does not say ends it
-/// not at once: a standby that misses WAL connects five times a second, and is often seen while it uses its slot. One that answers
-/// nobody may have received what it missed, if that lasts for [`FRESH`]: of one that answers, the end is known as it is now.
+/// What ends the count: an answer that its WAL is there, WAL that this member has received since, another primary, other data, a
+/// fence. An answer that does not say ends it not at once: a standby that misses WAL connects five times a second, and is often
+/// seen while it uses its slot. One that answers nobody may have received what it missed, if that lasts for [`FRESH`]: of one that
+/// answers, the end is known as it is now.
 pub(super) fn remember(context: &Context, memo: &mut Memo) {
     let epoch = context.record().map(|record| record.epoch);
-    let before = memo.misses_wal.filter(|missing| Some(missing.epoch) == epoch);
-    let confirmed = before.filter(|missing| context.now.since(missing.confirmed) < FRESH);
-    let missed = |epoch| MissingWal {
-        epoch,
-        since: before.map_or(context.now, |missing| missing.since),
-        confirmed: context.observed.reply.as_ref().map_or(context.now, |reply| reply.sent),
-    };
-    let lineage = lineage(context);
     let answer = context
         .observed
         .postgres
         .answer
         .filter(|_| context.running() == Some(Mode::Standby));
+    // A position that grows by what was received before says nothing.
+    let position = answer
+        .filter(|answer| answer.knows_end)
+        .and_then(|answer| answer.position);
+    let receives = |missing: &MissingWal| position.is_some_and(|own| own.lsn > missing.end);
+    let before = memo
+        .misses_wal
+        .filter(|missing| Some(missing.epoch) == epoch && !receives(missing));
+    let confirmed = before.filter(|missing| context.now.since(missing.confirmed) < FRESH);
+    let missed = |epoch, end| MissingWal {
+        epoch,
+        since: before.map_or(context.now, |missing| missing.since),
+        end,
+        confirmed: context.observed.reply.as_ref().map_or(context.now, |reply| reply.sent),
+    };
+    let lineage = lineage(context);
     memo.misses_wal = match (epoch, answer) {
         _ if context.fenced() || matches!(lineage, Lineage::Diverged { .. }) => None,
         _ if lineage == Lineage::Unknown => confirmed,
-        (Some(epoch), Some(answer)) => {
-            // A position that grows by what was received before says nothing.
-            let own = answer.position.filter(|_| answer.knows_end);
-            match own.and_then(|own| is_removed(context, own.lsn, BootTime(0))) {
-                Some(true) => Some(missed(epoch)),
-                Some(false) => None,
-                // Its slot is in use for the moment, by a stream that will end.
-                None => before.filter(|_| is_heard(context)),
-            }
-        }
+        (Some(epoch), Some(_)) => match position.and_then(|own| missing_after(context, own.lsn)) {
+            Some((true, end)) => Some(missed(epoch, end)),
+            Some((false, _)) => None,
+            // Its slot is in use, for a moment or by a stream that lasts: that one brings more.
+            None => before.filter(|_| is_heard(context)),
+        },
         // Before its data is consistent it answers nobody; as long as it has received nothing, what it has is on the volume.
         (Some(epoch), None) if starves(context) => {
-            let own = context.database();
-            match own.and_then(|own| is_removed(context, own.written, BootTime(0))) {
-                Some(true) => Some(missed(epoch)),
-                Some(false) => None,
+            match context.database().and_then(|own| missing_after(context, own.written)) {
+                Some((true, end)) => Some(missed(epoch, end)),
+                Some((false, _)) => None,
                 None => confirmed,
             }
         }
         _ if context.running().is_some() || context.alive() => before,
         _ => before.filter(|_| context.database().is_some() && context.now < stopped_at(context).plus(FRESH)),
     };
+}
+
+/// Whether the primary has removed WAL after `end`, as it said last; and that end.
+fn missing_after(context: &Context, end: Lsn) -> Option<(bool, Lsn)> {
+    is_removed(context, end, BootTime(0)).map(|removed| (removed, end))
 }
 
 /// A standby that has never answered as one that streams.
@@ -174,9 +185,9 @@ fn is_left_behind(context: &Context, draft: &mut Draft) -> bool {
 /// then it is asked. Data that commits may still wait for is kept.
 fn copy_anew(context: &Context, draft: &mut Draft) -> Option<Verdict> {
     let stopped = stopped_at(context);
-    let database = context.database()?;
-    // What it would have to reach, to be consistent, it may never have had.
-    let end = database.checkpoint.min(database.written);
+    // Not what it has replayed, which may be far behind; nor what it would have to reach, to be consistent: it may never have had
+    // that.
+    let end = context.database()?.written;
     let held = context.expires_at().is_some_and(|expiry| context.now < expiry);
     if !held || is_removed(context, end, stopped) != Some(true) {
         draft.wake(stopped.plus(FRESH));
@@ -267,6 +278,7 @@ mod tests {
         MissingWal {
             epoch: Epoch(1),
             since: BootTime(since),
+            end: Lsn(0x100),
             confirmed: BootTime(since),
         }
     }
@@ -309,6 +321,70 @@ mod tests {
             (decision.rule, &decision.action),
             ("stop diverged", &Action::Stop(Stop::Fast))
         );
+    }
+
+    #[test]
+    fn a_standby_that_has_received_more_misses_nothing() {
+        let mut observed = standby();
+        observed.tasks.report.running = Some(Work::Report);
+        let reply = observed.reply.as_mut().unwrap();
+        // Its position was read before the stream began; what it lacked then is gone.
+        (reply.oldest, reply.sent) = (Some(Lsn(0x180)), BootTime(2_000));
+        let begun = decide(&observed, &settled(), BootTime(2_100)).memo;
+        assert_eq!(begun.misses_wal.unwrap().end, Lsn(0x100));
+        let streams = |lsn: u64, now: u64| {
+            let mut observed = observed.clone();
+            let reply = observed.reply.as_mut().unwrap();
+            (reply.oldest, reply.sent) = (None, BootTime(now - 50));
+            observed
+                .postgres
+                .answer
+                .as_mut()
+                .unwrap()
+                .position
+                .as_mut()
+                .unwrap()
+                .lsn = Lsn(lsn);
+            decide(&observed, &begun, BootTime(now))
+        };
+        assert_eq!(
+            streams(0x100, 2_600).memo.misses_wal,
+            begun.misses_wal,
+            "it may have connected for a moment"
+        );
+        let late = 2_100 + MISSES;
+        let well = streams(0x200, late);
+        assert_eq!((well.memo.misses_wal, well.action), (None, Action::Wait));
+    }
+
+    #[test]
+    fn wal_that_is_not_replayed_yet_is_there_all_the_same() {
+        let now = 20_000;
+        let action = |written: u64| {
+            // Its last restart point is at 0x80; the primary's WAL begins at 0xC0.
+            let mut observed = behind(0x80, false);
+            let exit = Exit {
+                at: BootTime(now - 500),
+                ran: 9_000,
+                asked: true,
+            };
+            observed.postgres.process = Process::Stopped { exit: Some(exit) };
+            observed.lease.changed = BootTime(now);
+            let reply = observed.reply.as_mut().unwrap();
+            (reply.oldest, reply.sent) = (Some(Lsn(0xC0)), BootTime(now - 100));
+            let volume = volume(&mut observed);
+            volume.read = BootTime(now - 400);
+            if let Data::Present(database) = &mut volume.data {
+                database.written = Lsn(written);
+            }
+            let memo = Memo {
+                misses_wal: Some(missing_since(now - 2 * MISSES)),
+                ..settled()
+            };
+            decide(&observed, &memo, BootTime(now)).action
+        };
+        assert_eq!(action(0x90), Action::SetAside { keep: true });
+        assert!(!matches!(action(0xF0), Action::SetAside { .. }), "it has what follows");
     }
 
     /// A standby whose recovery has not come to consistent data: it answers nobody. Its WAL ends at `written`.
