@@ -38,7 +38,7 @@ pub const AWAIT_STANDBYS: Rule = Rule {
 };
 
 /// A pod that has no node is looked at again after this long: nodes and volumes come without any event of ours.
-const PENDING_RECHECK: TimeDelta = TimeDelta::seconds(15);
+pub(super) const PENDING_RECHECK: TimeDelta = TimeDelta::seconds(15);
 
 fn finalizer(facts: &Facts<'_>) -> Option<Proposal> {
     let wanted = facts.wanted;
@@ -84,10 +84,10 @@ fn await_database(facts: &Facts<'_>) -> Option<Proposal> {
     }
 }
 
-/// Waits for a pod that does not run yet.
-pub(super) fn pending(facts: &Facts<'_>, step: Step, pod: &Pod) -> Option<Proposal> {
+/// What a pod that does not run yet waits for, and who can end that.
+pub(super) fn lacks(pod: &Pod) -> (String, &'static str) {
     let name = &pod.name;
-    let (what, who) = if let Some(error) = &pod.image_error {
+    if let Some(error) = &pod.image_error {
         let image = &error.image;
         (
             format!("pod {name} to run image {image} ({})", error.reason),
@@ -102,7 +102,12 @@ pub(super) fn pending(facts: &Facts<'_>, step: Step, pod: &Pod) -> Option<Propos
         (format!("a node for pod {name}"), "the scheduler")
     } else {
         (format!("pod {name} to be ready"), "its agent")
-    };
+    }
+}
+
+/// Waits for a pod that does not run yet.
+pub(super) fn pending(facts: &Facts<'_>, step: Step, pod: &Pod) -> Option<Proposal> {
+    let (what, who) = lacks(pod);
     let proposal = Proposal::wait(facts, step, what, who)?;
     if let Some(deadline) = failure::image_deadline(facts, pod).filter(|deadline| facts.now < *deadline) {
         return Some(proposal.until(deadline));

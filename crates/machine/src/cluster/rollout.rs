@@ -8,11 +8,12 @@ use api::status::RestartPermit;
 use chrono::{DateTime, TimeDelta, Utc};
 
 use super::action::{Action, StatusChange};
+use super::creation::{PENDING_RECHECK, lacks};
 use super::decision::Step;
 use super::facts::{Facts, list};
 use super::fenced;
 use super::members::exact;
-use super::observed::Pod;
+use super::observed::{ChildKind, Pod, Target};
 use super::request;
 use super::resize;
 use super::rule::{Proposal, Rule};
@@ -30,7 +31,7 @@ pub const REPLACE_IDLE: Rule = Rule {
 pub const REPLACE_VOID: Rule = Rule {
     name: "replace-void",
     family: "rollout",
-    what: "A pod whose agent's token is void is replaced, the Lease holder's last; each waits at most a minute for the others to be ready. What agents report is not waited for: a holder that the API server does not know can pass nothing on.",
+    what: "A pod whose agent's token is void is replaced, the Lease holder's last; each waits at most a minute for the others to be ready, and one that is ready for as long as a new pod cannot come up. What agents report is not waited for: a holder that the API server does not know can pass nothing on.",
     propose: replace_void,
     passable: false,
 };
@@ -128,12 +129,54 @@ fn replace_idle(facts: &Facts<'_>) -> Option<Proposal> {
     replace(pod, format!("{} is of an older template and not ready", pod.name))
 }
 
+/// Pods with a token that counts, which cannot come up by themselves.
+fn stuck<'a>(facts: &Facts<'a>) -> impl Iterator<Item = &'a Pod> {
+    let expected = facts.expected();
+    let idle = facts.pods().iter().filter(|pod| !pod.ready && !pod.terminating);
+    idle.filter(move |pod| {
+        let never_ran = pod.node.is_none() || pod.image_error.is_some();
+        never_ran && !pod.token_void && pod.ordinal < expected
+    })
+}
+
+/// A pod that the StatefulSet cannot make, and who can end that.
+fn unmade(facts: &Facts<'_>) -> Option<(String, String)> {
+    let mut absent = (0..facts.expected()).filter(|ordinal| facts.pod(*ordinal).is_none());
+    absent.find_map(|ordinal| {
+        let name = format!("{}-{ordinal}", facts.wanted.name);
+        let targets = [Target::Pod(name.clone()), Target::Child(ChildKind::StatefulSet)];
+        let mut faults = facts.observed.faults.iter();
+        let fault = faults.find(|fault| targets.contains(&fault.target))?;
+        // Here, and not with what is waited for: that stays the same while these words change.
+        let who = format!("the StatefulSet controller, once this is mended: {}", fault.message);
+        Some((format!("pod {name} to be made"), who))
+    })
+}
+
 fn replace_void(facts: &Facts<'_>) -> Option<Proposal> {
     let holder = facts.holder_pod();
     let is_holder = |pod: &Pod| holder.is_some_and(|holder| holder.uid == pod.uid);
     let void = || outdated(facts).filter(|pod| pod.token_void);
-    let pod = void().find(|pod| !is_holder(pod)).or_else(|| void().next())?;
+    let standbys = || void().filter(|pod| !is_holder(pod));
+    let idle = standbys().find(|pod| !pod.ready);
+    let pod = idle.or_else(|| standbys().next()).or_else(|| void().next())?;
     let name = &pod.name;
+    if pod.ready {
+        let stuck = || stuck(facts);
+        if stuck().any(|pod| !facts.current_revision(pod)) {
+            // The wanted template may be what it lacks: it is replaced first, see [`REPLACE_IDLE`].
+            return None;
+        }
+        let lack = stuck().next().map(|pod| {
+            let (what, who) = lacks(pod);
+            (what, who.to_owned())
+        });
+        if let Some((what, who)) = lack.or_else(|| unmade(facts)) {
+            let what = format!("{what}, before {name} is replaced, which serves though its agent's token is void");
+            let wait = Proposal::wait(facts, Step::Rollout, what, who)?;
+            return Some(wait.looking_again(facts.now + PENDING_RECHECK));
+        }
+    }
     let there = |ordinal| {
         let found = facts.pod(ordinal).filter(|pod| !pod.terminating);
         found.is_some_and(|pod| pod.token_void || pod.ready)
@@ -405,8 +448,8 @@ fn await_rollout(facts: &Facts<'_>) -> Option<Proposal> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::ImageError;
     use super::super::testing::Scene;
+    use super::super::{Fault, FaultKind, ImageError};
     use super::*;
 
     fn replaced(scene: &Scene) -> Option<String> {
@@ -557,6 +600,77 @@ mod tests {
         assert_eq!(replaced(&scene), Some("demo-0".to_owned()), "it can serve no longer");
     }
 
+    fn image_error(scene: &Scene) -> ImageError {
+        ImageError {
+            reason: "ErrImagePull".to_owned(),
+            image: "nope".to_owned(),
+            message: String::new(),
+            since: scene.now,
+        }
+    }
+
+    #[test]
+    fn an_agent_that_the_api_server_does_not_know_serves_on_while_a_new_pod_cannot_come_up() {
+        let mut renewed = void(0);
+        let revision = renewed.revision.clone();
+        let pod = renewed.pod_mut(2);
+        (pod.revision, pod.token_void, pod.ready) = (Some(revision), false, false);
+
+        let mut image = renewed.clone();
+        image.pod_mut(2).image_error = Some(image_error(&renewed));
+        let mut unscheduled = renewed.clone();
+        unscheduled.pod_mut(2).node = None;
+        let mut unmade = renewed.clone();
+        unmade.pods_mut().retain(|pod| pod.ordinal != 2);
+        unmade.observed.faults = vec![Fault {
+            target: Target::Pod("demo-2".to_owned()),
+            kind: FaultKind::Forbidden,
+            message: "violates PodSecurity".to_owned(),
+            attempts: 1,
+            at: unmade.now,
+        }];
+        let cases = [
+            (
+                image,
+                "pod demo-2 to run image nope (ErrImagePull)",
+                "the kubelet, or a change",
+            ),
+            (unscheduled, "a node for pod demo-2", "the scheduler"),
+            (
+                unmade,
+                "pod demo-2 to be made",
+                "once this is mended: violates PodSecurity",
+            ),
+        ];
+        for (mut scene, what, who) in cases {
+            scene.store();
+            scene.now += HOLDER_PATIENCE * 2;
+            let decision = scene.store();
+            assert_eq!((decision.rule, replaced(&scene)), ("replace-void", None), "{what}");
+            assert_eq!(decision.wake, scene.now + PENDING_RECHECK);
+            let waiting = scene.stored.waiting.clone().unwrap();
+            let kept = "before demo-1 is replaced, which serves though its agent's token is void";
+            assert_eq!(waiting.what, format!("{what}, {kept}"));
+            assert!(waiting.who_can_end_it.contains(who), "{}", waiting.who_can_end_it);
+
+            let mut mended = scene.clone();
+            mended.revision = "r2".to_owned();
+            let stuck = mended.pods().iter().find(|pod| pod.ordinal == 2);
+            let first = stuck.map(|pod| pod.name.clone());
+            if let Some(first) = first {
+                assert_eq!(
+                    replaced(&mended),
+                    Some(first),
+                    "the wanted template may be what it lacks"
+                );
+            }
+            scene.pod_mut(1).ready = false;
+            scene.store();
+            scene.now += HOLDER_PATIENCE;
+            assert_eq!(replaced(&scene), Some("demo-1".to_owned()), "it serves nobody");
+        }
+    }
+
     #[test]
     fn no_two_members_are_down_for_a_rollout_at_once() {
         let mut scene = outdated(0);
@@ -570,16 +684,9 @@ mod tests {
     #[test]
     fn no_pod_is_replaced_by_an_image_that_is_known_not_to_run() {
         let mut scene = outdated(0);
-        let since = scene.now;
+        let error = image_error(&scene);
         let pod = scene.pod_mut(2);
-        (pod.revision, pod.ready) = (Some("r2".to_owned()), false);
-        let (reason, image) = ("ErrImagePull".to_owned(), "nope".to_owned());
-        pod.image_error = Some(ImageError {
-            reason,
-            image,
-            message: String::new(),
-            since,
-        });
+        (pod.revision, pod.ready, pod.image_error) = (Some("r2".to_owned()), false, Some(error));
         scene.pod_mut(1).ready = false;
         assert_eq!(replaced(&scene), None);
     }

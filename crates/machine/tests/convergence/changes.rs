@@ -51,6 +51,24 @@ fn agents_whose_service_account_was_made_again_are_replaced_wherever_the_operato
 }
 
 #[test]
+fn agents_whose_service_account_was_made_again_serve_on_while_a_new_pod_cannot_run() {
+    let mut world = ready(3);
+    world.broken.insert("r1".to_owned());
+    world.void_tokens();
+    let fell = world.run_until(TimeDelta::minutes(5), |world, _| {
+        world.scene.pods().iter().filter(|pod| pod.ready).count() < 2
+    });
+    assert!(!fell, "{:?}", world.writes);
+    assert_eq!(order(&world, "ReplacePod"), ["demo-2"]);
+    assert_eq!(world.scene.stored.phase, Some(Phase::Failed));
+    world.scene.revision = "r2".to_owned();
+    drift(&mut world);
+    assert!(world.settle(), "{:#?}", world.scene.decide());
+    assert_rests(&world);
+    assert_eq!(order(&world, "ReplacePod").last(), Some(&"demo-0"), "the holder last");
+}
+
+#[test]
 fn an_image_that_does_not_run_costs_one_standby_and_a_revert_heals() {
     let mut world = ready(3);
     world.broken.insert("r2".to_owned());

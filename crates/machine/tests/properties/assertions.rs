@@ -107,6 +107,19 @@ fn resizable(scene: &Scene, facts: &Facts<'_>, pod: &Pod) -> bool {
     !facts.current_revision(pod) && pod.base_revision.as_deref() == base && possible
 }
 
+/// Nothing is known that keeps this instance from running: its image, its node, a refusal of its pod.
+fn comes_up(scene: &Scene, facts: &Facts<'_>, ordinal: u32) -> bool {
+    let refused = |fault: &Fault| match &fault.target {
+        Target::Pod(name) => facts.ordinal(name) == Some(ordinal),
+        target => *target == Target::Child(ChildKind::StatefulSet),
+    };
+    match facts.pod(ordinal) {
+        None => !scene.observed.faults.iter().any(refused),
+        Some(pod) if pod.ready || pod.terminating || pod.token_void => true,
+        Some(pod) => pod.node.is_some() && pod.image_error.is_none(),
+    }
+}
+
 /// Invariant 29: a serving member is taken down only while all others serve.
 pub fn assert_voluntary(scene: &Scene, facts: &Facts<'_>, action: &Action) {
     if let Action::ReplacePod(exact) = action
@@ -120,6 +133,12 @@ pub fn assert_voluntary(scene: &Scene, facts: &Facts<'_>, action: &Action) {
             let holder = facts.holder_pod().is_some_and(|holder| holder.uid == pod.uid);
             let first = |other: &Pod| other.uid != pod.uid && other.token_void && !other.terminating && !kept(other);
             assert!(!holder || !scene.pods().iter().any(first), "the holder is the last");
+            let all_come_up = (0..facts.expected()).all(|ordinal| comes_up(scene, facts, ordinal));
+            assert!(
+                !pod.ready || all_come_up,
+                "{} serves, and a new pod cannot come up",
+                pod.name
+            );
             return;
         }
         let alone = facts.all_serve_except(Some(pod.ordinal)) && facts.primary().is_some();
