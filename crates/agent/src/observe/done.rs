@@ -201,6 +201,10 @@ impl World {
         let task = self.observed.tasks.of_mut(work);
         task.running = None;
         task.ended = now;
+        if matches!(work, Work::Rewind | Work::Clone | Work::SetAside) {
+            // Its slots are gone, even if the work was broken off: none is copied from another member.
+            self.observed.admitted.clear();
+        }
         match result {
             Ok(effect) => {
                 // What a failed task left was cleared away: that is no success of it.
@@ -558,6 +562,33 @@ mod tests {
         assert_eq!(pending(&world), rule(1, &[1, 2, 3]));
         // A record of the newer rule alone does not cover what may still be in use.
         assert!(rule(2, &[1, 3]).covers(&rule(2, &[1, 3])) && !rule(2, &[1, 3]).covers(&pending(&world)));
+    }
+
+    #[test]
+    fn nobody_is_admitted_where_the_slots_are_gone() {
+        let admitted = |work: Work, result: Result<Effect, Failure>| {
+            let mut world = world();
+            let member = MemberId::new(1, "aaaa", 1);
+            let done = Done {
+                work: Work::Admit,
+                result: Ok(Effect::Admitted(member)),
+            };
+            world.done(done, BootTime(10));
+            world.done(Done { work, result }, BootTime(20));
+            !world.observed.admitted.is_empty()
+        };
+        let read = || {
+            Ok(Effect::Volume(Box::new(Scan {
+                view: machine::instance::VolumeView::default(),
+                limits: None,
+                good_settings: None,
+            })))
+        };
+        for work in [Work::Rewind, Work::Clone, Work::SetAside] {
+            assert!(!admitted(work, read()), "{work:?}");
+            assert!(!admitted(work, Err(Failure::said("no space"))), "{work:?}");
+        }
+        assert!(admitted(Work::StoreCertificate, read()), "its data is as it was");
     }
 
     #[test]
