@@ -237,6 +237,10 @@ pub const RULES: &[Rule] = &[
         apply: rejoin::stop_diverged,
     },
     Rule {
+        name: "stop stranded",
+        apply: standby::stop_stranded,
+    },
+    Rule {
         name: "rewind",
         apply: rejoin::rewind,
     },

@@ -4,9 +4,13 @@ use super::context::{Context, Tenure};
 use super::crash::may_start;
 use super::identity::{is_sound, volume_is_free};
 use super::rejoin::{self, Lineage};
-use super::settings;
-use super::{Action, Data, Draft, Upstream, Verdict};
+use super::{Action, Data, Draft, Mode, Upstream, Verdict};
+use super::{settings, shutdown};
 use crate::protocol::HolderRecord;
+
+/// So long after its start a standby that answers nobody is waited for before it is stopped to follow another primary, in
+/// milliseconds: one whose data is nearly consistent answers by then, and takes the address up by a reload.
+const MUTE: u64 = 5_000;
 
 /// The primary to follow: another member that holds the lease.
 pub(super) fn upstream<'a>(context: &Context<'a>) -> Option<&'a HolderRecord> {
@@ -76,6 +80,32 @@ pub(super) fn start(context: &Context, draft: &mut Draft) -> Option<Verdict> {
     }
     let settings = settings::to_start_with(context)?;
     Verdict::new(Action::StartStandby { upstream, settings }, because)
+}
+
+/// Stops a standby that answers nobody, as long as its data is not consistent, and waits for WAL of another than the primary: it
+/// would wait for ever, and is started again, to follow the primary. Once for each primary: then it follows that one.
+pub(super) fn stop_stranded(context: &Context, draft: &mut Draft) -> Option<Verdict> {
+    let primary = upstream(context)?;
+    let postgres = &context.observed.postgres;
+    let standby = context.running() == Some(Mode::Standby) && context.starting().is_none();
+    let mute = postgres.answer.is_none() && !postgres.streamed;
+    let busy = context.tasks().configure.running.is_some() || context.stop_intended();
+    if !standby || !mute || busy || rejoin::lineage(context) != Lineage::Follows {
+        return None;
+    }
+    let wanted = to_follow(context, primary)?;
+    let followed = postgres.configured.as_ref()?.upstream.as_ref();
+    if followed.is_some_and(|followed| followed.address == wanted.address)
+        || !context.reached(context.tasks().start.ended.plus(MUTE), draft)
+    {
+        return None;
+    }
+    let because = format!(
+        "its data is not consistent, and what it lacks only {} has now: it is started again, to follow it",
+        primary.incarnation.pod
+    );
+    shutdown::stop(context, draft, because)
+        .or_else(|| Verdict::wait("PostgreSQL is stopping, to follow the primary of now"))
 }
 
 /// A standby's data may always be started as one. A primary's only if it is known to be part of the new primary's history:
@@ -198,6 +228,87 @@ mod tests {
         assert_eq!(decided(&observed).action, Action::Wait);
         record(&mut observed).release.as_mut().unwrap().member = third();
         assert_eq!(decided(&observed).rule, "start standby");
+    }
+
+    /// A standby whose data is not consistent, started at 1 s to follow `orders-1`; `orders-2` is the primary now.
+    fn stranded() -> Observed {
+        let mut observed = standby();
+        (observed.postgres.answer, observed.postgres.streamed) = (None, false);
+        observed.tasks.start.ended = BootTime(1_000);
+        observed.tasks.report.running = Some(Work::Report);
+        let mut holder = other_holder();
+        (holder.incarnation.member, holder.address) = (third(), "10.0.0.3".to_owned());
+        holder.incarnation.pod = "orders-2".to_owned();
+        hold_by(&mut observed, holder, 2);
+        observed
+    }
+
+    #[test]
+    fn a_standby_that_is_not_consistent_is_started_again_to_follow_another_primary() {
+        let mut observed = stranded();
+        // The primary lives.
+        let decide = |observed: &Observed, memo: &Memo, now: BootTime| {
+            let mut observed = observed.clone();
+            observed.lease.changed = now;
+            observed.contact.heard = Some(now);
+            super::super::decide(&observed, memo, now)
+        };
+        let at = BootTime(1_000 + super::MUTE);
+        let early = decide(&observed, &Memo::default(), BootTime(at.0 - 1));
+        assert_eq!((early.action, early.wake), (Action::Wait, Some(at)));
+        let stop = decide(&observed, &Memo::default(), at);
+        assert_eq!((stop.rule, stop.action), ("stop stranded", Action::Stop(Stop::Fast)));
+        let waits = decide(&observed, &stop.memo, at.plus(100));
+        assert_eq!(waits.action, Action::Wait);
+        let hangs = decide(&observed, &stop.memo, at.plus(20_000));
+        assert_eq!(hangs.action, Action::Stop(Stop::Immediate));
+        let mut ended = observed.clone();
+        ended.postgres = stopped();
+        let upstream = Upstream {
+            address: "10.0.0.3".to_owned(),
+            epoch: Epoch(2),
+        };
+        let expected = Action::StartStandby {
+            upstream: Some(upstream.clone()),
+            settings: SETTINGS.to_owned(),
+        };
+        assert_eq!(decide(&ended, &stop.memo, at.plus(200)).action, expected);
+        // Now it follows that one, and is left alone however long it takes.
+        observed.postgres.configured.as_mut().unwrap().upstream = Some(upstream);
+        assert_eq!(
+            decide(&observed, &Memo::default(), at.plus(90_000)).action,
+            Action::Wait
+        );
+        observed.postgres.configured.as_mut().unwrap().upstream = None;
+        assert_eq!(
+            decide(&observed, &Memo::default(), at).rule,
+            "stop stranded",
+            "it follows nobody"
+        );
+    }
+
+    #[test]
+    fn only_a_standby_that_waits_for_a_former_primary_is_started_again() {
+        let spoil: [fn(&mut Observed); 9] = [
+            |o| o.postgres.answer = standby().postgres.answer,
+            |o| o.postgres.streamed = true,
+            |o| o.tasks.start.running = Some(Work::StartStandby),
+            |o| o.tasks.configure.running = Some(Work::Configure),
+            |o| record(o).holder.as_mut().unwrap().address = "10.0.0.2".to_owned(),
+            |o| record(o).holder.as_mut().unwrap().timeline = None,
+            |o| record(o).holder = None,
+            |o| volume(o).promise.as_mut().unwrap().epoch = Epoch(3),
+            |o| {
+                let own = elected();
+                (o.lease, o.tasks.lease) = (own.lease, own.tasks.lease);
+            },
+        ];
+        for (index, spoil) in spoil.iter().enumerate() {
+            let mut observed = stranded();
+            spoil(&mut observed);
+            let decision = decide(&observed, &Memo::default(), BootTime(1_000 + super::MUTE));
+            assert!(!matches!(decision.action, Action::Stop(_)), "{index}: {decision:?}");
+        }
     }
 
     #[test]
