@@ -85,6 +85,8 @@ pub enum Event {
 
 /// The longest sleep: the runtime's timers stand still while the machine sleeps, the deadlines do not.
 const LONGEST_SLEEP: Duration = Duration::from_millis(500);
+/// A loop that comes back only after this was not let run: the machine stood still, in milliseconds.
+const STOOD_STILL: u64 = 1_500;
 /// More actions than this without a pause are a defect: it is logged, and other events get their turn.
 const MOST_ACTIONS: usize = 32;
 /// Distance between tries to find PostgreSQL's programs or to read the volume, in milliseconds.
@@ -130,11 +132,18 @@ struct Agent {
 
 impl Agent {
     async fn live(mut self, mut events: mpsc::UnboundedReceiver<Event>) -> anyhow::Result<()> {
+        let mut before = boot_time();
         loop {
+            let now = boot_time();
+            if now.since(before) > STOOD_STILL {
+                tracing::warn!("this agent stood still for {} ms", now.since(before));
+                self.world.observed.went_on = Some(now);
+            }
             let (ends, wake) = self.act()?;
             if ends {
                 return Ok(());
             }
+            before = boot_time();
             let held = self.asked.answer(&self.world, boot_time());
             let wake = [wake, held].into_iter().flatten().min();
             let pause = wake.map_or(LONGEST_SLEEP, |wake| {

@@ -22,7 +22,7 @@ use crate::postgres::{Sql, promise, promote};
 use crate::run::Event;
 
 /// The longest that a promotion may take, its preparation included.
-const PROMOTE: Duration = Duration::from_secs(30);
+const PROMOTE: Duration = Duration::from_secs(60);
 
 impl Executor {
     pub(super) fn promise(&self, world: &World, epoch: Epoch) {

@@ -105,6 +105,7 @@ impl World {
                 route: None,
                 reply: None,
                 contact: Contact::default(),
+                went_on: None,
                 asked_for: None,
                 promises: BTreeMap::new(),
                 failsafe: BTreeMap::new(),

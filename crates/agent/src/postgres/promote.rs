@@ -26,8 +26,9 @@ pub struct Promoted {
 
 /// So long the replay is awaited before a promotion; then it is tried again.
 const REPLAY_TIMEOUT: Duration = Duration::from_secs(10);
-/// From the request to the end of recovery: all WAL has been replayed before, and the new timeline's first record is written.
-const PROMOTION_TIMEOUT: Duration = Duration::from_secs(8);
+/// From the request to the end of recovery: all WAL has been replayed before, and the new timeline's first record is written,
+/// with some six flushes: on a disk that takes two seconds for each it ends, too.
+const PROMOTION_TIMEOUT: Duration = Duration::from_secs(20);
 /// How often it is looked at.
 const LOOK_AGAIN: Duration = Duration::from_millis(10);
 /// Sessions that do not end within this time are left: they can do no harm, since commits wait for the rule.
@@ -169,8 +170,9 @@ async fn await_end_of_recovery(sql: &mut Sql) -> Result<Status, PostgresError> {
         match sql.status().await {
             Ok(status) if !status.in_recovery => return Ok(status),
             Ok(_) => {}
-            // It may change its mode between two parts of the question.
+            // It may change its mode between two parts of the question, and a slow disk keeps it from answering at once.
             Err(SqlError::Refused(words)) => tracing::debug!("asked during the promotion: {words}"),
+            Err(SqlError::Silent(time)) => tracing::debug!("no answer during the promotion for {time} ms"),
             Err(error) => return Err(sql_failed("await the end of recovery")(error)),
         }
         if begun.elapsed() > PROMOTION_TIMEOUT {

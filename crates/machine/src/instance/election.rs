@@ -13,6 +13,9 @@ use crate::protocol::{Epoch, LeaseRecord, MemberId, Position, PromiseReply, Prom
 use crate::quorum::SyncRule;
 use crate::timing::BootTime;
 
+/// For so long after it has stood still a member waits for news of the primary, in milliseconds: PostgreSQL and the primary's
+/// agent are asked each second.
+const NEWS: u64 = 1_500;
 /// For so long the primary's agent must refuse connections before it counts as gone, in milliseconds: a port that opens
 /// late in a new container is no dead process.
 const REFUSED: u64 = 500;
@@ -103,6 +106,10 @@ pub(super) fn suspicion(context: &Context, draft: &mut Draft) -> Option<&'static
     }
     let silent_since = last_heard(context)?;
     let at = silent_since.plus(context.timing().suspect() + alone);
+    let at = context
+        .observed
+        .went_on
+        .map_or(at, |went_on| at.max(went_on.plus(NEWS)));
     if !context.reached(at, draft) {
         return None;
     }
@@ -666,6 +673,20 @@ mod tests {
         };
         assert!(!outranks(0x200, 1, 0x70, own(0x80)), "nor does it stand itself");
         assert!(outranks(0x200, 1, 0x70, own(0x200)));
+    }
+
+    #[test]
+    fn a_member_that_stood_still_hears_the_news_before_it_suspects() {
+        let suspects = |went_on: Option<u64>, now: u64| {
+            let mut observed = asking(2);
+            third_answers(&mut observed, 2, Some(0x80));
+            observed.went_on = went_on.map(BootTime);
+            decided(&observed, now).rule == "win election"
+        };
+        assert!(suspects(None, SILENT));
+        assert!(!suspects(Some(SILENT), SILENT) && !suspects(Some(SILENT), SILENT + NEWS - 1));
+        assert!(suspects(Some(SILENT), SILENT + NEWS), "and no longer");
+        assert!(suspects(Some(SILENT - NEWS), SILENT));
     }
 
     #[test]

@@ -106,6 +106,7 @@ pub(super) fn blank() -> Observed {
         route: None,
         reply: None,
         contact: Contact::default(),
+        went_on: None,
         asked_for: None,
         promises: BTreeMap::new(),
         failsafe: BTreeMap::new(),

@@ -55,6 +55,9 @@ pub struct Observed {
     pub reply: Option<Reply>,
     /// How the holder's agent answers this one.
     pub contact: Contact,
+    /// When this agent, which had stood still longer than it ever sleeps, went on: that it has heard nobody meanwhile says
+    /// nothing about them.
+    pub went_on: Option<BootTime>,
     /// A candidate's request for a promise, the newest epoch asked for.
     pub asked_for: Option<Epoch>,
     /// What other members answered to this one's own request, by pod name.

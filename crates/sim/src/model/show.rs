@@ -70,6 +70,7 @@ impl<const N: usize> Sight<N> {
                 heard: Some(heard),
                 refused: None,
             },
+            went_on: None,
             asked_for: Some(Epoch(member.asked.into())),
             failsafe: self.failsafe(),
             failsafe_given: member.given.map(|given| FailsafeGiven {

@@ -194,6 +194,7 @@ fn unknown(node: usize, run: u32) -> Observed {
         route: None,
         reply: None,
         contact: Contact::default(),
+        went_on: None,
         asked_for: None,
         promises: BTreeMap::new(),
         failsafe: BTreeMap::new(),
