@@ -73,9 +73,12 @@ pub(super) fn may_start(context: &Context, draft: &mut Draft) -> bool {
     context.reached(at, draft)
 }
 
-/// PostgreSQL does not stay up, in words.
-pub(super) fn fault(memo: &Memo) -> Option<String> {
-    (memo.crashes >= MANY).then(|| {
+/// PostgreSQL does not stay up, in words; until it has stayed up for some time.
+pub(super) fn fault(context: &Context, memo: &Memo) -> Option<String> {
+    let stays = memo
+        .last_exit
+        .is_none_or(|exit| context.now >= exit.plus(STABLE) && context.running().is_some());
+    (memo.crashes >= MANY && !stays).then(|| {
         format!(
             "PostgreSQL ended by itself {} times in a row, soon after its start",
             memo.crashes
@@ -146,6 +149,26 @@ mod tests {
             .collect();
         assert_eq!(waits[..5], [0, 200, 400, 800, 1_600]);
         assert!(waits[5..].iter().all(|wait| *wait <= 10_000));
+    }
+
+    #[test]
+    fn ends_in_a_row_are_a_fault_until_postgresql_has_stayed_up() {
+        let fault = |after: u64, runs: bool| {
+            let now = BootTime(1_500 + after);
+            let mut observed = crashed(1_500, 100);
+            if runs {
+                observed.postgres.process = Process::Running { mode: Mode::Primary };
+            }
+            let memo = Memo {
+                crashes: 3,
+                last_exit: Some(BootTime(1_500)),
+                ..Memo::default()
+            };
+            report::status(&observed, &memo, now).unwrap().report.fault.is_some()
+        };
+        let stable = super::STABLE;
+        assert_eq!((fault(stable - 1, true), fault(stable, true)), (true, false));
+        assert!(fault(stable, false), "it does not come up");
     }
 
     #[test]

@@ -12,7 +12,8 @@ use crate::protocol::{Epoch, MemberId, MemberState};
 /// For so long a holder may be unable to write, in milliseconds: a restart in place after a crash takes one or two seconds,
 /// and replaying the WAL between two checkpoints of a busy database some more.
 const UNABLE: u64 = 10_000;
-/// The same for one that has ended by itself again and again: one more start will not help it (its disk is full).
+/// The same for one that has ended by itself again and again: one more start will not help it (its disk is full). Only if who is
+/// elected has all that was acknowledged: else a recovery that is just long would cost commits.
 const ENDING: u64 = 4_000;
 /// The same while an elected standby replays what it had received: another one would have as much to replay.
 const REPLAYING: u64 = 60_000;
@@ -41,11 +42,12 @@ pub(super) fn remember(context: &Context, memo: &mut Memo) {
     } else {
         memo.unable_since = memo.unable_since.or(Some(context.now));
     }
+    let safe = context.record().is_some_and(|record| record.rule.is_synchronous());
     let replays = context.running() == Some(Mode::Standby) && context.observed.postgres.answer.is_some();
     let patience = match () {
         () if context.accepting() => 0,
         () if replays => REPLAYING,
-        () if crash::fault(memo).is_some() => ENDING,
+        () if safe && crash::fault(context, memo).is_some() => ENDING,
         () => UNABLE,
     };
     let overdue = memo
@@ -162,19 +164,55 @@ mod tests {
 
     #[test]
     fn one_that_ends_again_and_again_has_less_time() {
-        let gives_way = |crashes: u32, after: u64| {
-            let now = 20_000;
+        /// How it has ended, and how it runs.
+        struct Ends {
+            crashes: u32,
+            last: u64,
+            runs: bool,
+            rule: bool,
+        }
+        let gives_way = |ends: &Ends, after: u64| {
+            let now = 200_000;
             let mut observed = stuck(now);
             (observed.postgres.process, observed.postgres.answer) = (Process::Stopped { exit: None }, None);
+            if ends.runs {
+                observed.postgres.process = Process::Running { mode: Mode::Primary };
+            }
+            if ends.rule {
+                record(&mut observed).rule = SyncRule::any(1, [other_holder().incarnation.member]);
+            }
             let memo = Memo {
                 unable_since: Some(BootTime(now - after)),
-                crashes,
+                crashes: ends.crashes,
+                last_exit: Some(BootTime(now - ends.last)),
                 ..settled()
             };
             decide(&observed, &memo, BootTime(now)).memo.gives_way.is_some()
         };
-        assert!(gives_way(3, ENDING) && !gives_way(3, ENDING - 1));
-        assert!(!gives_way(2, UNABLE - 1), "a second start may well help");
+        let ends = Ends {
+            crashes: 3,
+            last: 5_000,
+            runs: true,
+            rule: true,
+        };
+        assert!(gives_way(&ends, ENDING) && !gives_way(&ends, ENDING - 1));
+        let patient = [
+            (Ends { crashes: 2, ..ends }, "a second start may well help"),
+            (
+                Ends { last: 120_000, ..ends },
+                "it has stayed up since: a backend crashed",
+            ),
+            (Ends { rule: false, ..ends }, "an election may lose commits"),
+        ];
+        for (ends, because) in patient {
+            assert!(!gives_way(&ends, UNABLE - 1) && gives_way(&ends, UNABLE), "{because}");
+        }
+        let down = Ends {
+            last: 120_000,
+            runs: false,
+            ..ends
+        };
+        assert!(gives_way(&down, ENDING), "it does not come up");
     }
 
     /// The primary's canary is overdue; `orders-1` streams and reports.

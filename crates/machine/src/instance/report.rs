@@ -176,7 +176,7 @@ pub(super) fn fault(context: &Context, memo: &Memo) -> Option<String> {
     };
     identity::fault(context)
         .or_else(|| standby::fault(context))
-        .or_else(|| crash::fault(memo))
+        .or_else(|| crash::fault(context, memo))
         .or_else(|| failed("prepare the volume", &context.tasks().volume))
         .or_else(|| failed("start PostgreSQL", &context.tasks().start))
 }
