@@ -50,8 +50,8 @@ pub(super) fn target(context: &Context, draft: &mut Draft) -> Option<String> {
     replayed.then(|| wanted.clone())
 }
 
-/// Who is best fit to take the lease that this container leaves, since it is asked to end: the wanted primary, or else who has
-/// the most, its replay near. Not awaited, as a wanted one is: the container ends.
+/// Who is best fit to take the lease that this container leaves, since it is asked to end: of those whose replay is near the wanted
+/// primary, or else who has the most. A replay that is far behind is not awaited, as a wanted one's is: the container ends.
 ///
 /// A hint, on which no safety hangs (protocol.md rule 16): whoever takes the lease must cover the position that was left, and
 /// the others leave it to this one for a moment only. So no two of them race, and the operator sees that it was planned.
@@ -66,7 +66,7 @@ pub(super) fn heir(context: &Context) -> Option<String> {
     });
     let best = peers.max_by_key(|(pod, peer)| {
         let wanted = cluster.primary.as_ref() == Some(*pod);
-        (wanted, peer.queue() <= LAG, peer.position, Reverse(*pod))
+        (peer.queue() <= LAG, wanted, peer.position, Reverse(*pod))
     });
     best.map(|(pod, _)| pod.clone())
 }

@@ -232,6 +232,11 @@ mod tests {
         for (index, spoil) in spoil.iter().enumerate() {
             assert_eq!(heir(spoil), other, "{index}");
         }
+        let wanted_replays = |o: &mut Observed| {
+            spoil[3](o);
+            cluster(o).primary = Some("orders-1".to_owned());
+        };
+        assert_eq!(heir(wanted_replays), other, "its promotion would wait for the replay");
         assert_eq!(heir(|o| cluster(o).replicas = 1), None);
         assert_eq!(heir(|o| o.peers.clear()), None);
         assert_eq!(heir(|o| cluster(o).stop = true), None, "all are to stop");
