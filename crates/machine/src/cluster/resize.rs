@@ -237,6 +237,11 @@ mod tests {
         assert_eq!(decision.rule, "restart", "{decision:#?}");
         assert_eq!(scene.stored.intent.restart.as_ref().unwrap().pod, "demo-2");
         assert!(matches!(scene.decide().action, Action::Wait(_)));
+        let mut restarts = scene.clone();
+        restarts.pod_mut(2).ready = false;
+        assert_eq!(restarts.decide().rule, "restart", "it was let restart");
+        restarts.now += TimeDelta::minutes(2);
+        assert_eq!(step(&mut restarts), (2, "ReplacePod"), "it is not back in time");
         scene.report_mut(2).pending_restart = false;
         scene.store();
         assert_eq!(scene.stored.intent.restart, None);

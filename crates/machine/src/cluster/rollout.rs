@@ -22,7 +22,7 @@ use super::rule::{Proposal, Rule};
 pub const REPLACE_IDLE: Rule = Rule {
     name: "replace-idle",
     family: "rollout",
-    what: "A pod of an older template that is not ready is replaced at once, unless the wanted image is known not to run. Once there is a database, one that may run waits until no other pod is going away, and the Lease holder's, or any while no primary serves, is given a minute.",
+    what: "A pod of an older template that is not ready is replaced at once, unless the wanted image is known not to run, or it restarts by permit and needs no other pod. Once there is a database, one that may run waits until no other pod is going away, and the Lease holder's, or any while no primary serves, is given a minute.",
     propose: replace_idle,
     passable: false,
 };
@@ -97,7 +97,10 @@ fn replace_idle(facts: &Facts<'_>) -> Option<Proposal> {
     let holder = facts.holder_pod().filter(|_| facts.bootstrapped());
     let is_holder = |pod: &Pod| holder.is_some_and(|holder| holder.uid == pod.uid);
     let never_ran = |pod: &Pod| pod.node.is_none() || pod.image_error.is_some();
-    let idle = || outdated(facts).filter(|pod| !pod.ready);
+    // PostgreSQL restarts, and may need no other pod then.
+    let permit = restarting(facts);
+    let restarts = |pod: &Pod| permit.is_some_and(|permit| permit.pod_uid == pod.uid) && resize::suffices(facts, pod);
+    let idle = || outdated(facts).filter(|pod| !pod.ready && !restarts(pod));
     let pod = idle()
         .find(|pod| never_ran(pod))
         .or_else(|| idle().find(|pod| !is_holder(pod)))
