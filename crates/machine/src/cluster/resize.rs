@@ -12,7 +12,7 @@ use super::action::{Action, PodMark};
 use super::decision::Step;
 use super::facts::Facts;
 use super::members::exact;
-use super::observed::{FaultKind, Pod, Resizing, Resources, Target};
+use super::observed::{Fault, FaultKind, Pod, Resizing, Resources, Target};
 use super::rollout;
 use super::rule::{Proposal, Rule};
 
@@ -20,7 +20,7 @@ use super::rule::{Proposal, Rule};
 pub const RESIZE: Rule = Rule {
     name: "resize",
     family: "rollout",
-    what: "A pod that differs from the template in cpu and memory alone gets them in place while all others serve: the highest standby first, the primary last. Less memory comes after the restart that its settings need, more before. Where Kubernetes refuses that, or does not do it in a minute, the pod is replaced like any other.",
+    what: "A pod that differs from the template in cpu and memory alone gets them in place while all others serve: the highest standby first, the primary last. Less memory comes after the restart that its settings need, more before. Where Kubernetes refuses that, or does not do it in a minute, the pod is replaced like any other, and others that would have to restart for less memory are, too.",
     propose: resize,
     passable: false,
 };
@@ -54,6 +54,9 @@ pub(super) fn obstacle(facts: &Facts<'_>, pod: &Pod) -> Option<String> {
             late.then(|| format!("not done in {} s{said}", PATIENCE.num_seconds()))
         }
         Resources::Other | Resources::MoreMemory => {
+            if let Some(refusal) = refuses_less(facts, pod) {
+                return Some(refusal.message.clone());
+            }
             let target = Target::Resize(pod.name.clone());
             let mut faults = facts.observed.faults.iter();
             let fault = faults.find(|fault| fault.target == target)?;
@@ -67,6 +70,14 @@ pub(super) fn obstacle(facts: &Facts<'_>, pod: &Pod) -> Option<String> {
             refused.then(|| fault.message.clone())
         }
     }
+}
+
+/// Kubernetes has refused some pod its resources, and this one would have to restart PostgreSQL first only to be refused
+/// less memory, too: a new pod has the settings and the memory at once.
+fn refuses_less<'a>(facts: &Facts<'a>, pod: &Pod) -> Option<&'a Fault> {
+    let refused = |fault: &&Fault| matches!(fault.target, Target::Resize(_)) && fault.kind == FaultKind::Invalid;
+    let less = pod.resources == Resources::MoreMemory && !facts.current_settings(pod);
+    facts.observed.faults.iter().filter(|_| less).find(refused)
 }
 
 fn only_resources_differ(facts: &Facts<'_>, pod: &Pod) -> bool {
@@ -127,7 +138,6 @@ mod tests {
     use api::Phase;
     use api::spec::PrimaryUpdates;
 
-    use super::super::Fault;
     use super::super::testing::Scene;
     use super::*;
     use crate::protocol::MemberState;
@@ -390,6 +400,32 @@ mod tests {
         assert_eq!(undone.decide().failure, None, "nothing is refused any more");
         scene.now += TimeDelta::minutes(5);
         assert_eq!(step(&mut scene), (2, "ResizePod"), "it is tried again");
+    }
+
+    #[test]
+    fn less_memory_that_is_refused_to_one_is_not_restarted_for_by_the_others() {
+        let mut scene = changed();
+        scene.edit(|spec| {
+            let parameters = &mut spec.postgres.parameters;
+            parameters.insert("shared_buffers".to_owned(), "64MB".to_owned());
+        });
+        for ordinal in 0..3 {
+            scene.pod_mut(ordinal).resources = Resources::MoreMemory;
+            let settings = crate::protocol::settings_hash(&scene.spec.postgres.parameters);
+            let report = scene.report_mut(ordinal);
+            (report.settings, report.pending_restart) = (settings, true);
+        }
+        assert_eq!(scene.decide().rule, "restart");
+        fault(&mut scene, FaultKind::Transient);
+        assert_eq!(scene.decide().rule, "restart", "it may go away");
+        fault(&mut scene, FaultKind::Invalid);
+        let pod = scene.pod_mut(2);
+        (pod.revision, pod.resources) = (Some("r1+large".to_owned()), Resources::Given);
+        scene.report_mut(2).pending_restart = false;
+        assert_eq!(step(&mut scene), (1, "ReplacePod"));
+        assert!(because(&scene).ends_with("; it cannot be resized in place: no"));
+        scene.report_mut(1).pending_restart = false;
+        assert_eq!(step(&mut scene), (1, "MarkPod"), "its settings need no more than that");
     }
 
     #[test]

@@ -66,6 +66,36 @@ fn less_memory_comes_after_the_restart_that_its_settings_need_and_more_before() 
 }
 
 #[test]
+fn where_less_memory_is_refused_one_pod_at_most_restarts_before_it_is_replaced() {
+    let mut world = ready(3);
+    resized(&mut world, "b");
+    assert!(world.settle(), "{:#?}", world.scene.decide());
+    world.writes.clear();
+    world.resizes = Resizes::Refused;
+    world.scene.edit(|spec| {
+        spec.postgres
+            .parameters
+            .insert("shared_buffers".to_owned(), "64MB".to_owned());
+    });
+    resized(&mut world, "a");
+    let mut permits = Vec::new();
+    let settled = world.run_until(TimeDelta::minutes(10), |world, decision| {
+        if let Action::WriteStatus(changes) = &decision.action {
+            permits.extend(changes.iter().filter_map(|change| match change {
+                StatusChange::PermitRestart(permit) => Some(permit.pod.clone()),
+                _ => None,
+            }));
+        }
+        let resting = matches!(&decision.action, Action::Wait(waiting) if waiting.resting);
+        resting && world.scene.due(decision) == Due::Never
+    });
+    assert!(settled, "{:#?}", world.scene.decide());
+    assert_rests(&world);
+    assert_eq!(permits, ["demo-2"]);
+    assert_eq!(order(&world, "ReplacePod"), ["demo-2", "demo-1", "demo-0"]);
+}
+
+#[test]
 fn what_cannot_be_resized_is_replaced_with_one_switchover() {
     let hopeless = [
         Resizes::Refused,

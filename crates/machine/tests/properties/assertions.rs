@@ -95,7 +95,12 @@ pub fn assert_action(scene: &Scene, action: &Action) {
 /// Nothing but cpu and memory keeps this pod from being as the template says, and it is not known that it cannot get them.
 fn resizable(scene: &Scene, facts: &Facts<'_>, pod: &Pod) -> bool {
     let base = scene.revision.split('+').next();
-    let refused = |fault: &Fault| fault.target == Target::Resize(pod.name.clone()) && fault.kind == FaultKind::Invalid;
+    // What is refused to another is not restarted for.
+    let elsewhere = pod.resources == Resources::MoreMemory && !facts.current_settings(pod);
+    let refused = |fault: &Fault| {
+        let own = fault.target == Target::Resize(pod.name.clone());
+        fault.kind == FaultKind::Invalid && (own || elsewhere && matches!(fault.target, Target::Resize(_)))
+    };
     let late =
         |resizing: &Resizing| resizing.to == scene.revision && scene.now >= resizing.since + TimeDelta::seconds(60);
     let possible = match &pod.resources {
