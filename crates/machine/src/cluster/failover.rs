@@ -2,7 +2,7 @@
 
 use api::Phase;
 use api::names::ANNOTATION_ACCEPT_LOSS;
-use chrono::TimeDelta;
+use chrono::{DateTime, TimeDelta, Utc};
 
 use super::action::Action;
 use super::creation::{pending, remover};
@@ -46,11 +46,16 @@ const LEAVES: TimeDelta = TimeDelta::seconds(30);
 /// The primary's pod was told to end: its agent stops PostgreSQL, releases the Lease and names who is to take it. It may not
 /// live any more: after some time it is a failover, and at once if the pod is not ready while its agent has not said why.
 pub(super) fn is_left(facts: &Facts<'_>) -> bool {
+    left_until(facts).is_some()
+}
+
+/// When it is a failover, unless it has ended.
+fn left_until(facts: &Facts<'_>) -> Option<DateTime<Utc>> {
     let stored = facts.status.phase;
     let since = match stored {
         Some(Phase::SwitchingOver) => facts.phase_since(),
         stored if may_follow(stored, Phase::SwitchingOver) => facts.now,
-        _ => return false,
+        _ => return None,
     };
     let goes_on = stored == Some(Phase::SwitchingOver);
     let leaves = facts.lease.is_some_and(|lease| match (&lease.holder, &lease.release) {
@@ -62,7 +67,8 @@ pub(super) fn is_left(facts: &Facts<'_>) -> bool {
         }
         (None, release) => release.as_ref().is_some_and(|release| release.successor.is_some()),
     });
-    leaves && facts.now < since + LEAVES
+    let until = since + LEAVES;
+    (leaves && facts.now < until).then_some(until)
 }
 
 /// The holder restarts with the operator's permit.
@@ -108,10 +114,12 @@ fn await_primary(facts: &Facts<'_>) -> Option<Proposal> {
     }
 }
 
-/// Counted from when the failover began, whatever is waited for meanwhile.
+/// Counted from when the primary was left or lost, whatever is waited for meanwhile.
 fn bounded(facts: &Facts<'_>, mut proposal: Proposal) -> Option<Proposal> {
     let stored = facts.status.phase;
-    let began = if stored == Some(Phase::FailingOver) || stored == Some(Phase::SwitchingOver) && is_left(facts) {
+    let left_until = left_until(facts);
+    let goes_on = stored == Some(Phase::FailingOver) || stored == Some(Phase::SwitchingOver) && left_until.is_some();
+    let began = if goes_on {
         facts.phase_since()
     } else if under_way(facts) && may_follow(stored, Phase::FailingOver) {
         facts.now
@@ -120,12 +128,22 @@ fn bounded(facts: &Facts<'_>, mut proposal: Proposal) -> Option<Proposal> {
     };
     let timing = Timing::of(&facts.wanted.spec.failover).unwrap_or(Timing::DEFAULT);
     let lease = TimeDelta::milliseconds(i64::try_from(timing.lease).unwrap_or(i64::MAX));
-    let deadline = began + lease + ELECTION;
+    let counted = began + lease + ELECTION;
+    // The phase may have begun after the wait: whoever was to leave has become lost.
+    let deadline = told(facts).map_or(counted, |told| told.min(counted));
     if let Action::Wait(waiting) = &mut proposal.action {
         waiting.deadline = Some(deadline);
     }
-    proposal.wake = Some(deadline).filter(|deadline| *deadline > facts.now);
+    let wakes = [Some(deadline), left_until].into_iter().flatten();
+    proposal.wake = wakes.filter(|wake| *wake > facts.now).min();
     Some(proposal)
+}
+
+/// The deadline that was told while a primary was waited for in one of these phases.
+fn told(facts: &Facts<'_>) -> Option<DateTime<Utc>> {
+    let away = matches!(facts.status.phase, Some(Phase::SwitchingOver | Phase::FailingOver));
+    let primary = facts.status.step.as_deref() == Some(Step::Primary.as_str());
+    facts.status.waiting.as_ref().filter(|_| away && primary)?.deadline
 }
 
 /// Who holds the Lease, or held it last.
@@ -410,10 +428,20 @@ mod tests {
         assert_eq!(scene.store().phase, Phase::SwitchingOver, "it stops");
         assert!(waiting(&scene).0.ends_with("demo-0 holds the Lease and is going away"));
         let mut silent = scene.clone();
+        let deadline = |scene: &Scene| scene.stored.waiting.as_ref().unwrap().deadline.unwrap();
+        let (began, told) = (scene.now, deadline(&silent));
+        assert_eq!(silent.decide().wake, began + LEAVES, "it is looked at in time");
         silent.now += LEAVES - TimeDelta::seconds(1);
         assert_eq!(silent.store().phase, Phase::SwitchingOver);
         silent.now += TimeDelta::seconds(1);
-        assert_eq!(silent.store().phase, Phase::FailingOver);
+        for _ in 0..2 {
+            assert_eq!(silent.store().phase, Phase::FailingOver);
+            assert_eq!(
+                (deadline(&silent), silent.decide().wake),
+                (told, told),
+                "it does not move"
+            );
+        }
         release(&mut silent, Some("demo-1"));
         assert_eq!(silent.decide().phase, Phase::FailingOver, "it has become one");
 
