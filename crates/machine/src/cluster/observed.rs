@@ -292,7 +292,7 @@ pub struct Pod {
     /// Its label [`api::names::LABEL_ROLE`].
     pub role: Option<String>,
     /// Its agent's token was made for a ServiceAccount that is no more: the API server does not know this agent, so it
-    /// can neither read the database nor hold the Lease, as long as the pod lives.
+    /// can neither read the database nor hold the Lease, until the kubelet has got it another (after up to 48 min).
     #[serde(default)]
     pub token_void: bool,
     /// PostgreSQL's image, or before it first ran that of a container that comes before it, cannot be pulled or started.

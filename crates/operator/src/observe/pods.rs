@@ -7,8 +7,9 @@ use api::names::{
     ANNOTATION_BASE_REVISION, ANNOTATION_RESIZING, ANNOTATION_REVISION, CONTAINER, LABEL_ROLE, Names,
     TERMINATION_BOOTSTRAP,
 };
-use chrono::{DateTime, Utc};
+use chrono::{DateTime, TimeDelta, Utc};
 use k8s_openapi::api::core::v1::{ContainerStatus, Pod as KubePod, PodStatus};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::ResourceExt;
 use machine::cluster::{ChildKind, ImageError, Pod, Resizing};
 
@@ -27,6 +28,11 @@ const IMAGE_REASONS: [&str; 6] = [
     "RunContainerError",
     "CreateContainerError",
 ];
+
+/// The API server takes a token for good for 10 s after it has looked it up, and clocks of nodes differ. Who renews the Lease
+/// later than this after its ServiceAccount was made again has got a new token: the kubelet asks for one, by the
+/// ServiceAccount's name, when four fifths of the hour that a token lasts are over.
+const TOKEN_REMEMBERED: TimeDelta = TimeDelta::seconds(30);
 
 /// The kubelet waits before it pulls again.
 const WAITING: &str = "ImagePullBackOff";
@@ -55,8 +61,13 @@ pub fn pods(
     if let Some(identity) = identity_since(caches, key) {
         // A token is bound to the UID of its ServiceAccount: with one that was made again since, the API server knows the
         // agents in these pods no more. So they count as made from an older template, too.
-        for pod in pods.iter_mut().filter(|pod| pod.created < identity) {
-            (pod.revision, pod.base_revision, pod.token_void) = (None, None, true);
+        let older = |pod: &Pod| pod.created < identity;
+        let renewed = renewed(caches, key);
+        let refreshed = renewed.is_some_and(|(holder, at)| {
+            at > identity + TOKEN_REMEMBERED && pods.iter().any(|pod| older(pod) && pod.uid == holder)
+        });
+        for pod in pods.iter_mut().filter(|pod| older(pod)) {
+            (pod.revision, pod.base_revision, pod.token_void) = (None, None, !refreshed);
         }
     }
     let present: BTreeSet<_> = pods
@@ -66,6 +77,16 @@ pub fn pods(
         .collect();
     memory.image_faults.retain(|(uid, _), _| present.contains(uid));
     Some(pods)
+}
+
+/// Who holds the Lease (its pod's UID), and when it was renewed last.
+fn renewed(caches: &Caches, key: &Key) -> Option<(String, DateTime<Utc>)> {
+    let lease = caches
+        .leases
+        .get(key, &crate::desired::name(&key.name, ChildKind::Lease))??;
+    let at = lease.spec.as_ref()?.renew_time.as_ref()?.0;
+    let holder = machine::lease_object::read(&lease).ok()?.holder?;
+    Some((holder.incarnation.pod_uid, time(&Time(at))))
 }
 
 /// When the agents' ServiceAccount was made.
@@ -260,23 +281,57 @@ mod tests {
         assert_eq!(resizing("abc yesterday").to, "");
     }
 
+    /// What is seen of a pod of 00:00:00 whose ServiceAccount was made then: its revision, and whether its token is void.
+    fn with_identity(made: &str, lease: Option<(&str, &str)>) -> (Option<String>, bool) {
+        let caches = Caches::default();
+        let account = json!({"metadata": {"name": "db", "namespace": "ns", "uid": "a", "resourceVersion": "1",
+            "creationTimestamp": made, "labels": {"clustereddatabase.io/cluster": "db"}}});
+        caches.service_accounts.observe(Event::Init);
+        caches
+            .service_accounts
+            .observe(Event::InitApply(serde_json::from_value(account).unwrap()));
+        caches.service_accounts.observe(Event::InitDone);
+        caches.leases.observe(Event::Init);
+        if let Some((pod, renewed)) = lease {
+            let holder = json!({"pod": "db-1", "podUid": pod, "run": "r", "member": "m", "address": "10.0.0.1"});
+            let lease = json!({"metadata": {"name": "db", "namespace": "ns", "uid": "l", "resourceVersion": "1",
+                "labels": {"clustereddatabase.io/cluster": "db"},
+                "annotations": {api::names::LEASE_HOLDER: holder.to_string()}},
+                "spec": {"holderIdentity": format!("db-1/{pod}/r/m"), "renewTime": renewed}});
+            caches
+                .leases
+                .observe(Event::InitApply(serde_json::from_value(lease).unwrap()));
+        }
+        caches.leases.observe(Event::InitDone);
+        let now = at("2027-01-01T00:01:00Z");
+        let pod = observed_in(&caches, json!({}), &mut Memory::default(), now);
+        (pod.revision, pod.token_void)
+    }
+
     #[test]
     fn a_pod_that_is_older_than_its_identity_is_outdated() {
-        let seen = |made: &str| {
-            let caches = Caches::default();
-            let account = json!({"metadata": {"name": "db", "namespace": "ns", "uid": "a", "resourceVersion": "1",
-                "creationTimestamp": made, "labels": {"clustereddatabase.io/cluster": "db"}}});
-            caches.service_accounts.observe(Event::Init);
-            caches
-                .service_accounts
-                .observe(Event::InitApply(serde_json::from_value(account).unwrap()));
-            caches.service_accounts.observe(Event::InitDone);
-            let now = at("2027-01-01T00:01:00Z");
-            let pod = observed_in(&caches, json!({}), &mut Memory::default(), now);
-            (pod.revision, pod.token_void)
-        };
-        assert_eq!(seen("2027-01-01T00:00:00Z"), (Some("r".to_owned()), false));
-        assert_eq!(seen("2027-01-01T00:00:30Z"), (None, true));
+        assert_eq!(
+            with_identity("2027-01-01T00:00:00Z", None),
+            (Some("r".to_owned()), false)
+        );
+        assert_eq!(with_identity("2027-01-01T00:00:30Z", None), (None, true));
+    }
+
+    #[test]
+    fn a_holder_that_renews_long_after_its_identity_was_made_again_has_a_new_token() {
+        let seen = |pod: &str, renewed: &str| with_identity("2027-01-01T00:00:10Z", Some((pod, renewed)));
+        let outdated = |void| (None, void);
+        assert_eq!(
+            seen("u", "2027-01-01T00:00:40.000000Z"),
+            outdated(true),
+            "its token may be remembered"
+        );
+        assert_eq!(seen("u", "2027-01-01T00:00:41.000000Z"), outdated(false));
+        assert_eq!(
+            seen("v", "2027-01-01T00:00:41.000000Z"),
+            outdated(true),
+            "a new pod says nothing of it"
+        );
     }
 
     #[test]
