@@ -3,7 +3,7 @@
 use std::process::Command;
 use std::time::Instant;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, bail, ensure};
 use clap::Args;
 use e2e::{KUBECONFIG_VARIABLE, OPERATOR_BINARY_VARIABLE, OPERATOR_IMAGE_VARIABLE};
 use testbed::{Options, POSTGRES_IMAGE, Testbed};
@@ -107,6 +107,10 @@ async fn on_this_machine(suites: &[Suite], tally: &mut summary::Tally) -> Result
 
 /// The end-to-end tests, or those whose names contain `name`.
 async fn on_a_cluster(suites: &[Suite], name: Option<&str>, tally: &mut summary::Tally) -> Result<()> {
+    ensure!(
+        suites.iter().any(Suite::needs_cluster),
+        "there are no end-to-end tests among the programs that were built: see Suite::needs_cluster"
+    );
     let (testbed, _) = Testbed::up(Options::from_env()?)
         .await
         .context("bring up the testbed")?;
