@@ -59,8 +59,8 @@ impl World {
                 agent.ended(work, result, now);
             }
             News::VolumeDone { work, view, result } => {
-                if matches!(work, Work::Rewind | Work::Clone) && result.is_ok() {
-                    // Slots are not copied. The shipped agent does not forget them: /docs/simulator.md, "Found".
+                if matches!(work, Work::Rewind | Work::Clone | Work::SetAside) {
+                    // Slots are not copied.
                     agent.observed.admitted.clear();
                 }
                 agent.ended(work, result, now);

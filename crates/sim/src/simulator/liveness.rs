@@ -116,10 +116,9 @@ impl World {
         })
     }
 
-    /// Faults of `machine` that are known, and not mended yet (docs/simulator.md, "Found"): each as narrow as it can be said.
+    /// A fault of `machine` that is known, and not mended yet (docs/simulator.md, "Found").
     fn known_fault(&self) -> Option<String> {
         let holder = self.api.lease.holder.as_ref();
-        let primary = holder.map(|holder| number(&holder.incarnation.pod));
         let lost = holder.is_none_or(|holder| {
             let place = &self.nodes[number(&holder.incarnation.pod)];
             !place.on || place.volume.member.as_ref() != Some(&holder.incarnation.member)
@@ -128,15 +127,8 @@ impl World {
             let primarys = node.volume.data.as_ref().is_some_and(|data| data.primary);
             node.on && node.postgres.is_none() && primarys
         };
-        if lost && self.nodes.iter().any(waits) {
-            return Some("known fault 1: there is no holder any more, and a former primary waits for one".to_owned());
-        }
-        let stuck = |node: &super::node::Node| {
-            let server = node.postgres.as_ref().filter(|server| server.mode == Mode::Standby);
-            server.is_some_and(|server| !server.up && server.upstream != primary)
-        };
-        let stuck = self.nodes.iter().any(stuck);
-        stuck.then(|| "known fault 2: a standby that is not consistent yet follows a former primary".to_owned())
+        let known = lost && self.nodes.iter().any(waits);
+        known.then(|| "known fault: there is no holder any more, and a former primary waits for one".to_owned())
     }
 
     /// All that was acknowledged is in the history of who serves in the end.
