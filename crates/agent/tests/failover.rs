@@ -139,7 +139,7 @@ fn after_a_promise_nothing_is_acknowledged() {
             .batch_execute("SELECT pg_wal_replay_pause()")
             .await
             .expect("paused");
-        within(Duration::from_secs(5), "before the promise", commit(&first, 3).await).await;
+        within(Duration::from_secs(30), "before the promise", commit(&first, 3).await).await;
 
         let promised = promise(&second.volume, second.server.as_ref(), Epoch(2))
             .await
@@ -183,7 +183,7 @@ fn after_a_promise_nothing_is_acknowledged() {
         fs::write(&store, good).expect("written");
         // The primary has taken the promised epoch for itself (rule 7).
         second.follow(&first, 2).await;
-        within(Duration::from_secs(5), "followed again", waiting).await;
+        within(Duration::from_secs(30), "followed again", waiting).await;
         second.stop(StopMode::Fast).await;
         first.stop(StopMode::Fast).await;
     });
@@ -228,7 +228,12 @@ fn a_promotion_picks_the_reserved_timeline_over_a_gap() {
                 .expect("a promise");
         }
         // What only the old primary has.
-        within(Duration::from_secs(5), "nobody is waited for", commit(&first, 77).await).await;
+        within(
+            Duration::from_secs(30),
+            "nobody is waited for",
+            commit(&first, 77).await,
+        )
+        .await;
         first.stop(StopMode::Immediate).await;
 
         let names = rule(1, &[&first, &third]);
@@ -273,7 +278,7 @@ fn a_promotion_picks_the_reserved_timeline_over_a_gap() {
             "names before promotion"
         );
         third.follow(&second, 2).await;
-        within(Duration::from_secs(5), "a standby follows over the gap", waiting).await;
+        within(Duration::from_secs(30), "a standby follows over the gap", waiting).await;
         let followed = third.until("replays", |status| status.replayed > Some(made.at)).await;
         assert_eq!(followed.position.timeline, Timeline(5));
         // Without a receiver the timeline is still that of the last WAL, whatever the control file says.
@@ -298,7 +303,7 @@ fn a_promotion_picks_the_reserved_timeline_over_a_gap() {
 async fn rewound(old: &mut Instance, new: &mut Instance) {
     assert!(old.control().await.is_primarys());
     new.sql.ensure_member(&old.member.id).await.expect("admitted");
-    let mut left = 500;
+    let mut left = 3_000;
     while new.text("SELECT timeline_id::text FROM pg_control_checkpoint()").await != "5" {
         left -= 1;
         assert!(left > 0, "no checkpoint follows the promotion");
@@ -352,13 +357,13 @@ fn the_rule_grows_and_shrinks_with_proof() {
         let begun = Instant::now();
         let at = set(&mut first, &one, &none).await.expect("proven");
         let took = begun.elapsed();
-        assert!(took > held && took < Duration::from_secs(5), "{took:?}");
+        assert!(took > held && took < Duration::from_secs(30), "{took:?}");
         release.await.expect("no panic");
         assert!(at <= first.sql.status().await.expect("a status").inserted.expect("a primary"));
         let names = first.text("SHOW synchronous_standby_names").await;
         assert_eq!(names, format!("ANY 1 ({})", second.member.id));
         set(&mut first, &two, &one).await.expect("proven");
-        within(Duration::from_secs(5), "both are there", commit(&first, 3).await).await;
+        within(Duration::from_secs(30), "both are there", commit(&first, 3).await).await;
         assert_eq!(first.sql.status().await.expect("a status").standbys().len(), 2);
 
         // One of them is silent: the proof for a rule without it ends its WAL sender.
@@ -372,8 +377,8 @@ fn the_rule_grows_and_shrinks_with_proof() {
             took > Duration::from_secs(1),
             "a silent WAL sender proves nothing, {took:?}"
         );
-        assert!(took < Duration::from_secs(4), "{took:?}");
-        within(Duration::from_secs(5), "the other one is enough", waiting).await;
+        assert!(took < Duration::from_secs(30), "{took:?}");
+        within(Duration::from_secs(30), "the other one is enough", waiting).await;
         let names: Vec<_> = first
             .sql
             .status()
@@ -401,7 +406,7 @@ fn the_rule_grows_and_shrinks_with_proof() {
             .await
             .expect("nor its statements");
         set(&mut first, &none, &one).await.expect("proven");
-        within(Duration::from_secs(5), "nobody is waited for", waiting).await;
+        within(Duration::from_secs(30), "nobody is waited for", waiting).await;
         third.stop(StopMode::Fast).await;
         first.stop(StopMode::Fast).await;
     });

@@ -135,6 +135,9 @@ impl ControlPlane<'_> {
         let mut flags = self.client_flags("kube-scheduler");
         flags.set("bind-address", self.plan.host());
         flags.set("cert-dir", self.paths.state().join("scheduler").display());
+        // Seen once: a pod was looked at in the very millisecond in which its claim was bound, and then not again for
+        // three minutes. Kubernetes' default is five.
+        flags.set("pod-max-in-unschedulable-pods-duration", "15s");
         flags.set("leader-elect", false);
         self.daemon(flags)
     }

@@ -163,7 +163,7 @@ mod tests {
         let (supervisor, _exits) = Supervisor::start().expect("a supervisor");
         let script = "sleep 60 & echo $! >&2; wait";
         let mut inner = None;
-        let run = supervisor.run_with(shell(script), Duration::from_millis(500), |line| {
+        let run = supervisor.run_with(shell(script), Duration::from_secs(3), |line| {
             inner = line.parse::<u32>().ok()
         });
         let error = run.await.expect_err("too slow");

@@ -19,7 +19,7 @@ use tokio::net::TcpListener;
 
 use crate::api_server::{ApiServer, CLUSTERS, LEASES, ROUTES};
 use crate::certificates::{Authority, NAME};
-use crate::unprivileged::{binaries, user};
+use crate::unprivileged::{binaries, place, user};
 
 /// Tells an inner process its scratch directory.
 const SCRATCH: &str = "CDB_TEST_CLUSTER";
@@ -122,7 +122,7 @@ pub fn in_a_cluster<F: Future<Output = ()>>(name: &str, spec: Value, body: impl 
         (std::env::current_exe().expect("a program"), "test"),
         (env!("CARGO_BIN_EXE_agent").into(), "agent"),
     ] {
-        fs::copy(program, scratch.join(to)).expect("copied");
+        place(&program, &scratch.join(to));
     }
     // The bridge is in a network of its own as well, and goes with it.
     let status = Command::new("unshare")

@@ -5,7 +5,7 @@ use std::fs;
 use std::future::Future;
 use std::os::unix::fs::chown;
 use std::os::unix::process::CommandExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use rustix::process::{Pid, Signal, kill_process};
@@ -40,7 +40,7 @@ pub fn unprivileged<F: Future<Output = ()>>(name: &str, body: impl FnOnce(Place)
     let (_, uid, gid) = user();
     // Where every user may read it.
     let program = scratch.0.join("test");
-    fs::copy(std::env::current_exe().expect("a program"), &program).expect("copied");
+    place(&std::env::current_exe().expect("a program"), &program);
     let mut command = Command::new(program);
     command
         .args(["--exact", name, "--nocapture", "--test-threads=1"])
@@ -52,6 +52,14 @@ pub fn unprivileged<F: Future<Output = ()>>(name: &str, body: impl FnOnce(Place)
     }
     let status = command.status().expect("the test runs");
     assert!(status.success(), "{name} failed: see above");
+}
+
+/// Puts a program there. A copy that is still open for writing in a child that another test has just begun cannot be run
+/// ("text file busy"), so it is a link where that can be.
+pub fn place(program: &Path, to: &Path) {
+    if fs::hard_link(program, to).is_err() {
+        fs::copy(program, to).expect("copied");
+    }
 }
 
 /// Where a test works.
