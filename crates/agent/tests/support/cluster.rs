@@ -2,7 +2,7 @@
 
 use std::fs::{self, File};
 use std::net::Ipv4Addr;
-use std::os::unix::fs::chown;
+use std::os::unix::fs::{MetadataExt, chown};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -488,9 +488,11 @@ fn own(directory: &Path) {
     let (_, uid, gid) = user();
     chown(directory, Some(uid), Some(gid)).expect("the user's");
     for entry in fs::read_dir(directory).expect("a directory").flatten() {
+        // A program that is linked here stays whose it is.
+        let linked = entry.metadata().is_ok_and(|found| found.nlink() > 1);
         if entry.path().is_dir() {
             own(&entry.path());
-        } else {
+        } else if !linked {
             chown(entry.path(), Some(uid), Some(gid)).expect("the user's");
         }
     }
