@@ -62,9 +62,12 @@ mod tests {
                 || ended.is_err_and(|error| error.raw_os_error() == Some(rustix::io::Errno::CHILD.raw_os_error())),
         );
         // A child that another test has begun meanwhile holds it on until it has become another program.
-        let taken = || second.take(&path).is_ok();
-        let free = (0..600).any(|_| taken() || std::thread::sleep(std::time::Duration::from_millis(100)) != ());
-        assert!(free, "it is held on");
+        let mut tries = 600;
+        while second.take(&path).is_err() {
+            tries -= 1;
+            assert!(tries > 0, "it is held on");
+            std::thread::sleep(std::time::Duration::from_millis(100));
+        }
         std::fs::remove_file(&path).unwrap();
     }
 }
