@@ -6,7 +6,7 @@ use k8s_openapi::jiff::Timestamp;
 
 use super::facts::{Facts, list};
 use super::observed::Pod;
-use super::{durability, failure, fenced, hibernation, phase, rollout};
+use super::{durability, failure, fenced, hibernation, phase, restarts};
 
 /// A question about a database.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -289,7 +289,7 @@ fn degraded(facts: &Facts<'_>) -> Answer {
     if facts.primary().is_none() {
         return Answer::new(true, Reason::NoPrimary, "no primary serves");
     }
-    if let Some((pod, error)) = rollout::refusal(facts) {
+    if let Some((pod, error)) = restarts::refusal(facts) {
         let message = format!("{} refuses the settings: {error}", pod.name);
         return Answer::new(true, Reason::SettingsRefused, message);
     }

@@ -37,6 +37,7 @@ mod phase;
 mod request;
 mod resize;
 mod rest;
+mod restarts;
 mod rollout;
 mod rule;
 mod scaling;
@@ -44,6 +45,7 @@ mod status;
 mod switchover;
 pub mod testing;
 mod transitions;
+mod void;
 mod volumes;
 mod wanted;
 
@@ -89,7 +91,7 @@ pub const RULES: &[Rule] = &[
     request::REQUEST,
     switchover::SWITCH_OVER,
     drift::BLOCKED,
-    rollout::REPLACE_VOID,
+    void::REPLACE_VOID,
     hibernation::AWAIT_WAKING,
     rollout::REPLACE_IDLE,
     scaling::SCALE,
@@ -99,14 +101,14 @@ pub const RULES: &[Rule] = &[
     scaling::REMOVED_MEMBERS,
     resize::RESIZE,
     rollout::REPLACE_SERVING,
-    rollout::RESTART,
+    restarts::RESTART,
     request::AWAIT_REQUEST,
     creation::AWAIT_STANDBYS,
     fenced::AWAIT_FENCED,
     rollout::AWAIT_SUPERVISOR,
     switchover::AWAIT_SWITCHOVER,
     rollout::AWAIT_ROLLOUT,
-    rollout::AWAIT_SETTINGS,
+    restarts::AWAIT_SETTINGS,
     scaling::AWAIT_SCALE,
     durability::AWAIT_DURABILITY,
     switchover::AWAIT_REFUGE,

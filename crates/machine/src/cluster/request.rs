@@ -10,7 +10,7 @@ use super::decision::Step;
 use super::facts::Facts;
 use super::fenced;
 use super::observed::Pod;
-use super::rollout;
+use super::restarts;
 use super::rule::{Proposal, Rule};
 use crate::protocol::MemberState;
 
@@ -156,7 +156,7 @@ pub(super) fn unfit(facts: &Facts<'_>, primary: &Pod, target: &str) -> Option<St
     if facts.current_revision(primary) && !facts.current_revision(pod) {
         return Some(format!("the pod of {target} is of an older template"));
     }
-    let permit = rollout::restarting(facts)?;
+    let permit = restarts::restarting(facts)?;
     Some(format!("{} restarts PostgreSQL", permit.pod))
 }
 

@@ -15,8 +15,8 @@ use super::facts::{Facts, list};
 use super::fenced;
 use super::observed::Pod;
 use super::request;
-use super::rollout;
 use super::rule::{Proposal, Rule};
+use super::{restarts, rollout};
 use crate::protocol::Position;
 
 /// See [`Rule::what`].
@@ -191,7 +191,7 @@ fn candidates<'a>(facts: &Facts<'a>, primary: &Pod, reason: Reason<'_>) -> Vec<&
         };
         pod.uid != primary.uid && pod.ordinal < facts.wanted.replicas() && request::streams(facts, pod) && asked
     };
-    let open = open && rollout::restarting(facts).is_none();
+    let open = open && restarts::restarting(facts).is_none();
     let mut found: Vec<&Pod> = pods.iter().filter(|_| open).filter(fit).collect();
     let position = |pod: &Pod| facts.lease.and_then(|lease| lease.positions.get(&pod.name).copied());
     let rank = |pod: &Pod| {

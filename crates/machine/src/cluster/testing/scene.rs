@@ -10,8 +10,8 @@ use chrono::{DateTime, TimeDelta, Utc};
 
 use crate::cluster::members::ordinal_of;
 use crate::cluster::{
-    ChildKind, ChildState, Claim, Decision, Known, Observed, Pod, Resources, SetFacts, StorageClass, Volume, Wanted,
-    decide, due, status,
+    Action, ChildKind, ChildState, Claim, Decision, ImageError, Known, Observed, Pod, Resources, SetFacts,
+    StorageClass, Volume, Wanted, decide, due, status,
 };
 use crate::cluster::{Due, StatusChange};
 use crate::protocol::{
@@ -313,6 +313,45 @@ impl Scene {
         let decision = self.decide();
         self.stored = self.status(&decision);
         decision
+    }
+
+    /// The pod that is replaced next, by name.
+    pub fn replaced(&self) -> Option<String> {
+        match self.decide().action {
+            Action::ReplacePod(pod) => Some(pod.name().to_owned()),
+            _ => None,
+        }
+    }
+
+    /// The pod whose PostgreSQL gets the permit to restart next, by name.
+    pub fn permitted(&self) -> Option<String> {
+        match self.decide().action {
+            Action::WriteStatus(changes) => changes.into_iter().find_map(|change| match change {
+                StatusChange::PermitRestart(permit) => Some(permit.pod),
+                _ => None,
+            }),
+            _ => None,
+        }
+    }
+
+    /// A pod's complaint that its image cannot be had.
+    pub fn image_error(&self) -> ImageError {
+        ImageError {
+            reason: "ErrImagePull".to_owned(),
+            image: "nope".to_owned(),
+            message: String::new(),
+            since: self.now,
+        }
+    }
+
+    /// Three members with settings that need a restart.
+    pub fn pending_restart(lowers: bool) -> Self {
+        let mut scene = Self::ready(3);
+        for ordinal in 0..3 {
+            let report = scene.report_mut(ordinal);
+            (report.pending_restart, report.lowers_limits) = (true, lowers);
+        }
+        scene
     }
 }
 

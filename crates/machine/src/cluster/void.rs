@@ -1,0 +1,199 @@
+//! Pods whose agent the API server does not know any more: their ServiceAccount was deleted and made again.
+
+use super::creation::{PENDING_RECHECK, lacks};
+use super::decision::Step;
+use super::facts::Facts;
+use super::observed::{ChildKind, Pod, Target};
+use super::rollout::{HOLDER_PATIENCE, outdated, replace};
+use super::rule::{Proposal, Rule};
+
+/// See [`Rule::what`].
+pub const REPLACE_VOID: Rule = Rule {
+    name: "replace-void",
+    family: "rollout",
+    what: "A pod whose agent's token is void is replaced, the Lease holder's last; each waits at most a minute for the others to be ready, and one that is ready for as long as a new pod cannot come up. What agents report is not waited for: a holder that the API server does not know can pass nothing on.",
+    propose: replace_void,
+    passable: false,
+};
+
+/// Pods with a token that counts, which cannot come up by themselves.
+fn stuck<'a>(facts: &Facts<'a>) -> impl Iterator<Item = &'a Pod> {
+    let expected = facts.expected();
+    let idle = facts.pods().iter().filter(|pod| !pod.ready && !pod.terminating);
+    idle.filter(move |pod| {
+        let never_ran = pod.node.is_none() || pod.image_error.is_some();
+        never_ran && !pod.token_void && pod.ordinal < expected
+    })
+}
+
+/// A pod that the StatefulSet cannot make, and who can end that.
+fn unmade(facts: &Facts<'_>) -> Option<(String, String)> {
+    let mut absent = (0..facts.expected()).filter(|ordinal| facts.pod(*ordinal).is_none());
+    absent.find_map(|ordinal| {
+        let name = format!("{}-{ordinal}", facts.wanted.name);
+        let targets = [Target::Pod(name.clone()), Target::Child(ChildKind::StatefulSet)];
+        let mut faults = facts.observed.faults.iter();
+        let fault = faults.find(|fault| targets.contains(&fault.target))?;
+        // Here, and not with what is waited for: that stays the same while these words change.
+        let who = format!("the StatefulSet controller, once this is mended: {}", fault.message);
+        Some((format!("pod {name} to be made"), who))
+    })
+}
+
+fn replace_void(facts: &Facts<'_>) -> Option<Proposal> {
+    let holder = facts.holder_pod();
+    let is_holder = |pod: &Pod| holder.is_some_and(|holder| holder.uid == pod.uid);
+    let void = || outdated(facts).filter(|pod| pod.token_void);
+    let standbys = || void().filter(|pod| !is_holder(pod));
+    let idle = standbys().find(|pod| !pod.ready);
+    let pod = idle.or_else(|| standbys().next()).or_else(|| void().next())?;
+    let name = &pod.name;
+    if pod.ready {
+        let stuck = || stuck(facts);
+        if stuck().any(|pod| !facts.current_revision(pod)) {
+            // The wanted template may be what it lacks: it is replaced first, see [`REPLACE_IDLE`].
+            return None;
+        }
+        let lack = stuck().next().map(|pod| {
+            let (what, who) = lacks(pod);
+            (what, who.to_owned())
+        });
+        if let Some((what, who)) = lack.or_else(|| unmade(facts)) {
+            let what = format!("{what}, before {name} is replaced, which serves though its agent's token is void");
+            let wait = Proposal::wait(facts, Step::Rollout, what, who)?;
+            return Some(wait.looking_again(facts.now + PENDING_RECHECK));
+        }
+    }
+    let there = |ordinal| {
+        let found = facts.pod(ordinal).filter(|pod| !pod.terminating);
+        found.is_some_and(|pod| pod.token_void || pod.ready)
+    };
+    if !(0..facts.expected()).all(there) {
+        let what = format!("the others to be ready, to replace {name}, whose agent's token is void");
+        let deadline = facts.waiting_since(&what) + HOLDER_PATIENCE;
+        if facts.now < deadline {
+            return Some(Proposal::wait(facts, Step::Rollout, what, "their agents")?.until(deadline));
+        }
+    }
+    replace(
+        pod,
+        format!("the API server does not know the agent of {name}: its ServiceAccount was made again"),
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use api::spec::PrimaryUpdates;
+
+    use super::super::testing::Scene;
+    use super::super::{Fault, FaultKind};
+    use super::*;
+
+    fn void(primary: u32) -> Scene {
+        let mut scene = Scene::ready(3);
+        scene.elect(primary);
+        for ordinal in 0..3 {
+            let pod = scene.pod_mut(ordinal);
+            (pod.revision, pod.token_void) = (None, true);
+        }
+        scene
+    }
+
+    #[test]
+    fn agents_that_the_api_server_does_not_know_are_replaced_though_nobody_reports_the_new_ones() {
+        let mut scene = void(2);
+        for ordinal in [1, 0] {
+            assert_eq!(scene.replaced(), Some(format!("demo-{ordinal}")));
+            scene.pod_mut(ordinal).terminating = true;
+            scene.store();
+            let decision = scene.decide();
+            assert_eq!((decision.rule, decision.step), ("replace-void", Some(Step::Rollout)));
+            assert_eq!(decision.wake, scene.now + HOLDER_PATIENCE);
+            let revision = scene.revision.clone();
+            let pod = scene.pod_mut(ordinal);
+            (pod.revision, pod.terminating, pod.token_void) = (Some(revision), false, false);
+            scene.report_mut(ordinal).pod_uid = "the pod before".to_owned();
+        }
+        assert_eq!(scene.replaced(), Some("demo-2".to_owned()), "the holder last");
+    }
+
+    #[test]
+    fn an_agent_that_the_api_server_does_not_know_is_not_kept_for_one_that_does_not_become_ready() {
+        let mut scene = void(0);
+        scene.edit(|spec| spec.primary.updates = PrimaryUpdates::Supervised);
+        for ordinal in [1, 2] {
+            let revision = scene.revision.clone();
+            let pod = scene.pod_mut(ordinal);
+            (pod.revision, pod.token_void, pod.ready) = (Some(revision), false, ordinal == 2);
+        }
+        let decision = scene.store();
+        assert_eq!(
+            decision.because.to_string(),
+            "the others to be ready, to replace demo-0, whose agent's token is void"
+        );
+        scene.now = decision.wake;
+        assert_eq!(scene.replaced(), Some("demo-0".to_owned()), "it can serve no longer");
+    }
+
+    #[test]
+    fn an_agent_that_the_api_server_does_not_know_serves_on_while_a_new_pod_cannot_come_up() {
+        let mut renewed = void(0);
+        let revision = renewed.revision.clone();
+        let pod = renewed.pod_mut(2);
+        (pod.revision, pod.token_void, pod.ready) = (Some(revision), false, false);
+
+        let mut image = renewed.clone();
+        image.pod_mut(2).image_error = Some(renewed.image_error());
+        let mut unscheduled = renewed.clone();
+        unscheduled.pod_mut(2).node = None;
+        let mut unmade = renewed.clone();
+        unmade.pods_mut().retain(|pod| pod.ordinal != 2);
+        unmade.observed.faults = vec![Fault {
+            target: Target::Pod("demo-2".to_owned()),
+            kind: FaultKind::Forbidden,
+            message: "violates PodSecurity".to_owned(),
+            attempts: 1,
+            at: unmade.now,
+        }];
+        let cases = [
+            (
+                image,
+                "pod demo-2 to run image nope (ErrImagePull)",
+                "the kubelet, or a change",
+            ),
+            (unscheduled, "a node for pod demo-2", "the scheduler"),
+            (
+                unmade,
+                "pod demo-2 to be made",
+                "once this is mended: violates PodSecurity",
+            ),
+        ];
+        for (mut scene, what, who) in cases {
+            scene.store();
+            scene.now += HOLDER_PATIENCE * 2;
+            let decision = scene.store();
+            assert_eq!((decision.rule, scene.replaced()), ("replace-void", None), "{what}");
+            assert_eq!(decision.wake, scene.now + PENDING_RECHECK);
+            let waiting = scene.stored.waiting.clone().unwrap();
+            let kept = "before demo-1 is replaced, which serves though its agent's token is void";
+            assert_eq!(waiting.what, format!("{what}, {kept}"));
+            assert!(waiting.who_can_end_it.contains(who), "{}", waiting.who_can_end_it);
+
+            let mut mended = scene.clone();
+            mended.revision = "r2".to_owned();
+            let stuck = mended.pods().iter().find(|pod| pod.ordinal == 2);
+            let first = stuck.map(|pod| pod.name.clone());
+            if let Some(first) = first {
+                assert_eq!(
+                    mended.replaced(),
+                    Some(first),
+                    "the wanted template may be what it lacks"
+                );
+            }
+            scene.pod_mut(1).ready = false;
+            scene.store();
+            scene.now += HOLDER_PATIENCE;
+            assert_eq!(scene.replaced(), Some("demo-1".to_owned()), "it serves nobody");
+        }
+    }
+}
