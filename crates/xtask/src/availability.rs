@@ -35,15 +35,18 @@ const OPERATOR_SELECTOR: &str = "app.kubernetes.io/name=clustereddatabase-operat
 /// --service it measures any PostgreSQL behind that Service: on the cluster of --context, or on the local testbed.
 #[derive(Debug, Args)]
 pub struct Arguments {
-    /// A scenario, or several; all that can be run here, if absent. See --list.
+    /// A scenario, or several; all that can be run here but `load`, if absent. See --list.
     #[arg(long, value_name = "NAME")]
     scenario: Vec<String>,
+    /// How long `--scenario load` keeps every CPU busy.
+    #[arg(long, default_value_t = 60, value_parser = clap::value_parser!(u64).range(1..=180))]
+    minutes: u64,
     /// Only print the scenarios, and what they need.
     #[arg(long)]
     list: bool,
-    /// Runs of each scenario.
-    #[arg(long, default_value_t = 10)]
-    runs: usize,
+    /// Runs of each scenario: 10, but of `load` one.
+    #[arg(long)]
+    runs: Option<usize>,
     /// Kill the operator's pods at the moment of each fault.
     #[arg(long)]
     operator_killed: bool,
@@ -124,11 +127,12 @@ struct Other {
 /// When a run cannot be made, or one shows a lost row, an unexplained row, or two servers that acknowledge at once.
 pub async fn run(arguments: Arguments) -> Result<()> {
     if arguments.list {
-        for scenario in scenario::all() {
+        for scenario in arguments.known() {
             println!("{:20} needs {:?}", scenario.name, scenario.fault.needs());
         }
         return Ok(());
     }
+    arguments.check()?;
     let bench = Bench::prepare(arguments).await?;
     let scenarios = bench.scenarios()?;
     std::fs::create_dir_all(&bench.arguments.out).context("make the results' folder")?;
@@ -150,7 +154,7 @@ pub async fn run(arguments: Arguments) -> Result<()> {
         }
         bench.remove(&subject).await?;
     }
-    println!("\n{}:\n\n{}", results.subject, results.table());
+    println!("\n{}", page(&results));
     for failure in &failures {
         println!("not measured: {failure}");
     }
@@ -161,6 +165,34 @@ pub async fn run(arguments: Arguments) -> Result<()> {
 }
 
 impl Arguments {
+    /// All scenarios that have a name.
+    fn known(&self) -> Vec<Scenario> {
+        let mut known = scenario::all();
+        known.push(scenario::load(Duration::from_secs(60 * self.minutes)));
+        known
+    }
+
+    /// Refuses what cannot be measured, before anything is built.
+    fn check(&self) -> Result<()> {
+        let known = self.known();
+        if let Some(name) = self.scenario.iter().find(|name| known.iter().all(|k| k.name != **name)) {
+            bail!("there is no scenario {name:?}; --list shows them");
+        }
+        let load = known
+            .iter()
+            .any(|k| k.fault == Fault::Load && self.scenario.contains(&k.name));
+        ensure!(
+            !load || self.other.service.is_none(),
+            "`load` measures a database of this operator on the local testbed, without --context and --service: the use of \
+             the CPUs is read in /proc/stat of this machine, and failovers are counted by the database's Lease"
+        );
+        Ok(())
+    }
+
+    fn runs_of(&self, scenario: &Scenario) -> usize {
+        self.runs.unwrap_or(if scenario.fault == Fault::Load { 1 } else { 10 })
+    }
+
     /// What `--profile` and `--reads` ask of `spec.failover`.
     fn failover(&self) -> Vec<(&'static str, String)> {
         let asked = [("profile", &self.profile), ("reads", &self.reads)];
@@ -262,15 +294,9 @@ impl Bench {
 
     /// The scenarios that were asked for; without any, all that can be run here.
     fn scenarios(&self) -> Result<Vec<Scenario>> {
-        let mut known = scenario::all();
+        let mut known = self.arguments.known();
         let (wanted, other) = (&self.arguments.scenario, &self.arguments.other);
         let own = other.service.is_none();
-        if let Some(name) = wanted
-            .iter()
-            .find(|name| known.iter().all(|known| known.name != **name))
-        {
-            bail!("there is no scenario {name:?}; --list shows them");
-        }
         let possible = |scenario: &Scenario| match scenario.fault.needs() {
             Needs::Nothing => true,
             Needs::Testbed => self.testbed.is_some(),
@@ -280,7 +306,7 @@ impl Bench {
             Needs::OwnOnTestbed => own && self.testbed.is_some(),
         };
         if wanted.is_empty() {
-            known.retain(|scenario| other.inject.is_none() && possible(scenario));
+            known.retain(|scenario| other.inject.is_none() && scenario.fault != Fault::Load && possible(scenario));
         } else {
             known.retain(|scenario| wanted.contains(&scenario.name));
         }
@@ -340,7 +366,8 @@ impl Bench {
     async fn measure(&self, subject: &Subject, scenario: &Scenario, results: &mut Results) -> Result<Vec<String>> {
         check(subject, scenario)?;
         let mut failures = Vec::new();
-        for number in 1..=self.arguments.runs {
+        let runs = self.arguments.runs_of(scenario);
+        for number in 1..=runs {
             let plan = Plan {
                 scenario: scenario.clone(),
                 number,
@@ -348,7 +375,7 @@ impl Bench {
                 image: self.image.clone(),
                 bound: Duration::from_secs(self.arguments.bound),
             };
-            println!("==> {} {number}/{}", scenario.name, self.arguments.runs);
+            println!("==> {} {number}/{runs}", scenario.name);
             match make_run(subject, &plan).await {
                 Ok(done) => {
                     tell(&done);
@@ -384,8 +411,7 @@ impl Bench {
     fn write_results(&self, results: &Results) -> Result<()> {
         let json = serde_json::to_string_pretty(results).context("write the results")?;
         put(&self.arguments.out.join("results.json"), &json)?;
-        let page = format!("{}:\n\n{}", results.subject, results.table());
-        put(&self.arguments.out.join("results.md"), &page)
+        put(&self.arguments.out.join("results.md"), &page(results))
     }
 
     /// Removes a database that we made.
@@ -397,6 +423,13 @@ impl Bench {
         }
         Ok(())
     }
+}
+
+/// What is printed, and written beside the figures.
+fn page(results: &Results) -> String {
+    let (table, loads) = (results.table(), results.loads());
+    let gap = if loads.is_empty() { "" } else { "\n" };
+    format!("{}:\n\n{table}{gap}{loads}", results.subject)
 }
 
 fn put(path: &Path, text: &str) -> Result<()> {
@@ -494,6 +527,26 @@ mod tests {
         assert!(arguments("--service db --secret s --selector a=b --image i --reads strict").is_err());
         assert!(arguments("--service db --secret s --selector a=b --image i").is_ok());
         assert_eq!(arguments("").unwrap().spec(None).unwrap().get("failover"), None);
+    }
+
+    #[test]
+    fn a_load_is_asked_for_by_name_and_measured_where_its_figures_can_be_had() {
+        let long = arguments("--scenario load --minutes 90").unwrap();
+        long.check().unwrap();
+        let load = long.known().pop().unwrap();
+        assert_eq!((load.observe, long.runs_of(&load)), (Duration::from_secs(5_400), 1));
+        assert_eq!(long.runs_of(&scenario::all()[0]), 10);
+        for line in ["--minutes 0", "--minutes 181", "--minutes -1"] {
+            assert!(arguments(&format!("--scenario load {line}")).is_err(), "{line}");
+        }
+        let other = "--service db --secret s --selector a=b --image i";
+        for line in [other, &format!("{other} --context c")] {
+            let refused = arguments(&format!("{line} --scenario load")).unwrap().check();
+            assert!(refused.unwrap_err().to_string().contains("/proc/stat"), "{line}");
+            arguments(line).unwrap().check().unwrap();
+        }
+        let unknown = arguments("--scenario node-cat").unwrap().check();
+        assert!(unknown.unwrap_err().to_string().contains("node-cat"));
     }
 
     #[test]

@@ -5,6 +5,7 @@ use std::process::Stdio;
 use std::sync::OnceLock;
 
 use anyhow::{Context, Result, bail, ensure};
+use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod};
 use kube::ResourceExt;
 use kube::api::{Api, DeleteParams, ListParams};
@@ -12,9 +13,11 @@ use serde_json::json;
 use testbed::{POSTGRES_IMAGE, Testbed};
 use tokio::process::Command;
 
+use crate::availability::load::Busy;
 use crate::availability::pod::wall_clock;
 use crate::availability::scenario::{Fault, Signal};
 use crate::availability::subject::{Member, Subject};
+use crate::availability::table::Leads;
 use crate::client::exec;
 use crate::processes::Container;
 
@@ -60,6 +63,8 @@ pub enum Remedy {
     Frozen(String),
     /// The process of that container stands still.
     Stopped(Container, i32),
+    /// The CPUs are busy.
+    Busy(Busy),
     /// A command of the user's.
     Command(String),
 }
@@ -107,6 +112,10 @@ impl Scene<'_> {
             Fault::Parameter => self.change_parameter().await,
             Fault::Image => self.change_image().await,
             Fault::Resources => self.change_resources().await,
+            Fault::Load => {
+                self.begin();
+                Ok(Remedy::Busy(Busy::start(self.lease().await?)?))
+            }
             Fault::Command { inject, heal } => {
                 self.begin();
                 self.command(inject).await?;
@@ -140,6 +149,7 @@ impl Scene<'_> {
                 }
                 Ok(())
             }
+            Remedy::Busy(busy) => busy.end(),
             Remedy::Command(command) => self.command(command).await,
         }
     }
@@ -171,6 +181,20 @@ impl Scene<'_> {
     /// Notes that the next step is the fault.
     fn begin(&self) {
         self.begun.get_or_init(wall_clock);
+    }
+
+    /// What the database's Lease says now.
+    ///
+    /// # Errors
+    /// When it is not a `ClusteredDatabase`, or cannot be read.
+    pub async fn lease(&self) -> Result<Leads> {
+        let leases = self.subject.namespace.api::<Lease>();
+        let lease = leases.get(self.own()?).await.context("read the Lease")?;
+        let spec = lease.spec.context("a Lease has a spec")?;
+        Ok(Leads {
+            holder: spec.holder_identity.unwrap_or_default(),
+            transitions: spec.lease_transitions.unwrap_or(0),
+        })
     }
 
     fn testbed(&self) -> Result<&Testbed> {

@@ -4,7 +4,7 @@
 //! [`status`]; [`history`] puts the notes of a run together; [`report`] measures them; [`svg`] draws them; [`table`] sums
 //! many runs up. None of these does anything but compute.
 //!
-//! The rest acts: `scenario` says what can happen to a `subject`, `inject` does it, `pod` is a writer's pod, `watch`
+//! The rest acts: `scenario` says what can happen to a `subject`, `inject` does it, `load` keeps the CPUs busy, `pod` is a writer's pod, `watch`
 //! notes what the API server tells, and `run` makes a run of all that; `case` says what a run may cost, for the end-to-end tests.
 
 #[cfg(feature = "harness")]
@@ -12,6 +12,8 @@ pub mod case;
 pub mod history;
 #[cfg(feature = "harness")]
 pub mod inject;
+#[cfg(feature = "harness")]
+pub mod load;
 #[cfg(feature = "harness")]
 pub mod pod;
 pub mod record;

@@ -144,7 +144,11 @@ impl Writers {
         let ready = watched?;
         marks.extend(watch.marks());
         drop(watch);
-        self.conclude(scene, plan, marks, offset, ready).await
+        let mut done = self.conclude(scene, plan, marks, offset, ready).await?;
+        if let Remedy::Busy(busy) = &remedy {
+            done.run.load = Some(busy.load(scene.lease().await?)?);
+        }
+        Ok(done)
     }
 
     /// Waits for writes, heals, waits for all to be as before. Returns how long that took from the fault, if it came.
@@ -253,6 +257,7 @@ impl Writers {
             primary_node: scene.primary.node.clone(),
             writer_node: self.node.clone(),
             ready: ready.map(|time| time.as_secs_f64() * 1_000.0),
+            load: None,
             report: Report::of(&history, &facts),
         };
         Ok(Done {

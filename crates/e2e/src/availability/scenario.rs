@@ -46,6 +46,8 @@ pub enum Fault {
     Resources,
     /// The node of a standby is cut off from everything, silently.
     CutStandby,
+    /// Every CPU of the machine is busy. Nothing may happen to the database.
+    Load,
     /// A command of the user's.
     Command {
         /// What is run by `sh -c`.
@@ -105,7 +107,7 @@ impl Fault {
             | Self::CutStandby => Needs::Testbed,
             Self::HangDisk | Self::FillDisk => Needs::TestbedWithLoopVolumes,
             Self::Switchover | Self::Parameter | Self::Resources => Needs::Own,
-            Self::Image => Needs::OwnOnTestbed,
+            Self::Image | Self::Load => Needs::OwnOnTestbed,
         }
     }
 }
@@ -144,6 +146,17 @@ pub fn all() -> Vec<Scenario> {
     ]
 }
 
+/// Every CPU busy for so long: run only when it is asked for, since it takes its time.
+#[must_use]
+pub fn load(time: Duration) -> Scenario {
+    Scenario {
+        name: "load".to_owned(),
+        fault: Fault::Load,
+        heal: Heal::After(time),
+        observe: time,
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -151,6 +164,7 @@ mod tests {
     #[test]
     fn names_are_unique_and_fit_a_pods_name() {
         let mut names: Vec<String> = all().into_iter().map(|scenario| scenario.name).collect();
+        names.push(load(Duration::ZERO).name);
         assert!(names.iter().all(|name| name.len() <= 20));
         let count = names.len();
         names.sort();
@@ -164,7 +178,7 @@ mod tests {
             let lasting = match &scenario.fault {
                 Fault::Postmaster(signal) | Fault::FirstProcess(signal) => *signal == Signal::Stop,
                 Fault::CutNode | Fault::CutApi | Fault::StopApi | Fault::HangDisk => true,
-                Fault::FillDisk | Fault::Freeze | Fault::CutStandby | Fault::Switchover => true,
+                Fault::FillDisk | Fault::Freeze | Fault::CutStandby | Fault::Switchover | Fault::Load => true,
                 Fault::DeletePod(_) | Fault::Command { .. } => false,
                 Fault::Parameter | Fault::Image | Fault::Resources => false,
             };

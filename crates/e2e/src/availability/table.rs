@@ -4,6 +4,7 @@ use std::fmt::Write;
 
 use serde::{Deserialize, Serialize};
 
+use crate::availability::record::Outcome;
 use crate::availability::report::{Report, Stages};
 
 /// One run of one scenario.
@@ -22,8 +23,49 @@ pub struct Run {
     pub writer_node: String,
     /// From the fault until all was as before, in milliseconds; absent when the bound passed.
     pub ready: Option<f64>,
+    /// Of the scenario `load` alone.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub load: Option<Load>,
     /// What the writers saw.
     pub report: Report,
+}
+
+/// How busy the machine was, and what became of the lead, of which nothing may become.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Load {
+    /// For how long.
+    pub seconds: f64,
+    /// CPUs of the machine, each with a busy thread.
+    pub cpus: usize,
+    /// How much of their time they did anything, in percent: neither idle nor waiting for a disk.
+    pub used: f64,
+    /// How much of it the busy threads got, in percent; the rest was for the database and everything else.
+    pub threads: f64,
+    /// Load averages of 1, 5 and 15 minutes at the end.
+    pub average: [f64; 3],
+    /// Who led at first.
+    pub before: Leads,
+    /// Who leads when all is over.
+    pub after: Leads,
+}
+
+/// What a Lease says.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Leads {
+    /// Its holder.
+    pub holder: String,
+    /// How often it was taken.
+    pub transitions: i32,
+}
+
+impl Load {
+    /// Nobody else took the lead, and the holder did not take it anew.
+    #[must_use]
+    pub fn is_calm(&self) -> bool {
+        self.before == self.after
+    }
 }
 
 impl Run {
@@ -93,7 +135,14 @@ impl Results {
     /// No run showed what must never happen.
     #[must_use]
     pub fn is_safe(&self) -> bool {
-        self.runs.iter().all(|run| run.report.is_safe())
+        let calm = |run: &Run| run.load.as_ref().is_none_or(Load::is_calm);
+        self.runs.iter().all(|run| run.report.is_safe() && calm(run))
+    }
+
+    /// A line for each run under load.
+    #[must_use]
+    pub fn loads(&self) -> String {
+        self.runs.iter().filter_map(loaded).collect()
     }
 
     fn labels(&self) -> Vec<String> {
@@ -131,6 +180,36 @@ fn row(label: &str, runs: &[&Run]) -> [String; HEAD.len()] {
         overlap.reduce(f64::max).map_or("0".to_owned(), seconds),
         stages(runs),
     ]
+}
+
+fn loaded(run: &Run) -> Option<String> {
+    let (load, report) = (run.load.as_ref()?, &run.report);
+    let acked = report.outcomes.get(&Outcome::Acked).copied().unwrap_or(0);
+    Some(format!(
+        "{} {}: {:.1} minutes, {} CPUs used to {:.1} % ({:.1} % by the busy threads), load average {:.1} / {:.1} / {:.1}; \
+         {} transitions of the Lease, holder {}; longest gap {} s, {acked} rows acknowledged, {} lost, overlap {}\n",
+        run.scenario,
+        run.run,
+        load.seconds / 60.0,
+        load.cpus,
+        load.used,
+        load.threads,
+        load.average[0],
+        load.average[1],
+        load.average[2],
+        i64::from(load.after.transitions) - i64::from(load.before.transitions),
+        if load.after.holder == load.before.holder {
+            "the same".to_owned()
+        } else {
+            format!("was {}, is {}", load.before.holder, load.after.holder)
+        },
+        seconds(report.outage),
+        report.lost.count,
+        report.overlap.as_ref().map_or("none".to_owned(), |overlap| format!(
+            "{} s",
+            seconds(overlap.milliseconds)
+        )),
+    ))
 }
 
 /// When each stage was reached, in the run in the middle: which one costs the time.
@@ -194,6 +273,7 @@ mod tests {
             primary_node: "n1".to_owned(),
             writer_node: "n2".to_owned(),
             ready: Some(5_000.0),
+            load: None,
             report: Report {
                 primary: "a".to_owned(),
                 primary_after: "b".to_owned(),
@@ -257,6 +337,45 @@ mod tests {
         let cells: Vec<&str> = table.lines().nth(2).unwrap().split('|').map(str::trim).collect();
         assert_eq!(cells[1..4], ["cut", "10", "0.60 / 1.00"]);
         assert_eq!(cells[11], "0.01, 9.00, -, -, -");
+    }
+
+    #[test]
+    fn under_load_the_lead_may_not_change() {
+        let leads = |holder: &str, transitions| Leads {
+            holder: holder.to_owned(),
+            transitions,
+        };
+        let mut one = run("load", 420.0, 0);
+        one.report.outcomes = [(Outcome::Acked, 7_000)].into();
+        one.load = Some(Load {
+            seconds: 90.0,
+            cpus: 2,
+            used: 99.84,
+            threads: 61.0,
+            average: [9.0, 4.0, 2.0],
+            before: leads("a", 3),
+            after: leads("a", 3),
+        });
+        let mut results = Results {
+            subject: "s".to_owned(),
+            runs: vec![one, run("kill", 900.0, 0)],
+        };
+        assert!(results.is_safe());
+        assert_eq!(
+            results.loads(),
+            "load 1: 1.5 minutes, 2 CPUs used to 99.8 % (61.0 % by the busy threads), load average 9.0 / 4.0 / 2.0; \
+             0 transitions of the Lease, holder the same; longest gap 0.42 s, 7000 rows acknowledged, 0 lost, overlap none\n"
+        );
+        // The same holder anew, another one, and one that was made back.
+        for after in [leads("a", 4), leads("b", 4), leads("b", 3)] {
+            results.runs[0].load.as_mut().unwrap().after = after;
+            assert!(!results.is_safe());
+        }
+        assert!(
+            results
+                .loads()
+                .contains("0 transitions of the Lease, holder was a, is b")
+        );
     }
 
     #[test]

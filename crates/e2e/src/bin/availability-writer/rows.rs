@@ -13,6 +13,8 @@ use crate::tls::Tls;
 
 /// How long the database may take to answer; it was up a moment ago.
 const BOUND: Duration = Duration::from_secs(20);
+/// The same, for the server.
+const PATIENT: &str = "SET statement_timeout = '20s'";
 /// Between two tries.
 const RETRY: Duration = Duration::from_millis(500);
 
@@ -40,7 +42,7 @@ pub async fn lists(settings: &Settings, address: Option<IpAddr>) -> Result<Strin
     let tls = Tls::new().context("set up TLS")?;
     let service = settings.service;
     let server = address.map_or(service, |address| SocketAddr::new(address, service.port()));
-    let session = Session::connect_with(server, &settings.login, &tls, "SET statement_timeout = '20s'").await?;
+    let session = Session::connect_with(server, &settings.login, &tls, PATIENT).await?;
     let statement = format!(
         "SELECT key, array_to_json(items) FROM {LISTS_TABLE} WHERE run = '{}' ORDER BY key",
         settings.run
@@ -59,7 +61,8 @@ pub async fn lists(settings: &Settings, address: Option<IpAddr>) -> Result<Strin
 }
 
 async fn try_read(settings: &Settings, tls: &Tls) -> Result<String> {
-    let session = Session::connect(settings.service, &settings.login, tls).await?;
+    // An hour's rows are not read in the bound of a write.
+    let session = Session::connect_with(settings.service, &settings.login, tls, PATIENT).await?;
     let mut text = String::new();
     for table in [ROWS_TABLE, PROBES_TABLE] {
         // Rows that follow each other have the same difference between number and place.
@@ -69,7 +72,8 @@ async fn try_read(settings: &Settings, tls: &Tls) -> Result<String> {
              GROUP BY stream, island ORDER BY 1, 2",
             settings.run
         );
-        for row in session.query(&statement).await? {
+        let rows = session.ask(&statement, BOUND).await;
+        for row in rows.map_err(|answer| anyhow!("read the rows: {}", answer.error.unwrap_or_default()))? {
             let column = |n: usize| row.get(n).context("read a row");
             let rows = Rows {
                 stream: column(0)?.parse::<Stream>()?,
