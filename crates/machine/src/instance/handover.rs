@@ -13,10 +13,10 @@ const LAG: u64 = 16 << 20;
 /// For so long a standby whose replay is paused or slow is waited for, in milliseconds. A drain would wait for it without end;
 /// a promotion goes on with it all the same.
 const REPLAY: u64 = 20_000;
-/// After an attempt, the next one, in milliseconds.
+/// After an attempt in which nobody took the lease, the next one, in milliseconds.
 const AGAIN: u64 = 60_000;
 
-/// The wanted primary, if it streams, has caught up and replayed, and the last attempt is long enough ago.
+/// The wanted primary, if it streams, has caught up and replayed, and the last attempt that failed is long enough ago.
 pub(super) fn target(context: &Context, draft: &mut Draft) -> Option<String> {
     context.held()?;
     let cluster = context.cluster()?;
@@ -85,6 +85,9 @@ pub(super) fn remember(context: &Context, memo: &mut Memo) {
         memo.handing_over = None;
     }
     memo.handing_in = again;
+    if matches!(context.tenure(), super::Tenure::Other(_)) {
+        memo.handed_over = None;
+    }
 }
 
 #[cfg(test)]
@@ -194,6 +197,13 @@ mod tests {
         assert_eq!(
             super::super::decide(&late, &tried(NOW), BootTime(now)).rule,
             "hand over"
+        );
+        let mut gone = asked();
+        hold_by(&mut gone, other_holder(), 2);
+        let memo = super::super::decide(&gone, &tried(NOW), BootTime(NOW)).memo;
+        assert_eq!(
+            memo.handed_over, None,
+            "the lease went to another: that attempt did not fail"
         );
     }
 }
