@@ -171,11 +171,18 @@ impl Writers {
         let bound = start.elapsed() + plan.bound;
         while start.elapsed() < bound {
             let steady = self.outside.status().await.map_or(0, |status| status.steady());
-            if u128::from(steady) >= STEADY.as_nanos() && start.elapsed() >= scenario.observe {
+            let observed = start.elapsed() >= scenario.observe && moved(scene, scenario).await;
+            if u128::from(steady) >= STEADY.as_nanos() && observed {
                 break;
             }
             sleep(LOOK).await;
         }
+        ensure!(
+            moved(scene, scenario).await,
+            "{} is still the primary after {:.0} s",
+            scene.primary.pod,
+            start.elapsed().as_secs_f64()
+        );
         if !healed {
             scene.heal(remedy).await?;
             marks.push((wall_clock(), "healed".to_owned()));
@@ -274,6 +281,12 @@ impl Writers {
 fn run_name(plan: &Plan) -> String {
     let seconds = wall_clock() / 1_000_000_000 % 1_000_000;
     format!("{}-{}-{seconds}", plan.scenario.name, plan.number)
+}
+
+/// What a switchover is for has happened. Before, writes flow as ever.
+async fn moved(scene: &Scene<'_>, scenario: &Scenario) -> bool {
+    let primary = scene.subject.primary().await;
+    scenario.fault != Fault::Switchover || primary.is_ok_and(|primary| primary.pod != scene.primary.pod)
 }
 
 fn follows(status: &Status, pod: &str) -> bool {
