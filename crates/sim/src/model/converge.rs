@@ -11,6 +11,9 @@ use super::step::Stepper;
 /// So many steps are enough: the longest way that was seen took about a hundred.
 const STEPS: usize = 2_000;
 
+/// So many timelines are reserved on no way to rest: at most two were seen to be.
+const PROMOTIONS: u8 = 3;
+
 /// Goes on from `world` without faults, edits and writes of applications, when the user fences nobody any more and prefers no
 /// primary. Each possible step is as likely as any other, but time passes seldom: a tick is 2.5 s, the rest takes milliseconds.
 /// Until the database is as it should be and every member waits. `Ok`: in how many steps; 0 if it cannot be
@@ -32,8 +35,12 @@ pub fn converge<const N: usize>(
     };
     (world.fenced, world.wanted) = (0, None);
     let mut random = Random(seed);
+    let reserved = world.lease.reserved;
     for steps in 0..STEPS {
         let spent = usize::from(world.lease.reserved) + 1 >= TIMELINES || world.lease.epoch + 1 >= bounds.epochs;
+        if spent && world.lease.reserved >= reserved + PROMOTIONS {
+            return Err(format!("it uses up timelines, and none is kept: {world:?}"));
+        }
         if spent || world.lease.missing {
             return Ok(0);
         }
