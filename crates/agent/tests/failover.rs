@@ -22,6 +22,8 @@ use rustix::process::{Pid, Signal, kill_process};
 use unprivileged::unprivileged;
 
 const DATABASE: &str = "Orders \"1\"";
+const CHECKPOINTER: &str = "SELECT pid::text FROM pg_stat_activity WHERE backend_type = 'checkpointer'";
+const TIMELINE_OF_CHECKPOINT: &str = "SELECT timeline_id::text FROM pg_control_checkpoint()";
 
 /// A primary and `standbys` standbys that stream from it.
 async fn cluster(scene: &Scene, standbys: u32) -> (Instance, Vec<Instance>) {
@@ -193,15 +195,12 @@ async fn promoted(
     standby: &mut Instance,
     timeline: u32,
     rule: &SyncRule,
-    allowed: bool,
+    allowed: impl Fn() -> bool,
 ) -> Result<Promoted, PostgresError> {
     let config = standby.config(&closed(rule.clone()));
     let server = standby.server.as_ref().expect("a server");
     let sql = &mut standby.sql;
-    promote(&standby.volume, server, sql, &config, Timeline(timeline), rule, || {
-        allowed
-    })
-    .await
+    promote(&standby.volume, server, sql, &config, Timeline(timeline), rule, allowed).await
 }
 
 fn stubs(instance: &Instance) -> Vec<String> {
@@ -237,7 +236,9 @@ fn a_promotion_picks_the_reserved_timeline_over_a_gap() {
         first.stop(StopMode::Immediate).await;
 
         let names = rule(1, &[&first, &third]);
-        let off = promoted(&mut second, 5, &names, false).await.expect_err("called off");
+        let off = promoted(&mut second, 5, &names, || false)
+            .await
+            .expect_err("called off");
         assert!(matches!(off, PostgresError::Start(StartError::CalledOff)), "{off}");
         assert_eq!(stubs(&second), ["00000002", "00000003", "00000004"]);
         assert_eq!(second.volume.promise().expect("readable").promoting, Some(Timeline(5)));
@@ -254,7 +255,7 @@ fn a_promotion_picks_the_reserved_timeline_over_a_gap() {
 
         let idle = second.session(DATABASE).await;
         let begun = Instant::now();
-        let made = promoted(&mut second, 5, &names, true).await.expect("promoted");
+        let made = promoted(&mut second, 5, &names, || true).await.expect("promoted");
         println!("promoted within {:?}", begun.elapsed());
         let status = second.sql.status().await.expect("a status");
         assert_eq!((made.timeline, status.position.timeline), (Timeline(5), Timeline(5)));
@@ -299,16 +300,85 @@ fn a_promotion_picks_the_reserved_timeline_over_a_gap() {
     });
 }
 
-/// The old primary, which was killed with a commit that nobody else has, follows the new one.
-async fn rewound(old: &mut Instance, new: &mut Instance) {
-    assert!(old.control().await.is_primarys());
-    new.sql.ensure_member(&old.member.id).await.expect("admitted");
+/// A standby died while it received the beginning of a new timeline's first segment, which is the ancestor's.
+#[test]
+fn a_timeline_that_was_torn_off_before_it_begins_hides_nothing() {
+    unprivileged(
+        "a_timeline_that_was_torn_off_before_it_begins_hides_nothing",
+        |place| async {
+            let scene = Scene::new(place).await;
+            let (mut first, mut others) = cluster(&scene, 2).await;
+            let (mut third, mut second) = (others.remove(1), others.remove(0));
+            within(Duration::from_secs(30), "nobody is waited for", commit(&first, 4).await).await;
+            let torn = first.sql.status().await.expect("a status").position.lsn;
+            set(&mut first, &rule(2, &[&second, &third]), &SyncRule::default())
+                .await
+                .expect("proven");
+            within(Duration::from_secs(30), "both have it", commit(&first, 3).await).await;
+            first.stop(StopMode::Fast).await;
+            let end = async |standby: &mut Instance| {
+                standby
+                    .until("is at its end", |status| status.replayed_all)
+                    .await
+                    .position
+            };
+            let known = end(&mut third).await;
+            assert_eq!(end(&mut second).await, known);
+            third.stop(StopMode::Immediate).await;
+            let made = promoted(&mut second, 2, &rule(1, &[&third]), || true)
+                .await
+                .expect("promoted");
+            assert!(
+                torn < known.lsn && known.lsn == made.history[0].end,
+                "{torn} {known:?} {made:?}"
+            );
+
+            let alone = Role::Standby {
+                primary: None,
+                enforced: third.control().await.enforced,
+            };
+            let followed = third.standby_of(&second).await;
+            for role in [alone, followed.clone()] {
+                tear(&third, &second, torn);
+                third.volume.follow(Epoch(1)).expect("no higher promise");
+                third.try_start(&role).await.expect("started");
+                match role == followed {
+                    false => assert_eq!(end(&mut third).await, known),
+                    true => drop(third.until_streaming().await),
+                }
+                assert_eq!(count(&third, 3).await, 1);
+                third.stop(StopMode::Immediate).await;
+            }
+            second.stop(StopMode::Immediate).await;
+        },
+    );
+}
+
+/// Lays the first segment of `primary`'s timeline, as far as `standby` has received it: up to `torn`, which is before the fork.
+fn tear(standby: &Instance, primary: &Instance, torn: Lsn) {
+    let [ours, theirs] = [standby, primary].map(|instance| instance.volume.pgdata().join("pg_wal"));
+    fs::copy(theirs.join("00000002.history"), ours.join("00000002.history")).expect("copied");
+    let (segment, offset) = (torn.0 >> 24, usize::try_from(torn.0 & 0xFF_FFFF).expect("small"));
+    let mut bytes = fs::read(theirs.join(format!("00000002{segment:016X}"))).expect("its first segment");
+    bytes[offset..].fill(0);
+    fs::write(ours.join(format!("00000002{segment:016X}")), bytes).expect("written");
+}
+
+/// Waits until the control file names the timeline.
+async fn await_checkpoint(primary: &Instance, timeline: &str) {
     let mut left = 3_000;
-    while new.text("SELECT timeline_id::text FROM pg_control_checkpoint()").await != "5" {
+    while primary.text(TIMELINE_OF_CHECKPOINT).await != timeline {
         left -= 1;
         assert!(left > 0, "no checkpoint follows the promotion");
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
+}
+
+/// The old primary, which was killed with a commit that nobody else has, follows the new one.
+async fn rewound(old: &mut Instance, new: &mut Instance) {
+    assert!(old.control().await.is_primarys());
+    new.sql.ensure_member(&old.member.id).await.expect("admitted");
+    await_checkpoint(new, "5").await;
     let source = old.upstream(new);
     let closed_port = agent::postgres::Primary {
         port: 1,
@@ -346,8 +416,7 @@ fn the_rule_grows_and_shrinks_with_proof() {
         let (mut third, mut second) = (others.remove(1), others.remove(0));
         let (none, one, two) = (SyncRule::default(), rule(1, &[&second]), rule(2, &[&second, &third]));
         // Whether commits wait at all is up to the checkpointer: it must have noticed.
-        let checkpointer = "SELECT pid::text FROM pg_stat_activity WHERE backend_type = 'checkpointer'";
-        let checkpointer = process(&first.text(checkpointer).await);
+        let checkpointer = process(&first.text(CHECKPOINTER).await);
         signal(checkpointer, Signal::STOP);
         let held = Duration::from_secs(1);
         let release = tokio::spawn(async move {

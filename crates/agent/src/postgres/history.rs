@@ -72,6 +72,17 @@ pub(super) fn reserve(wal: &Path, wanted: Timeline) -> io::Result<()> {
     fill(wal, &found, 2..wanted.0)
 }
 
+/// The timelines whose ancestors are known here, and those, oldest first.
+pub(super) fn known(wal: &Path) -> io::Result<Vec<(Timeline, Vec<Fork>)>> {
+    let mut timelines = list(wal)?.real;
+    timelines.sort_unstable();
+    let read = |timeline| {
+        let forks = forks(&fs::read_to_string(file(wal, timeline))?).map_err(io::Error::other)?;
+        Ok((Timeline(timeline), forks))
+    };
+    timelines.into_iter().map(read).collect()
+}
+
 fn fill(wal: &Path, found: &Histories, timelines: std::ops::Range<u32>) -> io::Result<()> {
     for timeline in timelines.filter(|&timeline| timeline > 1 && !found.has(timeline)) {
         write_atomically(&file(wal, timeline), STUB.as_bytes(), 0o600)?;

@@ -18,6 +18,7 @@ mod sql;
 mod status;
 mod sync;
 mod tools;
+mod torn;
 mod values;
 
 pub use clone::{CloneSource, clone};

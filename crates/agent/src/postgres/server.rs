@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use tokio::sync::watch;
 
-use super::{Config, Files, PostgresError, Tools, blocking, history};
+use super::{Config, Files, PostgresError, Tools, blocking, history, torn};
 use crate::process::{Output, ProcessError, Signal, Supervisor, postgres_processes, wait_for};
 use crate::volume::{Volume, make_directory, read_if_there, sync_parent, write_atomically};
 
@@ -79,6 +79,9 @@ impl Server {
     ) -> Result<Self, PostgresError> {
         let (pgdata, before, sockets) = (volume.pgdata(), volume.clone(), files.socket.clone());
         blocking(move || prepare(&before, &sockets)).await?;
+        if config.standby {
+            remove_torn(tools, volume).await?;
+        }
         if let Some(words) = check(tools, volume, config).await? {
             return Err(StartError::Settings(words).into());
         }
@@ -154,6 +157,17 @@ fn prepare(volume: &Volume, sockets: &Path) -> Result<(), PostgresError> {
     remove_remains(&pgdata, sockets).map_err(file("remove what a dead server left"))?;
     make_directory(sockets).map_err(file("make the socket directory"))?;
     history::repair(&pgdata.join("pg_wal")).map_err(file("put the history files in order"))
+}
+
+/// Takes away WAL that would hide what a standby has.
+async fn remove_torn(tools: &Tools, volume: &Volume) -> Result<(), PostgresError> {
+    let segment = volume.control_data(tools).await?.wal_sizes.segment;
+    let wal = volume.pgdata().join("pg_wal");
+    let removed = blocking(move || torn::remove(&wal, segment)).await;
+    for name in removed.map_err(file("remove WAL that was torn off"))? {
+        tracing::warn!("{name} was torn off before its timeline begins: it is removed, for the ancestor's has more");
+    }
+    Ok(())
 }
 
 /// A server process on `pgdata`, which is the working directory of all of them.

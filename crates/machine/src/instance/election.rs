@@ -311,7 +311,8 @@ fn is_reserved(record: &LeaseRecord, timeline: Timeline) -> bool {
 /// WAL of it, and PostgreSQL reads no further after a crash, though it had (and acknowledged) more. Counted on the new timeline it
 /// would win against members with more of the ancestor; counted on the ancestor it would speak for commits that it cannot show any
 /// more. So WAL that ends before a fork of the published history, on a later timeline, is no position: the member neither stands
-/// nor is counted, until it has streamed past the fork.
+/// nor is counted, until it has streamed past the fork. (The agent removes such a segment before a start, if the ancestor's is
+/// there; this holds for one that is torn off while PostgreSQL runs, or whose ancestor's is gone.)
 pub(super) fn untorn(record: &LeaseRecord, position: Position) -> Option<Position> {
     let mut ancestors = record.history.iter().filter(|fork| fork.timeline < position.timeline);
     let torn = ancestors.any(|fork| position.lsn < fork.end);
