@@ -374,6 +374,71 @@ async fn await_checkpoint(primary: &Instance, timeline: &str) {
     }
 }
 
+/// PostgreSQL 15 takes both for the same timeline, and does nothing; newer ones rewind.
+#[test]
+fn a_rewind_before_the_new_primarys_first_checkpoint_is_whole_or_none() {
+    unprivileged(
+        "a_rewind_before_the_new_primarys_first_checkpoint_is_whole_or_none",
+        |place| async {
+            let scene = Scene::new(place).await;
+            let (mut first, mut others) = cluster(&scene, 1).await;
+            let mut second = others.remove(0);
+            promise(&second.volume, second.server.as_ref(), Epoch(2))
+                .await
+                .expect("a promise");
+            within(
+                Duration::from_secs(30),
+                "nobody is waited for",
+                commit(&first, 77).await,
+            )
+            .await;
+            first.stop(StopMode::Immediate).await;
+            let checkpointer = process(&second.text(CHECKPOINTER).await);
+            let hold = || {
+                signal(checkpointer, Signal::STOP);
+                true
+            };
+            promoted(&mut second, 2, &rule(1, &[&first]), hold)
+                .await
+                .expect("promoted");
+            assert_eq!(second.text(TIMELINE_OF_CHECKPOINT).await, "1");
+            second.sql.ensure_member(&first.member.id).await.expect("admitted");
+            let waiting = commit(&second, 5).await;
+
+            let source = first.upstream(&second);
+            let files = first.files.clone();
+            rewind(&first.tools, &first.volume, &files, &source, Epoch(2))
+                .await
+                .expect("it ends");
+            assert!(!first.volume.is_rewinding().expect("readable"));
+            first.epoch = Epoch(2);
+            if first.control().await.is_primarys() {
+                println!("it was put off");
+                signal(checkpointer, Signal::CONT);
+                await_checkpoint(&second, "2").await;
+                rewind(&first.tools, &first.volume, &files, &source, Epoch(2))
+                    .await
+                    .expect("rewound");
+                first.start_standby(&second).await;
+            } else {
+                first.start_standby(&second).await;
+                signal(checkpointer, Signal::CONT);
+            }
+            within(Duration::from_secs(30), "it follows", waiting).await;
+            first
+                .until("has caught up", |status| status.position.timeline == Timeline(2))
+                .await;
+            assert!(!first.control().await.is_primarys());
+            first
+                .until("replays all", |status| status.replayed >= Some(status.position.lsn))
+                .await;
+            assert_eq!((count(&first, 77).await, count(&first, 5).await), (0, 1));
+            first.stop(StopMode::Fast).await;
+            second.stop(StopMode::Fast).await;
+        },
+    );
+}
+
 /// The old primary, which was killed with a commit that nobody else has, follows the new one.
 async fn rewound(old: &mut Instance, new: &mut Instance) {
     assert!(old.control().await.is_primarys());
