@@ -5,7 +5,11 @@ mod api_server;
 #[path = "support/certificates.rs"]
 mod certificates;
 #[path = "support/cluster.rs"]
+#[allow(dead_code)]
 mod cluster;
+#[path = "support/database.rs"]
+#[allow(dead_code)]
+mod database;
 #[path = "support/unprivileged.rs"]
 #[allow(dead_code)]
 mod unprivileged;
@@ -16,52 +20,13 @@ use std::time::{Duration, Instant};
 
 use api_server::LEASES;
 use cluster::{Cluster, become_agent_if_asked, in_a_cluster};
+use database::{commits, healthy, replaced, rows, spec, with_a_row, writes};
 use rustix::process::Signal;
-use serde_json::{Value, json};
 
 /// An agent of the other tests; nothing by itself.
 #[test]
 fn an_agent() {
     become_agent_if_asked();
-}
-
-fn spec() -> Value {
-    let (major, _) = unprivileged::binaries();
-    json!({"replicas": 3, "storage": {"size": "1Gi"}, "postgres": {"majorVersion": major, "parameters": {"shared_buffers": "16MB"}}})
-}
-
-/// Waits until the primary serves, two members stream, and commits wait for one of them; returns the primary.
-async fn healthy(cluster: &Cluster, what: &str, limit: u64) -> u32 {
-    let look = async |cluster: &Cluster| {
-        let serving = cluster.serving()?;
-        let rule = cluster.annotation(api::names::LEASE_RULE);
-        let names = rule["names"].as_array().map_or(0, Vec::len);
-        if rule["required"] != 1 || names != 2 {
-            return None;
-        }
-        let streaming = "SELECT count(*) FROM pg_stat_replication WHERE state = 'streaming' AND sync_state = 'quorum'";
-        let count = cluster.sql(serving, streaming).await.ok()?;
-        (count == "2").then_some(serving)
-    };
-    cluster.until(what, limit, look).await.0
-}
-
-/// A primary other than `before` commits a row.
-async fn writes(cluster: &Cluster, before: u32, number: u32) -> Option<u32> {
-    let serving = cluster.serving().filter(|serving| *serving != before)?;
-    let statement = format!("INSERT INTO entry VALUES ({number})");
-    cluster.sql(serving, &statement).await.ok().map(|_| serving)
-}
-
-async fn rows(cluster: &Cluster, ordinal: u32) -> String {
-    let all = "SELECT string_agg(number::text, ',' ORDER BY number) FROM entry";
-    for _ in 0..100 {
-        match cluster.sql(ordinal, all).await {
-            Ok(rows) => return rows,
-            Err(_) => tokio::time::sleep(Duration::from_millis(100)).await,
-        }
-    }
-    String::new()
 }
 
 #[test]
@@ -146,24 +111,6 @@ fn a_primary_that_is_cut_off_acknowledges_nothing_more() {
             cluster.until("what nobody acknowledged is gone", 20, caught_up).await;
         },
     );
-}
-
-/// Waits until another primary than `before` commits row `number`.
-async fn replaced(cluster: &Cluster, before: u32, number: u32, limit: u64) -> (u32, std::time::Duration) {
-    let look = async |cluster: &Cluster| writes(cluster, before, number).await;
-    cluster.until("another primary writes", limit, look).await
-}
-
-/// A healthy database with a table of one row; its primary.
-async fn with_a_row(cluster: &Cluster) -> u32 {
-    let first = healthy(cluster, "three members, and commits wait for one", 90).await;
-    let table = "CREATE TABLE entry (number int PRIMARY KEY)";
-    cluster.sql(first, table).await.expect("a table");
-    cluster
-        .sql(first, "INSERT INTO entry VALUES (1)")
-        .await
-        .expect("a commit");
-    first
 }
 
 #[test]
@@ -485,22 +432,6 @@ fn a_primary_that_cannot_write_gives_way() {
         assert_eq!(healthy(&cluster, "the old primary follows", 60).await, second);
         assert_eq!(rows(&cluster, second).await, "1,2");
     });
-}
-
-/// Commits rows from `first` on, one after the other, for so long; returns how many, and the longest time between two.
-async fn commits(cluster: &Cluster, serving: u32, first: u32, seconds: u64) -> (u32, Duration) {
-    let (begun, mut last, mut longest, mut count) = (Instant::now(), Instant::now(), Duration::ZERO, 0);
-    while begun.elapsed() < Duration::from_secs(seconds) {
-        let row = format!("INSERT INTO entry VALUES ({})", first + count);
-        if cluster.sql(serving, &row).await.is_ok() {
-            count += 1;
-            longest = longest.max(last.elapsed());
-            last = Instant::now();
-        } else {
-            tokio::time::sleep(Duration::from_millis(20)).await;
-        }
-    }
-    (count, longest.max(last.elapsed()))
 }
 
 #[test]

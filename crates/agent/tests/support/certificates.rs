@@ -4,7 +4,9 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
-use rcgen::{BasicConstraints, CertificateParams, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair};
+use rcgen::{
+    BasicConstraints, CertificateParams, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair, date_time_ymd,
+};
 
 /// The name that all agents of the tests' database share.
 pub const NAME: &str = "orders-rw.default.svc";
@@ -31,7 +33,18 @@ impl Authority {
 
     /// Writes `ca.crt`, `tls.crt` and `tls.key` for `name` and `hosts`.
     pub fn write(&self, directory: &Path, name: &str, hosts: &[&str]) {
-        let params = params(name, hosts);
+        self.write_signed(directory, params(name, hosts));
+    }
+
+    /// As [`Authority::write`], but the certificate has ended.
+    #[allow(dead_code)]
+    pub fn write_ended(&self, directory: &Path, name: &str, hosts: &[&str]) {
+        let mut params = params(name, hosts);
+        params.not_after = date_time_ymd(2020, 1, 1);
+        self.write_signed(directory, params);
+    }
+
+    fn write_signed(&self, directory: &Path, params: CertificateParams) {
         let key = KeyPair::generate().expect("a key");
         let certificate = params.signed_by(&key, &self.issuer).expect("a certificate").pem();
         fs::create_dir_all(directory).expect("a directory");

@@ -280,12 +280,40 @@ impl Cluster {
         ip(&format!("link set {} up", self.cables[ordinal as usize]));
     }
 
+    /// As a network policy does that lets nobody call the agents: nobody gets an answer of another's agent, or everybody again.
+    pub fn block_agents(&self, blocked: bool) {
+        let change = if blocked { "add" } else { "del" };
+        let rule = format!(
+            "rule {change} pref 1 ipproto tcp dport {} blackhole",
+            api::names::PEER_PORT
+        );
+        for agent in self.agents.iter().flatten() {
+            run("nsenter", &format!("--target {} --net ip {rule}", agent.id()));
+        }
+    }
+
     /// The postmaster dies at once; its children end soon after.
     pub fn kill_postmaster(&self, ordinal: u32) {
         // The oldest is the parent of the others.
         let servers = self.servers(ordinal).into_iter();
         let (_, postmaster) = servers.min_by_key(|(started, _)| *started).expect("a server");
         kill_process(postmaster, Signal::KILL).expect("killed");
+    }
+
+    /// Sends a signal to the WAL receiver of an agent's PostgreSQL.
+    pub fn signal_receiver(&self, ordinal: u32, signal: Signal) {
+        let title =
+            |pid: Pid| fs::read_to_string(format!("/proc/{}/cmdline", pid.as_raw_nonzero())).unwrap_or_default();
+        let mut servers = self.servers(ordinal).into_iter().map(|(_, server)| server);
+        let receiver = servers.find(|server| title(*server).contains("walreceiver"));
+        kill_process(receiver.expect("a WAL receiver"), signal).expect("a signal");
+    }
+
+    /// The processes that copy a primary.
+    pub fn copying(&self) -> Option<Pid> {
+        let processes = processes().expect("/proc").into_iter();
+        let mut copying = processes.filter(|process| process.name == "pg_basebackup");
+        Pid::from_raw(i32::try_from(copying.next()?.pid).ok()?)
     }
 
     /// As when a disk hangs: no process of PostgreSQL goes on, and none ends.
@@ -306,9 +334,14 @@ impl Cluster {
         servers.map(|process| (process.started, pid(process.pid))).collect()
     }
 
+    /// The agent's data volume.
+    pub fn volume(&self, ordinal: u32) -> PathBuf {
+        self.scratch.join(ordinal.to_string()).join("data")
+    }
+
     /// As when a claim is deleted: the agent finds a new volume.
     pub fn lose_volume(&self, ordinal: u32) {
-        let data = self.scratch.join(ordinal.to_string()).join("data");
+        let data = self.volume(ordinal);
         fs::remove_dir_all(&data).expect("removed");
         fs::create_dir(&data).expect("made");
         own(&data);
@@ -358,8 +391,17 @@ impl Cluster {
 
     /// As the operator does before the cluster's certificate ends.
     pub fn renew_certificate(&self, ordinal: u32) {
+        self.write_certificate(ordinal, Authority::write);
+    }
+
+    /// As when the operator did not renew it in time.
+    pub fn end_certificate(&self, ordinal: u32) {
+        self.write_certificate(ordinal, Authority::write_ended);
+    }
+
+    fn write_certificate(&self, ordinal: u32, write: impl FnOnce(&Authority, &Path, &str, &[&str])) {
         let directory = self.scratch.join(ordinal.to_string()).join("tls");
-        self.api.authority().write(&directory, "orders-agent", &[NAME]);
+        write(self.api.authority(), &directory, "orders-agent", &[NAME]);
         own(&directory);
     }
 
@@ -390,7 +432,8 @@ impl Cluster {
         fs::read_to_string(self.scratch.join(ordinal.to_string()).join("log")).unwrap_or_default()
     }
 
-    /// What PostgreSQL of the agent answers to a statement of a superuser; `Err`: its words.
+    /// What PostgreSQL of the agent answers to a statement of a superuser; `Err`: its words, also if it was done with the warning that
+    /// no standby has confirmed it.
     pub async fn sql(&self, ordinal: u32, statement: &str) -> Result<String, String> {
         let (_, uid, gid) = user();
         let (_, programs) = binaries();
@@ -425,9 +468,10 @@ impl Cluster {
         let output = output
             .map_err(|_| "no answer within 20 s".to_owned())?
             .expect("psql runs");
-        match output.status.success() {
+        let words = String::from_utf8_lossy(&output.stderr).trim().to_owned();
+        match output.status.success() && !words.contains("canceling wait for synchronous replication") {
             true => Ok(String::from_utf8_lossy(&output.stdout).trim().to_owned()),
-            false => Err(String::from_utf8_lossy(&output.stderr).trim().to_owned()),
+            false => Err(words),
         }
     }
 

@@ -1,0 +1,65 @@
+//! Three whole agents with real PostgreSQL servers, and faults that come together or at a bad time.
+
+#[path = "support/api_server.rs"]
+#[allow(dead_code)]
+mod api_server;
+#[path = "support/certificates.rs"]
+mod certificates;
+#[path = "support/cluster.rs"]
+#[allow(dead_code)]
+mod cluster;
+#[path = "support/database.rs"]
+#[allow(dead_code)]
+mod database;
+#[path = "support/unprivileged.rs"]
+#[allow(dead_code)]
+mod unprivileged;
+
+use cluster::{Cluster, become_agent_if_asked, in_a_cluster};
+use database::{healthy, replaced, rows, spec, with_a_row};
+
+/// An agent of the other tests; nothing by itself.
+#[test]
+fn an_agent() {
+    become_agent_if_asked();
+}
+
+fn others(first: u32) -> [u32; 2] {
+    [(first + 1) % 3, (first + 2) % 3]
+}
+
+/// Waits until an instance has these rows.
+async fn has(cluster: &Cluster, ordinal: u32, all: &str) {
+    let look = async |cluster: &Cluster| (rows(cluster, ordinal).await == all).then_some(());
+    cluster.until("it has all rows", 30, look).await;
+}
+
+#[test]
+fn a_commit_whose_wait_was_cancelled_is_not_acknowledged_and_vanishes() {
+    let name = "a_commit_whose_wait_was_cancelled_is_not_acknowledged_and_vanishes";
+    in_a_cluster(name, spec(), |mut cluster| async move {
+        let first = with_a_row(&cluster).await;
+        others(first).into_iter().for_each(|other| cluster.cut_off(other));
+        let cancelled = async |cluster: &Cluster| {
+            let cancel = "SELECT pg_cancel_backend(pid) FROM pg_stat_activity WHERE wait_event = 'SyncRep'";
+            (cluster.sql(first, cancel).await.as_deref() == Ok("t")).then_some(())
+        };
+        let (committed, _) = tokio::join!(
+            cluster.sql(first, "INSERT INTO entry VALUES (2)"),
+            cluster.until("its wait is cancelled", 15, cancelled)
+        );
+        let words = committed.expect_err("a warning is no acknowledgement");
+        assert!(words.contains("canceling wait for synchronous replication"), "{words}");
+        assert_eq!(rows(&cluster, first).await, "1,2", "it is there all the same");
+
+        // Its kernel goes on sending what a killed process has left.
+        cluster.cut_off(first);
+        cluster.kill_agent(first);
+        others(first).into_iter().for_each(|other| cluster.reconnect(other));
+        let (second, _) = replaced(&cluster, first, 3, 60).await;
+        assert_eq!(rows(&cluster, second).await, "1,3");
+        cluster.start_agent(first);
+        assert_eq!(healthy(&cluster, "the old primary follows", 60).await, second);
+        has(&cluster, first, "1,3").await;
+    });
+}
