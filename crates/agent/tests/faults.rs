@@ -15,8 +15,11 @@ mod database;
 #[allow(dead_code)]
 mod unprivileged;
 
+use std::time::Duration;
+
 use cluster::{Cluster, become_agent_if_asked, in_a_cluster};
-use database::{healthy, replaced, rows, spec, with_a_row};
+use database::{commits, healthy, replaced, rows, spec, with_a_row};
+use rustix::process::Signal;
 
 /// An agent of the other tests; nothing by itself.
 #[test]
@@ -61,5 +64,26 @@ fn a_commit_whose_wait_was_cancelled_is_not_acknowledged_and_vanishes() {
         cluster.start_agent(first);
         assert_eq!(healthy(&cluster, "the old primary follows", 60).await, second);
         has(&cluster, first, "1,3").await;
+    });
+}
+
+#[test]
+fn a_slow_standby_holds_up_nobody_and_deposes_nobody() {
+    let name = "a_slow_standby_holds_up_nobody_and_deposes_nobody";
+    in_a_cluster(name, spec(), |cluster| async move {
+        let first = with_a_row(&cluster).await;
+        let epoch = cluster.epoch();
+        let started = async || cluster.sql(first, "SELECT pg_postmaster_start_time()").await;
+        let before = started().await.expect("an answer");
+        let slow = others(first)[0];
+        cluster.signal_receiver(slow, Signal::STOP);
+        let (count, longest) = commits(&cluster, first, 1_000, 10).await;
+        cluster.signal_receiver(slow, Signal::CONT);
+        println!("{count} commits, the longest gap {} ms", longest.as_millis());
+        assert!(count > 10 && longest < Duration::from_secs(6), "{count} {longest:?}");
+        assert_eq!(healthy(&cluster, "three members", 60).await, first);
+        assert_eq!(cluster.epoch(), epoch, "nobody was elected");
+        assert_eq!(started().await.expect("an answer"), before, "the primary went on");
+        has(&cluster, slow, &rows(&cluster, first).await).await;
     });
 }
