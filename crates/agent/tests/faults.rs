@@ -15,6 +15,7 @@ mod database;
 #[allow(dead_code)]
 mod unprivileged;
 
+use std::fs;
 use std::time::Duration;
 
 use cluster::{Cluster, become_agent_if_asked, in_a_cluster};
@@ -85,5 +86,33 @@ fn a_slow_standby_holds_up_nobody_and_deposes_nobody() {
         assert_eq!(cluster.epoch(), epoch, "nobody was elected");
         assert_eq!(started().await.expect("an answer"), before, "the primary went on");
         has(&cluster, slow, &rows(&cluster, first).await).await;
+    });
+}
+
+#[test]
+fn where_the_agents_port_is_blocked_whoever_hears_the_primary_promises_nothing() {
+    let name = "where_the_agents_port_is_blocked_whoever_hears_the_primary_promises_nothing";
+    in_a_cluster(name, spec(), |cluster| async move {
+        let first = with_a_row(&cluster).await;
+        let epoch = cluster.epoch();
+        let promised = || others(first).map(|other| fs::read(cluster.volume(other).join("agent/promise.json")).ok());
+        let before = promised();
+        cluster.block_agents(true);
+        let said = async |cluster: &Cluster| {
+            let members = cluster.annotation(api::names::LEASE_MEMBERS);
+            let silent = |other: u32| !members[format!("orders-{other}")]["fault"].is_null();
+            others(first).into_iter().all(silent).then_some(())
+        };
+        // Longer than the lease and than the patience with a silent primary.
+        let ((), (count, longest)) = tokio::join!(
+            async { cluster.until("it is said who does not report", 30, said).await.0 },
+            commits(&cluster, first, 1_000, 13)
+        );
+        println!("{count} commits, the longest gap {} ms", longest.as_millis());
+        assert!(count > 10 && longest < Duration::from_secs(6), "{count} {longest:?}");
+        assert_eq!(promised(), before, "nothing was promised");
+        cluster.block_agents(false);
+        assert_eq!(healthy(&cluster, "three members", 60).await, first);
+        assert_eq!(cluster.epoch(), epoch, "nobody was elected");
     });
 }
