@@ -20,7 +20,7 @@ use std::time::Duration;
 
 use cluster::{Cluster, become_agent_if_asked, in_a_cluster};
 use database::{commits, healthy, replaced, rows, spec, with_a_row};
-use rustix::process::Signal;
+use rustix::process::{Signal, kill_process};
 
 /// An agent of the other tests; nothing by itself.
 #[test]
@@ -114,5 +114,37 @@ fn where_the_agents_port_is_blocked_whoever_hears_the_primary_promises_nothing()
         cluster.block_agents(false);
         assert_eq!(healthy(&cluster, "three members", 60).await, first);
         assert_eq!(cluster.epoch(), epoch, "nobody was elected");
+    });
+}
+
+#[test]
+fn a_copy_whose_primary_is_lost_is_made_anew_from_the_next_one() {
+    let name = "a_copy_whose_primary_is_lost_is_made_anew_from_the_next_one";
+    in_a_cluster(name, spec(), |mut cluster| async move {
+        let first = with_a_row(&cluster).await;
+        let [copied, left] = others(first);
+        cluster.kill_agent(copied);
+        let shrunk = async |cluster: &Cluster| {
+            let names = cluster.annotation(api::names::LEASE_RULE)["names"].as_array()?.len();
+            (names == 1).then_some(())
+        };
+        cluster.until("the rule names who is left", 30, shrunk).await;
+        cluster.lose_volume(copied);
+        cluster.start_agent(copied);
+        let copying = async |cluster: &Cluster| cluster.copying();
+        let (copying, _) = cluster.until("it is copied", 60, copying).await;
+        kill_process(copying, Signal::STOP).expect("a signal");
+        cluster.kill_agent(first);
+        let pod = format!("orders-{left}");
+        let holds = async |cluster: &Cluster| {
+            (cluster.annotation(api::names::LEASE_HOLDER)["pod"] == pod.as_str()).then_some(())
+        };
+        cluster.until("the one that is left is elected", 30, holds).await;
+        kill_process(copying, Signal::CONT).expect("a signal");
+        // It writes only once another one has what may be in doubt: the new copy.
+        assert_eq!(replaced(&cluster, first, 2, 90).await.0, left);
+        has(&cluster, copied, "1,2").await;
+        cluster.start_agent(first);
+        assert_eq!(healthy(&cluster, "three members again", 90).await, left);
     });
 }
