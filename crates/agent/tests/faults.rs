@@ -148,3 +148,45 @@ fn a_copy_whose_primary_is_lost_is_made_anew_from_the_next_one() {
         assert_eq!(healthy(&cluster, "three members again", 90).await, left);
     });
 }
+
+#[test]
+fn a_rewind_for_which_wal_is_missing_gives_way_to_a_copy() {
+    let name = "a_rewind_for_which_wal_is_missing_gives_way_to_a_copy";
+    in_a_cluster(name, spec(), |mut cluster| async move {
+        let first = with_a_row(&cluster).await;
+        cluster.cut_off(first);
+        // Its own way, with a checkpoint on it: its recovery needs none of what comes before.
+        for statement in [
+            "SET synchronous_commit TO local; INSERT INTO entry VALUES (100)",
+            "SELECT pg_switch_wal()",
+            "CHECKPOINT",
+        ] {
+            cluster.sql(first, statement).await.expect(statement);
+        }
+        let redo = cluster.sql(first, "SELECT pg_walfile_name(redo_lsn) FROM pg_control_checkpoint()");
+        let redo = redo.await.expect("an answer");
+        cluster.kill_agent(first);
+        let (second, _) = replaced(&cluster, first, 2, 30).await;
+        let mut removed = 0;
+        for entry in fs::read_dir(cluster.volume(first).join("pgdata/pg_wal")).expect("pg_wal") {
+            let entry = entry.expect("an entry");
+            let name = entry.file_name().to_string_lossy().into_owned();
+            if name.len() == 24 && name < redo {
+                fs::remove_file(entry.path()).expect("removed");
+                removed += 1;
+            }
+        }
+        assert!(removed > 0, "{redo}");
+        cluster.start_agent(first);
+        assert_eq!(healthy(&cluster, "it was copied anew, and follows", 120).await, second);
+        has(&cluster, first, "1,2").await;
+        assert!(
+            cluster
+                .log(first)
+                .contains("the data cannot be rewound: it is moved aside")
+        );
+        let aside = fs::read_dir(cluster.volume(first).join("aside")).expect("what was moved aside");
+        let kept: Vec<_> = aside.map(|entry| entry.expect("an entry").path()).collect();
+        assert!(kept.len() == 1 && kept[0].join("PG_VERSION").exists(), "{kept:?}");
+    });
+}
