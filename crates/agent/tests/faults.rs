@@ -190,3 +190,33 @@ fn a_rewind_for_which_wal_is_missing_gives_way_to_a_copy() {
         assert!(kept.len() == 1 && kept[0].join("PG_VERSION").exists(), "{kept:?}");
     });
 }
+
+#[test]
+fn certificates_are_renewed_and_end_during_a_failover() {
+    let name = "certificates_are_renewed_and_end_during_a_failover";
+    in_a_cluster(name, spec(), |mut cluster| async move {
+        let first = with_a_row(&cluster).await;
+        cluster.kill_agent(first);
+        (0..3).for_each(|ordinal| cluster.renew_certificate(ordinal));
+        let (second, took) = replaced(&cluster, first, 2, 30).await;
+        assert!(took.as_millis() < 10_000, "sooner than the lease runs out: {took:?}");
+        cluster.start_agent(first);
+        assert_eq!(healthy(&cluster, "the old primary follows", 60).await, second);
+
+        let epoch = cluster.epoch();
+        let before = others(second).map(|other| (other, cluster.log(other).len()));
+        (0..3).for_each(|ordinal| cluster.end_certificate(ordinal));
+        cluster.kill_agent(second);
+        let alone = async |cluster: &Cluster| {
+            let says = |(other, before): (u32, usize)| cluster.log(other)[before..].contains("nobody answers");
+            before.into_iter().all(says).then_some(())
+        };
+        cluster.until("each asks in vain", 30, alone).await;
+        assert_eq!(cluster.epoch(), epoch, "nobody has promised anything to a stranger");
+        (0..3).for_each(|ordinal| cluster.renew_certificate(ordinal));
+        let (third, _) = replaced(&cluster, second, 3, 30).await;
+        cluster.start_agent(second);
+        assert_eq!(healthy(&cluster, "three members again", 60).await, third);
+        has(&cluster, second, "1,2,3").await;
+    });
+}
