@@ -13,6 +13,7 @@ use agent::kubernetes::Clients;
 use agent::process::processes;
 use agent::run::{Config, run_with};
 use api::names::Names;
+use rustix::io::Errno;
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
 use tokio::net::TcpListener;
@@ -294,10 +295,13 @@ impl Cluster {
 
     /// The postmaster dies at once; its children end soon after.
     pub fn kill_postmaster(&self, ordinal: u32) {
+        kill_process(self.postmaster(ordinal), Signal::KILL).expect("killed");
+    }
+
+    fn postmaster(&self, ordinal: u32) -> Pid {
         // The oldest is the parent of the others.
         let servers = self.servers(ordinal).into_iter();
-        let (_, postmaster) = servers.min_by_key(|(started, _)| *started).expect("a server");
-        kill_process(postmaster, Signal::KILL).expect("killed");
+        servers.min_by_key(|(started, _)| *started).expect("a server").1
     }
 
     /// Sends a signal to the WAL receiver of an agent's PostgreSQL.
@@ -318,8 +322,11 @@ impl Cluster {
 
     /// As when a disk hangs: no process of PostgreSQL goes on, and none ends.
     pub fn freeze_servers(&self, ordinal: u32) {
+        // It starts no more; a session may end by itself meanwhile.
+        kill_process(self.postmaster(ordinal), Signal::STOP).expect("stopped");
         for (_, server) in self.servers(ordinal) {
-            kill_process(server, Signal::STOP).expect("stopped");
+            let stopped = kill_process(server, Signal::STOP);
+            assert!(matches!(stopped, Ok(()) | Err(Errno::SRCH)), "{stopped:?}");
         }
     }
 
