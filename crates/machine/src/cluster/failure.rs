@@ -439,6 +439,40 @@ mod tests {
     }
 
     #[test]
+    fn what_is_refused_and_holds_nothing_up_is_no_secret_of_a_database_that_serves() {
+        let conditions = |scene: &Scene| -> Vec<String> {
+            let conditions = scene.stored.conditions.iter();
+            let said = conditions.filter(|found| ["Ready", "Progressing", "Degraded"].contains(&found.type_.as_str()));
+            said.map(|found| format!("{} {}", found.status, found.reason)).collect()
+        };
+        let whole = ["True AsWanted", "False AsWanted", "False AllServe"];
+        let mut scene = Scene::ready(3);
+        scene.store();
+        assert_eq!(conditions(&scene), whole);
+        let label = scene.pod_mut(2).role.take();
+        let target = Target::Pod("demo-2".to_owned());
+        scene.observed.faults = vec![Fault {
+            target,
+            ..fault(&scene, FaultKind::Forbidden, 1)
+        }];
+        assert_eq!(scene.store().phase, Phase::Ready);
+        assert_eq!(conditions(&scene), ["False Refused", "False Refused", "True Refused"]);
+        let message = "pod demo-2 cannot be made or changed: exceeded quota: services";
+        assert_eq!(scene.stored.conditions[0].message, message);
+        scene.pod_mut(2).role = label;
+        scene.store();
+        assert_eq!(conditions(&scene), whole, "it goes with its cause");
+
+        let mut scene = missing_service();
+        scene.observed.faults = vec![fault(&scene, FaultKind::Forbidden, 1)];
+        assert_eq!(scene.store().phase, Phase::Updating);
+        assert_eq!(
+            conditions(&scene),
+            ["False NotAsWanted", "True NotAsWanted", "True Refused"]
+        );
+    }
+
+    #[test]
     fn an_image_gets_two_minutes_and_only_at_the_wanted_revision() {
         let mut scene = Scene::ready(3);
         scene.stored.phase = Some(api::Phase::Updating);

@@ -30,6 +30,8 @@ pub enum Reason {
     AsWanted,
     /// Something is not as wanted yet.
     NotAsWanted,
+    /// The API server refuses something that holds nothing else up: it is tried again, with growing pauses.
+    Refused,
     /// What is waited for has not come in the time that it should take (`status.waiting.deadline`).
     DeadlineExceeded,
     /// See [`FailureReason`].
@@ -98,6 +100,7 @@ impl Reason {
         match self {
             Reason::AsWanted => "AsWanted",
             Reason::NotAsWanted => "NotAsWanted",
+            Reason::Refused => "Refused",
             Reason::DeadlineExceeded => "DeadlineExceeded",
             Reason::Failed(FailureReason::StorageClassNotFound) => "StorageClassNotFound",
             Reason::Failed(FailureReason::InvalidSpec) => "InvalidSpec",
@@ -217,11 +220,13 @@ fn obstacle(facts: &Facts<'_>) -> Option<Answer> {
     if fenced::any(facts) {
         return Some(fenced_by_user(facts, false));
     }
-    (!phase::ready(facts)).then(|| {
-        let refused = failure::passed_over(facts).map_or(String::new(), |what| format!("{what}; "));
-        let message = format!("{refused}see status.step and status.waiting");
-        Answer::new(false, Reason::NotAsWanted, message)
-    })
+    let refused = failure::passed_over(facts);
+    if phase::ready(facts) {
+        return refused.map(|what| Answer::new(false, Reason::Refused, what));
+    }
+    let refused = refused.map_or(String::new(), |what| format!("{what}; "));
+    let message = format!("{refused}see status.step and status.waiting");
+    Some(Answer::new(false, Reason::NotAsWanted, message))
 }
 
 fn ready(facts: &Facts<'_>) -> Answer {
@@ -242,7 +247,10 @@ fn progressing(facts: &Facts<'_>) -> Answer {
     let Some(obstacle) = obstacle(facts) else {
         return Answer::new(false, Reason::AsWanted, "everything is as the spec wants it");
     };
-    if matches!(obstacle.reason, Reason::Failed(_) | Reason::Hibernated) {
+    if matches!(
+        obstacle.reason,
+        Reason::Failed(_) | Reason::Hibernated | Reason::Refused
+    ) {
         return Answer {
             holds: Some(false),
             ..obstacle
@@ -299,7 +307,10 @@ fn degraded(facts: &Facts<'_>) -> Answer {
         .map(|ordinal| format!("{}-{ordinal}", facts.wanted.name))
         .collect();
     if missing.is_empty() {
-        return Answer::new(false, Reason::AllServe, "all members serve");
+        return match failure::passed_over(facts) {
+            Some(what) => Answer::new(true, Reason::Refused, what),
+            None => Answer::new(false, Reason::AllServe, "all members serve"),
+        };
     }
     if missing.iter().all(|pod| fenced::is_fenced(facts, pod)) {
         return fenced_by_user(facts, true);
