@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use chrono::{DateTime, Utc};
-use machine::cluster::{ChildKind, ChildState, Fault, FaultKind, ImageError, Target};
+use machine::cluster::{ChildKind, ChildState, Fault, FaultKind, ImageError, Target, retry_at};
 
 use crate::desired::Desired;
 use crate::observe::Checked;
@@ -18,6 +18,9 @@ pub struct Memory {
     pub generation: i64,
     /// Actions that failed and have not succeeded since.
     pub faults: BTreeMap<Target, Fault>,
+    /// What was refused because it had changed meanwhile, and the version (`None`: there was none) that it was known by: at that
+    /// version the same would be refused again.
+    pub outdated: BTreeMap<Target, Option<String>>,
     /// Why the StatefulSet makes no pod, by the pod's name, as its events say.
     pub unmade_pods: BTreeMap<String, Fault>,
     /// The desired children, for this generation of the spec.
@@ -58,6 +61,7 @@ impl Memory {
             .get(&target)
             .map_or(0, |fault| fault.attempts)
             .saturating_add(1);
+        self.outdated.remove(&target);
         self.faults.insert(
             target.clone(),
             Fault {
@@ -70,9 +74,34 @@ impl Memory {
         );
     }
 
+    /// The failure was a conflict, at this version.
+    pub fn found_outdated(&mut self, target: Target, version: Option<String>) {
+        self.outdated.insert(target, version);
+    }
+
+    /// Forgets every conflict about something of which another version is known by now: it is tried at once.
+    pub fn catch_up(&mut self, known: impl Fn(&Target) -> Option<String>) {
+        let faults = &mut self.faults;
+        self.outdated.retain(|target, version| {
+            let same = *version == known(target);
+            if !same {
+                faults.remove(target);
+            }
+            same
+        });
+    }
+
+    /// Until when a write that met a conflict is not repeated.
+    pub fn rests(&self, target: &Target, now: DateTime<Utc>) -> Option<DateTime<Utc>> {
+        let fault = self.faults.get(target);
+        let conflict = fault.filter(|fault| fault.kind == FaultKind::Conflict);
+        conflict.map(retry_at).filter(|again| *again > now)
+    }
+
     /// Remembers a success.
     pub fn succeeded(&mut self, target: &Target) {
         self.faults.remove(target);
+        self.outdated.remove(target);
     }
 
     /// Forgets everything if the resource is another one, and the failures if its spec has changed: what failed may now
@@ -87,6 +116,7 @@ impl Memory {
         if self.generation != generation {
             self.generation = generation;
             self.faults.clear();
+            self.outdated.clear();
             self.unmade_pods.clear();
             self.events_read = None;
         }
@@ -119,5 +149,35 @@ mod tests {
         memory.failed(target, FaultKind::Transient, "a".to_owned(), now);
         memory.adopt("another", 1);
         assert!(memory.faults.is_empty());
+    }
+
+    #[test]
+    fn after_a_conflict_it_rests_longer_each_time_until_another_version_is_known() {
+        let mut memory = Memory::default();
+        let now: DateTime<Utc> = "2027-01-01T00:00:00Z".parse().unwrap();
+        let version = |text: &str| Some(text.to_owned());
+        let conflict = |memory: &mut Memory, at: &str| {
+            memory.failed(Target::Status, FaultKind::Conflict, "changed".to_owned(), now);
+            memory.found_outdated(Target::Status, version(at));
+            memory
+                .rests(&Target::Status, now)
+                .map(|again| (again - now).num_milliseconds())
+        };
+        for rest in [100, 200, 400] {
+            memory.catch_up(|_| version("7"));
+            assert_eq!(conflict(&mut memory, "7"), Some(rest));
+        }
+        memory.catch_up(|_| version("8"));
+        assert_eq!(memory.rests(&Target::Status, now), None);
+        assert_eq!(conflict(&mut memory, "8"), Some(100), "counted anew");
+        // Something else is wrong: another version mends nothing.
+        memory.failed(Target::Status, FaultKind::Forbidden, "no".to_owned(), now);
+        memory.catch_up(|_| version("9"));
+        assert_eq!(memory.faults[&Target::Status].kind, FaultKind::Forbidden);
+        assert_eq!(
+            memory.rests(&Target::Status, now),
+            None,
+            "only a conflict is sure to be met again"
+        );
     }
 }

@@ -281,7 +281,8 @@ fn step_of(facts: &Facts<'_>) -> Step {
     }
 }
 
-fn retry_at(fault: &Fault) -> DateTime<Utc> {
+/// When what has failed is tried again.
+pub fn retry_at(fault: &Fault) -> DateTime<Utc> {
     let rest = match fault.kind {
         FaultKind::Conflict => backoff::delay_after_conflict(fault.attempts),
         FaultKind::Quota | FaultKind::Forbidden | FaultKind::Invalid | FaultKind::Transient => {

@@ -57,6 +57,7 @@ pub use certificates::AgentsCertificate;
 pub use decision::{Because, Decision, Failure, Step};
 pub use facts::Facts;
 pub use failure::IMAGE_PATIENCE;
+pub use failure::retry_at;
 pub use fenced::fence_of;
 pub use observed::{
     Certificates, ChildKind, ChildState, Children, Claim, Fault, FaultKind, ImageError, Known, Observed, Pod, Resizing,

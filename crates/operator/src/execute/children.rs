@@ -5,7 +5,7 @@ use k8s_openapi::api::core::v1::{Secret, Service, ServiceAccount};
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use k8s_openapi::api::rbac::v1::{Role, RoleBinding};
 use kube::ResourceExt;
-use kube::core::PartialObjectMetaExt;
+use kube::core::{ObjectMeta, PartialObjectMetaExt};
 use machine::cluster::{Apply, ApplyHow, ChildKind, ChildState, Exact, FaultKind, Known};
 use serde_json::{Value, json};
 
@@ -247,23 +247,29 @@ impl Executor {
 
     /// An object of this name is being deleted: it cannot be made before it is gone.
     fn is_going(&self, key: &Key, kind: ChildKind) -> bool {
-        fn going<K: ResourceExt + Clone>(cache: &Cache<K>, key: &Key, kind: ChildKind) -> bool {
+        let object = self.child(key, kind);
+        object.is_some_and(|object| object.deletion_timestamp.is_some())
+    }
+
+    /// The metadata of the child of this kind, as the watch has shown it.
+    pub(super) fn child(&self, key: &Key, kind: ChildKind) -> Option<ObjectMeta> {
+        fn of<K: ResourceExt + Clone>(cache: &Cache<K>, key: &Key, kind: ChildKind) -> Option<ObjectMeta> {
             let object = cache.get(key, &crate::desired::name(&key.name, kind)).flatten();
-            object.is_some_and(|object| object.meta().deletion_timestamp.is_some())
+            object.map(|object| object.meta().clone())
         }
         let caches = &self.caches;
         match kind {
-            ChildKind::ServiceAccount => going(&caches.service_accounts, key, kind),
-            ChildKind::Role => going(&caches.roles, key, kind),
-            ChildKind::RoleBinding => going(&caches.role_bindings, key, kind),
-            ChildKind::CaSecret | ChildKind::TlsSecret | ChildKind::AppSecret => going(&caches.secrets, key, kind),
+            ChildKind::ServiceAccount => of(&caches.service_accounts, key, kind),
+            ChildKind::Role => of(&caches.roles, key, kind),
+            ChildKind::RoleBinding => of(&caches.role_bindings, key, kind),
+            ChildKind::CaSecret | ChildKind::TlsSecret | ChildKind::AppSecret => of(&caches.secrets, key, kind),
             ChildKind::HeadlessService | ChildKind::RwService | ChildKind::RoService | ChildKind::RService => {
-                going(&caches.services, key, kind)
+                of(&caches.services, key, kind)
             }
-            ChildKind::EndpointSlice => going(&caches.endpoint_slices, key, kind),
-            ChildKind::Lease => going(&caches.leases, key, kind),
-            ChildKind::PodDisruptionBudget | ChildKind::PrimaryBudget => going(&caches.budgets, key, kind),
-            ChildKind::StatefulSet => going(&caches.stateful_sets, key, kind),
+            ChildKind::EndpointSlice => of(&caches.endpoint_slices, key, kind),
+            ChildKind::Lease => of(&caches.leases, key, kind),
+            ChildKind::PodDisruptionBudget | ChildKind::PrimaryBudget => of(&caches.budgets, key, kind),
+            ChildKind::StatefulSet => of(&caches.stateful_sets, key, kind),
         }
     }
 }

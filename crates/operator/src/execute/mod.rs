@@ -22,7 +22,7 @@ use machine::cluster::{Action, Decision, Due, FaultKind, Observed, Target, Wante
 use machine::protocol::settings_hash;
 
 use crate::builders::Subject;
-use crate::cache::Key;
+use crate::cache::{Cache, Key};
 use crate::caches::Caches;
 use crate::config::Config;
 use crate::decisions::Decisions;
@@ -164,6 +164,7 @@ impl Executor {
             return Next::Gone;
         };
         memory.adopt(&subject.uid, db.metadata.generation.unwrap_or(0));
+        memory.catch_up(|target| self.version(key, target));
         self.refresh_desired(&subject, memory);
         let Some(observed) = self.observe(key, &db, memory, now).await else {
             return Next::At(now + AFTER_FAILURE);
@@ -183,7 +184,7 @@ impl Executor {
 
         let signed = match self.sign(&subject, &situation.decision, now).await {
             Ok(signed) => signed,
-            Err(failure) => return self.failed(key, memory, Target::Status, &situation, failure),
+            Err(failure) => return self.failed(key, memory, (Target::Status, None), &situation, failure),
         };
         if !signed.refused.is_empty() {
             // One key that is of no use must not hold up the others: decided again without it.
@@ -202,7 +203,13 @@ impl Executor {
             now,
         );
         let promise = matches!(situation.decision.action, Action::WriteStatus(_));
-        if promise || self.is_due(memory, due(&stored, &next, &situation.decision), *status_writes, now) {
+        let due = due(&stored, &next, &situation.decision);
+        let rests = memory.rests(&Target::Status, now).filter(|_| !promise);
+        if let (Due::Now, Some(again)) = (due, rests) {
+            // The action may rely on it.
+            return Next::At(again);
+        }
+        if promise || rests.is_none() && self.is_due(memory, due, *status_writes, now) {
             *status_writes += 1;
             return match self.write_status(key, &db, &stored, next, &situation.decision).await {
                 Ok(()) => {
@@ -213,7 +220,10 @@ impl Executor {
                     }
                     Next::Again
                 }
-                Err(failure) => self.failed(key, memory, Target::Status, &situation, failure),
+                Err(failure) => {
+                    let version = db.resource_version();
+                    self.failed(key, memory, (Target::Status, version), &situation, failure)
+                }
             };
         }
         self.act(key, memory, &subject, &situation).await
@@ -228,6 +238,7 @@ impl Executor {
             database = %key, phase = %decision.phase, rule = decision.rule, action = ?decision.action,
             because = %decision.because, "acting"
         );
+        let version = self.version(key, &target);
         match self.carry_out(key, memory, subject, situation).await {
             Ok(Outcome::Done) => {
                 memory.succeeded(&target);
@@ -235,11 +246,19 @@ impl Executor {
             }
             Ok(Outcome::Outdated) => Next::Again,
             Ok(Outcome::NotYet) => Next::At(*now + TimeDelta::seconds(1)),
-            Err(failure) => self.failed(key, memory, target, situation, failure),
+            Err(failure) => self.failed(key, memory, (target, version), situation, failure),
         }
     }
 
-    fn failed(&self, key: &Key, memory: &mut Memory, target: Target, situation: &Situation, failure: Failure) -> Next {
+    /// What was done to `target`, known at this version, has failed.
+    fn failed(
+        &self,
+        key: &Key,
+        memory: &mut Memory,
+        (target, version): (Target, Option<String>),
+        situation: &Situation,
+        failure: Failure,
+    ) -> Next {
         let action = situation.decision.action.name();
         let Failure { kind, message } = failure;
         if kind == FaultKind::Conflict {
@@ -249,7 +268,10 @@ impl Executor {
         }
         self.metrics.failed(action, kind);
         let now = (self.clock)();
-        memory.failed(target, kind, message, now);
+        memory.failed(target.clone(), kind, message, now);
+        if kind == FaultKind::Conflict {
+            memory.found_outdated(target, version);
+        }
         Next::At(now + AFTER_FAILURE)
     }
 
@@ -265,6 +287,19 @@ impl Executor {
                 memory.status_due_since = None;
                 false
             }
+        }
+    }
+
+    /// The version that the watches have shown of what actions of this target change.
+    fn version(&self, key: &Key, target: &Target) -> Option<String> {
+        fn of<K: ResourceExt + Clone>(cache: &Cache<K>, key: &Key, name: &str) -> Option<String> {
+            cache.get(key, name)??.resource_version()
+        }
+        match target {
+            Target::Resource | Target::Status | Target::Certificate(_) => of(&self.caches.databases, key, &key.name),
+            Target::Pod(name) | Target::Resize(name) => of(&self.caches.pods, key, name),
+            Target::Claim(name) => of(&self.caches.claims, key, name),
+            Target::Child(kind) => self.child(key, *kind)?.resource_version,
         }
     }
 
