@@ -356,7 +356,7 @@ impl Agent {
         let wanted = Poll {
             server: self.world.server.as_ref().map(|running| running.server.pid()),
             port: self.world.spec.as_ref().map_or(0, |spec| spec.postgres.port),
-            steady: self.world.is_steady(now),
+            steady: self.world.observed.is_steady(now),
             writes: writes(&self.world),
         };
         self.poll.send_if_modified(|poll| {

@@ -250,7 +250,7 @@ impl World {
             } => {
                 self.learn(promise.map(News::Promise), now);
                 self.started(server, mode, configured, now);
-                self.forget_overtaken_upstream();
+                self.observed.forget_overtaken_upstream();
                 self.closed_with(rule);
             }
             Effect::Promised(promise) => {
@@ -318,7 +318,7 @@ impl World {
 
     fn configured(&mut self, configured: Configured, status: Box<Status>, asked: BootTime) {
         self.observed.postgres.configured = Some(configured);
-        self.forget_overtaken_upstream();
+        self.observed.forget_overtaken_upstream();
         self.take_answer(status, asked);
         self.configured_at = asked;
     }
@@ -498,7 +498,7 @@ mod tests {
         // Word of an older promise is late, and what was to be followed under it is not.
         world.observed.postgres.configured.as_mut().expect("it").upstream = Some(upstream(1));
         world.promised(promise(1), BootTime(60));
-        world.forget_overtaken_upstream();
+        world.observed.forget_overtaken_upstream();
         assert_eq!(
             world.observed.volume.is().and_then(|volume| volume.promise),
             Some(promise(2))

@@ -13,9 +13,7 @@ use std::sync::Arc;
 
 use api::{ClusteredDatabase, ClusteredDatabaseSpec};
 use k8s_openapi::api::coordination::v1::Lease;
-use machine::instance::{
-    Contact, LeaseView, Memo, Observed, Own, PostgresView, Process, Promise, Reading, SyncSetting, Tasks,
-};
+use machine::instance::{Memo, Observed, Own, Promise, Reading};
 use machine::protocol::settings_hash;
 use machine::timing::{BootTime, Timing};
 
@@ -75,44 +73,8 @@ pub struct Running {
 impl World {
     /// Nothing is known yet.
     pub fn new(own: Own, cluster_uid: String) -> Self {
-        let good_settings = BTreeMap::new();
         Self {
-            observed: Observed {
-                own,
-                cluster: Reading::Unknown,
-                lease: LeaseView::default(),
-                volume: Reading::Unknown,
-                postgres: PostgresView {
-                    process: Process::Stopped { exit: None },
-                    strays: 0,
-                    configured: None,
-                    refused: None,
-                    good_settings: settings_hash(&good_settings),
-                    answer: None,
-                    streamed: false,
-                    version: None,
-                    open: false,
-                    in_doubt: None,
-                    sync: SyncSetting::default(),
-                    standbys: BTreeMap::new(),
-                    receiving: std::collections::BTreeSet::new(),
-                    wrote: None,
-                    history: Vec::new(),
-                    oldest: None,
-                },
-                peers: BTreeMap::new(),
-                admitted: std::collections::BTreeSet::new(),
-                route: None,
-                reply: None,
-                contact: Contact::default(),
-                went_on: None,
-                asked_for: None,
-                promises: BTreeMap::new(),
-                failsafe: BTreeMap::new(),
-                failsafe_given: None,
-                tasks: Tasks::default(),
-                terminating: false,
-            },
+            observed: Observed::nothing(own),
             memo: Memo::default(),
             cluster_uid,
             spec: None,
@@ -120,7 +82,7 @@ impl World {
             tools: None,
             server: None,
             configured_at: BootTime(0),
-            good_settings,
+            good_settings: BTreeMap::new(),
             limits: EnforcedSettings::default(),
             status: None,
             silent: 0,
@@ -193,59 +155,15 @@ impl World {
         }
     }
 
-    /// Takes what has just been promised durably. A higher epoch ends what was known of the position: WAL may have come until
-    /// the WAL receiver was gone. Word of a lower one is late: the higher one stands on the volume.
+    /// Takes what has just been promised durably.
     pub fn promised(&mut self, promise: Promise, now: BootTime) {
-        let Reading::Is(volume) = &mut self.observed.volume else {
+        let Some(new) = self.observed.promised(promise) else {
             return;
         };
-        let known = volume.promise.map(|known| known.epoch);
-        if known.is_some_and(|known| known > promise.epoch) {
-            return;
-        }
-        volume.promise = Some(promise);
         self.promised_at = now;
-        if known != Some(promise.epoch) {
+        if new {
             self.configured_at = now;
-            if let Some(answer) = &mut self.observed.postgres.answer {
-                answer.received_all = false;
-            }
         }
-    }
-
-    /// A configuration that was begun before a promise ended what it follows has been overtaken by it.
-    fn forget_overtaken_upstream(&mut self) {
-        let promised = self.observed.volume.is().and_then(|volume| volume.promise);
-        if let (Some(promise), Some(configured)) = (promised, &mut self.observed.postgres.configured) {
-            configured.upstream.take_if(|upstream| upstream.epoch < promise.epoch);
-        }
-    }
-
-    /// PostgreSQL serves in its role, and the primary is heard: it need not be asked often.
-    pub fn is_steady(&self, now: BootTime) -> bool {
-        let observed = &self.observed;
-        let Tasks {
-            start,
-            promise,
-            ask,
-            sync,
-            ..
-        } = &observed.tasks;
-        if [start, promise, ask, sync].iter().any(|task| task.running.is_some()) {
-            return false;
-        }
-        let Some(answer) = observed.postgres.answer else {
-            return false;
-        };
-        if !answer.in_recovery {
-            // Until applications are let in, standbys are waited for.
-            return observed.postgres.open;
-        }
-        let timing = observed.cluster.is().map_or(Timing::DEFAULT, |cluster| cluster.timing);
-        let heard = answer
-            .heard
-            .is_some_and(|heard| now.since(heard) <= timing.suspect() / 2);
-        answer.streaming && heard
     }
 }
 

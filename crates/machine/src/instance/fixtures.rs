@@ -44,15 +44,15 @@ pub(super) fn position() -> Position {
 
 /// A pod with a new volume; the Lease was just made.
 pub(super) fn blank() -> Observed {
+    let own = Own {
+        pod: "orders-0".to_owned(),
+        ordinal: 0,
+        pod_uid: "pod-0".to_owned(),
+        run: "run-1".to_owned(),
+        address: "10.0.0.1".to_owned(),
+        agent_version: "0.1.0".to_owned(),
+    };
     Observed {
-        own: Own {
-            pod: "orders-0".to_owned(),
-            ordinal: 0,
-            pod_uid: "pod-0".to_owned(),
-            run: "run-1".to_owned(),
-            address: "10.0.0.1".to_owned(),
-            agent_version: "0.1.0".to_owned(),
-        },
         cluster: Reading::Is(ClusterView {
             uid: CLUSTER_UID.to_owned(),
             replicas: 3,
@@ -100,41 +100,12 @@ pub(super) fn blank() -> Observed {
             rewinding: false,
             read: BootTime(900),
         }),
-        postgres: stopped(),
-        peers: BTreeMap::new(),
-        admitted: BTreeSet::new(),
-        route: None,
-        reply: None,
-        contact: Contact::default(),
-        went_on: None,
-        asked_for: None,
-        promises: BTreeMap::new(),
-        failsafe: BTreeMap::new(),
-        failsafe_given: None,
-        tasks: Tasks::default(),
-        terminating: false,
+        ..Observed::nothing(own)
     }
 }
 
 pub(super) fn stopped() -> PostgresView {
-    PostgresView {
-        process: Process::Stopped { exit: None },
-        strays: 0,
-        configured: None,
-        refused: None,
-        good_settings: SETTINGS.to_owned(),
-        answer: None,
-        streamed: false,
-        version: None,
-        open: false,
-        in_doubt: None,
-        sync: SyncSetting::default(),
-        standbys: BTreeMap::new(),
-        receiving: BTreeSet::new(),
-        wrote: None,
-        history: Vec::new(),
-        oldest: None,
-    }
+    PostgresView::stopped()
 }
 
 /// The bootstrap is granted to this volume.

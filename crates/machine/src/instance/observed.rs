@@ -6,7 +6,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use api::WantedDurability;
 use api::status::{BootstrapGrant, RestartPermit};
 
-use crate::protocol::{Epoch, Fork, LeaseRecord, Lsn, MemberId, MemberReport, Position, PromiseReply, Timeline};
+use crate::protocol::{
+    Epoch, Fork, LeaseRecord, Lsn, MemberId, MemberReport, Position, PromiseReply, Timeline, settings_hash,
+};
 use crate::quorum::SyncRule;
 use crate::timing::{BootTime, Timing};
 
@@ -70,6 +72,77 @@ pub struct Observed {
     pub tasks: Tasks,
     /// The container is asked to end (SIGTERM).
     pub terminating: bool,
+}
+
+impl Observed {
+    /// Nothing is known yet.
+    pub fn nothing(own: Own) -> Self {
+        Self {
+            own,
+            cluster: Reading::Unknown,
+            lease: LeaseView::default(),
+            volume: Reading::Unknown,
+            postgres: PostgresView::stopped(),
+            peers: BTreeMap::new(),
+            admitted: BTreeSet::new(),
+            route: None,
+            reply: None,
+            contact: Contact::default(),
+            went_on: None,
+            asked_for: None,
+            promises: BTreeMap::new(),
+            failsafe: BTreeMap::new(),
+            failsafe_given: None,
+            tasks: Tasks::default(),
+            terminating: false,
+        }
+    }
+
+    /// Takes what has just been promised durably; says whether its epoch is new. A higher epoch ends what was known of the position: WAL
+    /// may have come until the WAL receiver was gone. Word of a lower one is late (`None`): the higher one stands on the volume.
+    pub fn promised(&mut self, promise: Promise) -> Option<bool> {
+        let Reading::Is(volume) = &mut self.volume else {
+            return None;
+        };
+        let known = volume.promise.map(|known| known.epoch);
+        if known.is_some_and(|known| known > promise.epoch) {
+            return None;
+        }
+        volume.promise = Some(promise);
+        let new = known != Some(promise.epoch);
+        if new && let Some(answer) = &mut self.postgres.answer {
+            answer.received_all = false;
+        }
+        Some(new)
+    }
+
+    /// A configuration that was begun before a promise ended what it follows has been overtaken by it.
+    pub fn forget_overtaken_upstream(&mut self) {
+        let promised = self.volume.is().and_then(|volume| volume.promise);
+        if let (Some(promise), Some(configured)) = (promised, &mut self.postgres.configured) {
+            configured.upstream.take_if(|upstream| upstream.epoch < promise.epoch);
+        }
+    }
+
+    /// PostgreSQL serves in its role, and the primary is heard: it need not be asked often.
+    pub fn is_steady(&self, now: BootTime) -> bool {
+        let tasks = &self.tasks;
+        let mut awaited = [&tasks.start, &tasks.promise, &tasks.ask, &tasks.sync].into_iter();
+        let Some(answer) = self
+            .postgres
+            .answer
+            .filter(|_| awaited.all(|task| task.running.is_none()))
+        else {
+            return false;
+        };
+        if !answer.in_recovery {
+            // Until applications are let in, standbys are waited for.
+            return self.postgres.open;
+        }
+        let timing = self.cluster.is().map_or(Timing::DEFAULT, |cluster| cluster.timing);
+        let lately = |heard| now.since(heard) <= timing.suspect() / 2;
+        answer.streaming && answer.heard.is_some_and(lately)
+    }
 }
 
 /// This agent.
@@ -324,6 +397,30 @@ pub struct PostgresView {
     pub history: Vec<Fork>,
     /// Where a primary's oldest WAL begins; known while some slot is not in use.
     pub oldest: Option<Lsn>,
+}
+
+impl PostgresView {
+    /// It does not run; nothing is known of it.
+    pub fn stopped() -> Self {
+        Self {
+            process: Process::Stopped { exit: None },
+            strays: 0,
+            configured: None,
+            refused: None,
+            good_settings: settings_hash(&BTreeMap::new()),
+            answer: None,
+            streamed: false,
+            version: None,
+            open: false,
+            in_doubt: None,
+            sync: SyncSetting::default(),
+            standbys: BTreeMap::new(),
+            receiving: BTreeSet::new(),
+            wrote: None,
+            history: Vec::new(),
+            oldest: None,
+        }
+    }
 }
 
 /// A primary's `synchronous_standby_names` (protocol.md rule 11).

@@ -236,25 +236,14 @@ impl<const N: usize> Sight<N> {
             knows_end: true,
         };
         let mut view = PostgresView {
-            process: Process::Stopped { exit: None },
-            strays: 0,
             configured: Some(Configured {
                 settings: SETTINGS.to_owned(),
                 upstream: None,
             }),
-            refused: None,
             good_settings: SETTINGS.to_owned(),
-            answer: None,
             streamed: true,
-            version: None,
-            open: false,
-            in_doubt: None,
-            sync: SyncSetting::default(),
-            standbys: BTreeMap::new(),
-            receiving: BTreeSet::new(),
-            wrote: None,
             history: forks(&self.history),
-            oldest: None,
+            ..PostgresView::stopped()
         };
         match member.postgres {
             Postgres::Down { .. } => {}

@@ -206,7 +206,11 @@ impl World {
         let postgres = &agent.observed.postgres;
         let writes = postgres.process == (Process::Running { mode: Mode::Primary })
             && postgres.answer.is_some_and(|answer| !answer.in_recovery);
-        let wanted = (agent.server.map(|server| server.0), agent.is_steady(now), writes);
+        let wanted = (
+            agent.server.map(|server| server.0),
+            agent.observed.is_steady(now),
+            writes,
+        );
         let before = std::mem::replace(&mut agent.polled, wanted);
         if before == wanted {
             return;

@@ -1,16 +1,14 @@
 //! One run of an agent: what it knows. With `act`, `learn` and `calls` it is the agent's own loop and bookkeeping (`agent::run`, `agent::observe`)
 //! over this world's events; every decision is `machine`'s.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
-use machine::instance::{
-    Action, Configured, Contact, LeaseView, Memo, Observed, Own, PostgresView, Process, Reading, SyncSetting, Tasks,
-};
+use machine::instance::{Action, Configured, Memo, Observed, Own};
 use machine::protocol::{LeaseRecord, PromiseReply, PromiseRequest};
 use machine::timing::BootTime;
 
 use super::event::Call;
-use super::names::{SETTINGS, address, pod, pod_uid};
+use super::names::{address, pod, pod_uid};
 
 /// One run of an agent.
 #[derive(Clone, Debug)]
@@ -102,43 +100,9 @@ impl Agent {
         });
     }
 
-    /// PostgreSQL serves in its role, and the primary is heard.
-    pub fn is_steady(&self, now: BootTime) -> bool {
-        let observed = &self.observed;
-        let Tasks {
-            start,
-            promise,
-            ask,
-            sync,
-            ..
-        } = &observed.tasks;
-        if [start, promise, ask, sync].iter().any(|task| task.running.is_some()) {
-            return false;
-        }
-        let Some(answer) = observed.postgres.answer else {
-            return false;
-        };
-        if !answer.in_recovery {
-            return observed.postgres.open;
-        }
-        let timing = observed.cluster.is().map(|cluster| cluster.timing.suspect());
-        let heard = answer
-            .heard
-            .is_some_and(|heard| Some(now.since(heard)) <= timing.map(|suspect| suspect / 2));
-        answer.streaming && heard
-    }
-
-    /// A configuration that was begun before a promise ended what it follows has been overtaken by it.
-    pub fn forget_overtaken_upstream(&mut self) {
-        let promised = self.observed.volume.is().and_then(|volume| volume.promise);
-        if let (Some(promise), Some(configured)) = (promised, &mut self.observed.postgres.configured) {
-            configured.upstream.take_if(|upstream| upstream.epoch < promise.epoch);
-        }
-    }
-
     pub fn configured(&mut self, configured: Configured) {
         self.observed.postgres.configured = Some(configured);
-        self.forget_overtaken_upstream();
+        self.observed.forget_overtaken_upstream();
     }
 }
 
@@ -159,47 +123,12 @@ pub fn action_name(action: &Action) -> String {
 }
 
 fn unknown(node: usize, run: u32) -> Observed {
-    Observed {
-        own: Own {
-            pod: pod(node),
-            ordinal: node as u32,
-            pod_uid: pod_uid(node),
-            run: format!("run-{run}"),
-            address: address(node),
-            agent_version: String::new(),
-        },
-        cluster: Reading::Unknown,
-        lease: LeaseView::default(),
-        volume: Reading::Unknown,
-        postgres: PostgresView {
-            process: Process::Stopped { exit: None },
-            strays: 0,
-            configured: None,
-            refused: None,
-            good_settings: SETTINGS.to_owned(),
-            answer: None,
-            streamed: false,
-            version: None,
-            open: false,
-            in_doubt: None,
-            sync: SyncSetting::default(),
-            standbys: BTreeMap::new(),
-            receiving: BTreeSet::new(),
-            wrote: None,
-            history: Vec::new(),
-            oldest: None,
-        },
-        peers: BTreeMap::new(),
-        admitted: BTreeSet::new(),
-        route: None,
-        reply: None,
-        contact: Contact::default(),
-        went_on: None,
-        asked_for: None,
-        promises: BTreeMap::new(),
-        failsafe: BTreeMap::new(),
-        failsafe_given: None,
-        tasks: Tasks::default(),
-        terminating: false,
-    }
+    Observed::nothing(Own {
+        pod: pod(node),
+        ordinal: node as u32,
+        pod_uid: pod_uid(node),
+        run: format!("run-{run}"),
+        address: address(node),
+        agent_version: String::new(),
+    })
 }

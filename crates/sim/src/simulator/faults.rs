@@ -1,7 +1,6 @@
 //! Faults, and their end.
 
 use super::event::{Event, News};
-use super::names::number;
 use super::net::{Way, count};
 use super::node::Disk;
 use super::plan::{Fault, Target, durability};
@@ -36,13 +35,7 @@ impl World {
     }
 
     fn primary_or(&self, other: usize) -> usize {
-        let holder = self
-            .api
-            .lease
-            .holder
-            .as_ref()
-            .map(|holder| number(&holder.incarnation.pod));
-        holder.unwrap_or(other)
+        self.holder().unwrap_or(other)
     }
 
     fn strike(&mut self, fault: Fault, node: usize, other: usize, begins: bool) {

@@ -173,20 +173,12 @@ impl Agent {
 
     /// What has just been promised durably.
     pub fn promised(&mut self, promise: Promise, now: BootTime) {
-        let Reading::Is(volume) = &mut self.observed.volume else {
+        let Some(new) = self.observed.promised(promise) else {
             return;
         };
-        let known = volume.promise.map(|known| known.epoch);
-        if known.is_some_and(|known| known > promise.epoch) {
-            return;
-        }
-        volume.promise = Some(promise);
         self.promised_at = now;
-        if known != Some(promise.epoch) {
+        if new {
             self.configured_at = now;
-            if let Some(answer) = &mut self.observed.postgres.answer {
-                answer.received_all = false;
-            }
         }
     }
 

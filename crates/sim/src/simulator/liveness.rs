@@ -52,8 +52,7 @@ impl World {
 
     /// The primary that serves, if all others stream from it and a commit was acknowledged since.
     fn serves(&self) -> Option<usize> {
-        let holder = self.api.lease.holder.as_ref()?;
-        let primary = number(&holder.incarnation.pod);
+        let primary = self.holder()?;
         let server = self.nodes[primary].postgres.as_ref()?;
         let open = server.up && !server.in_recovery && server.open && server.stop.is_none();
         let streams = |node: usize| {

@@ -45,13 +45,7 @@ impl World {
                 ));
             }
         }
-        let holder = self
-            .api
-            .lease
-            .holder
-            .as_ref()
-            .map(|holder| super::names::number(&holder.incarnation.pod));
-        if holder != Some(node) {
+        if self.holder() != Some(node) {
             self.coverage.reach("acknowledged after the lease had gone elsewhere");
         }
     }
@@ -127,13 +121,7 @@ impl World {
             self.checks.losses += 1;
             self.coverage.reach("lost as is documented for asynchronous commits");
         }
-        let holder = self
-            .api
-            .lease
-            .holder
-            .as_ref()
-            .map(|holder| super::names::number(&holder.incarnation.pod));
-        if holder != Some(node) {
+        if self.holder() != Some(node) {
             self.coverage.reach("promoted late");
         }
         let more = |other: &usize| {

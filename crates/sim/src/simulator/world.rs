@@ -8,7 +8,7 @@ use super::api::Api;
 use super::clients::Client;
 use super::coverage::Coverage;
 use super::event::{Event, Inner, News, Queue};
-use super::names::member;
+use super::names::{member, number};
 use super::net::Net;
 use super::node::{Clock, Data, Disk, Node, Volume};
 use super::oracle::Checks;
@@ -92,6 +92,12 @@ impl World {
         world.queue.push(500, Event::Operator);
         world.queue.push(world.plan.length, Event::Calm);
         world
+    }
+
+    /// The number of the member that holds the lease.
+    pub fn holder(&self) -> Option<usize> {
+        let holder = self.api.lease.holder.as_ref()?;
+        Some(number(&holder.incarnation.pod))
     }
 
     /// Until it is over, or something is wrong.
