@@ -157,12 +157,6 @@ fn many(options: &Options) -> Result<bool, String> {
         coverage.events,
         coverage.losses,
     );
-    if coverage.known_faults > 0 {
-        println!(
-            "{} of these ended in a known fault of machine (docs/simulator.md)",
-            coverage.known_faults
-        );
-    }
     let missing = coverage.missing();
     if !missing.is_empty() {
         println!("never reached: {}", missing.join(", "));

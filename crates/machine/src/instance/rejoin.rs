@@ -208,6 +208,8 @@ pub(super) fn stop_diverged(context: &Context, draft: &mut Draft) -> Option<Verd
         return None;
     }
     let because = match lineage(context) {
+        // Nobody is there to rewind it to, and what it has may be needed.
+        Lineage::Diverged { .. } if standby::needed_since(context, &draft.memo).is_some() => return None,
         Lineage::Diverged { timeline } => format!(
             "the data went another way on timeline {}: it is to be rewound",
             timeline.0
@@ -230,6 +232,10 @@ pub(super) fn rewind(context: &Context, draft: &mut Draft) -> Option<Verdict> {
     let diverged = matches!(lineage(context), Lineage::Diverged { .. });
     let left_behind = is_left_behind(context, draft);
     if !(diverged || volume.rewinding || left_behind) || primary.timeline.is_none() || !standby::is_admitted(context) {
+        return None;
+    }
+    // It would fail again and again, and in the end move aside what an election may need.
+    if diverged && !volume.rewinding && draft.memo.suspected.is_some() {
         return None;
     }
     if !context.at_rest()
@@ -656,6 +662,13 @@ mod tests {
         };
         let mut observed = behind(0x101, true);
         record(&mut observed).rule = crate::quorum::SyncRule::any(1, [third()]);
+        observed.tasks.volume.failures = REWINDS;
+        assert_eq!(
+            aside(&observed),
+            None,
+            "the primary is silent: there is nothing to rewind it to"
+        );
+        observed.contact.heard = Some(BootTime(6_000));
         observed.tasks.volume.failures = REWINDS - 1;
         assert_eq!(aside(&observed), None);
         observed.tasks.volume.failures = REWINDS;

@@ -28,7 +28,9 @@ pub(super) fn configure(context: &Context, draft: &mut Draft) -> Option<Verdict>
     let settings = to_start_with(context)?;
     let upstream = match (mode, context.tenure()) {
         (Mode::Primary, _) => None,
-        (Mode::Standby, Tenure::Other(holder)) => standby::to_follow(context, holder),
+        (Mode::Standby, Tenure::Other(holder)) => {
+            standby::to_follow(context, holder).filter(|_| standby::fault(context).is_none())
+        }
         // Nobody to follow, or nobody knows whom: what it follows now does no harm.
         (Mode::Standby, _) => configured.upstream.clone(),
     };

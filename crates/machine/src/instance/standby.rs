@@ -4,9 +4,10 @@ use super::context::{Context, Tenure};
 use super::crash::may_start;
 use super::identity::{is_sound, volume_is_free};
 use super::rejoin::{self, Lineage};
-use super::{Action, Data, Draft, Mode, Upstream, Verdict};
-use super::{settings, shutdown};
+use super::{Action, Data, Draft, Memo, Mode, Upstream, Verdict};
+use super::{loss, settings, shutdown};
 use crate::protocol::HolderRecord;
+use crate::timing::BootTime;
 
 /// So long after its start a standby that answers nobody is waited for before it is stopped to follow another primary, in
 /// milliseconds: one whose data is nearly consistent answers by then, and takes the address up by a reload.
@@ -75,11 +76,35 @@ pub(super) fn start(context: &Context, draft: &mut Draft) -> Option<Verdict> {
         Tenure::Vacant | Tenure::Held { .. } | Tenure::Lapsed | Tenure::OwnBefore(_) | Tenure::Unknown => return None,
     };
     let rewinding = context.volume().is_some_and(|volume| volume.rewinding);
-    if rewinding || !is_sound(context) || !may_follow(context) || !may_start(context, draft) {
+    let (upstream, because) = match may_follow(context) {
+        true => (upstream, because),
+        false if is_needed(context, draft) => (
+            None,
+            "the primary is gone, and an election needs to know where this member's WAL ends".to_owned(),
+        ),
+        false => return None,
+    };
+    if rewinding || !is_sound(context) || !may_start(context, draft) {
         return None;
     }
     let settings = settings::to_start_with(context)?;
     Verdict::new(Action::StartStandby { upstream, settings }, because)
+}
+
+/// Since when an election may need what this member has, though it was to be rewound: the primary is suspected. It has all that it ever
+/// acknowledged, so its answer counts, and it may win (protocol.md rule 9). Where commits wait for nobody no other answer would
+/// tell what it lacks: there only the user's word goes so far.
+pub(super) fn needed_since(context: &Context, memo: &Memo) -> Option<BootTime> {
+    let record = context.record()?;
+    let counts = record.rule.is_synchronous() || loss::is_accepted(context, record);
+    memo.suspected.filter(|_| counts).map(|(_, since)| since)
+}
+
+/// So it has been for a lease's duration: nobody may ever be there to rewind it to. It is started to say where it ends, and follows
+/// nobody; a standby that has not streamed serves no reads.
+fn is_needed(context: &Context, draft: &mut Draft) -> bool {
+    let lease = context.timing().lease;
+    needed_since(context, &draft.memo).is_some_and(|since| context.reached(since.plus(lease), draft))
 }
 
 /// Stops a standby that answers nobody, as long as its data is not consistent, and waits for WAL of another than the primary: it
@@ -134,7 +159,7 @@ pub(super) fn fault(context: &Context) -> Option<String> {
 mod tests {
     use super::super::fixtures::*;
     use super::super::*;
-    use crate::protocol::{Epoch, Release, Timeline};
+    use crate::protocol::{Epoch, Fork, Lsn, Position, Release, Timeline};
     use crate::timing::BootTime;
 
     fn decided(observed: &Observed) -> Decision {
@@ -228,6 +253,108 @@ mod tests {
         assert_eq!(decided(&observed).action, Action::Wait);
         record(&mut observed).release.as_mut().unwrap().member = third();
         assert_eq!(decided(&observed).rule, "start standby");
+    }
+
+    /// A former primary under `ANY 1`, up to 0x180 of timeline 1. The holder is on timeline 2, which began at 0x100; it was heard last at 1 s.
+    fn former_primary() -> Observed {
+        let mut observed = voter();
+        observed.postgres = stopped();
+        let record = record(&mut observed);
+        record.holder.as_mut().unwrap().timeline = Some(Timeline(2));
+        record.timeline = Some(Timeline(2));
+        record.history = vec![Fork {
+            timeline: Timeline(1),
+            end: Lsn(0x100),
+        }];
+        let Data::Present(database) = &mut volume(&mut observed).data else {
+            panic!("data")
+        };
+        (database.checkpoint, database.primary) = (Lsn(0x180), true);
+        observed
+    }
+
+    /// [`SILENT`], and a lease later.
+    const GONE: u64 = SILENT + crate::timing::Timing::DEFAULT.lease;
+
+    fn suspects() -> Memo {
+        Memo {
+            suspected: Some((Epoch(1), BootTime(SILENT))),
+            ..settled()
+        }
+    }
+
+    #[test]
+    fn a_former_primary_says_where_its_wal_ends_when_there_is_nobody_to_rewind_it_to() {
+        let observed = former_primary();
+        assert_eq!(decided(&observed).rule, "rewind");
+        let early = decide(&observed, &suspects(), BootTime(GONE - 1));
+        assert_eq!(early.action, Action::Wait, "the primary may come back");
+        assert!(early.wake.is_some_and(|wake| wake <= BootTime(GONE)));
+        let gone = |observed: &Observed| decide(observed, &suspects(), BootTime(GONE)).action;
+        let start = Action::StartStandby {
+            upstream: None,
+            settings: SETTINGS.to_owned(),
+        };
+        assert_eq!(gone(&observed), start);
+        let mut vacant = observed.clone();
+        record(&mut vacant).holder = None;
+        assert_eq!(gone(&vacant), start, "the lease was released, and nobody can take it");
+        let mut unknown = observed.clone();
+        record(&mut unknown).holder.as_mut().unwrap().timeline = None;
+        assert_eq!(gone(&unknown), start, "the holder was lost before its promotion");
+        let mut torn = observed.clone();
+        volume(&mut torn).rewinding = true;
+        assert!(!matches!(gone(&torn), Action::StartStandby { .. }));
+        let mut heard = observed.clone();
+        heard.contact.heard = Some(BootTime(GONE));
+        assert!(matches!(gone(&heard), Action::Rewind { .. }), "it lives");
+    }
+
+    #[test]
+    fn where_commits_wait_for_nobody_a_former_primary_replaces_the_holder_only_on_the_users_word() {
+        let mut observed = former_primary();
+        record(&mut observed).rule = crate::quorum::SyncRule::default();
+        let late = BootTime(90_000);
+        let memo = suspects();
+        assert_eq!(decide(&observed, &memo, late).action, Action::Wait);
+        cluster(&mut observed).accepted_loss = Some(Epoch(1));
+        assert_eq!(decide(&observed, &memo, late).rule, "start standby");
+    }
+
+    #[test]
+    fn a_former_primary_is_counted_and_elected_by_its_position() {
+        let mut observed = former_primary();
+        observed.postgres = promised(2).postgres;
+        volume(&mut observed).promise.as_mut().unwrap().epoch = Epoch(2);
+        observed.tasks.ask.running = Some(Work::Ask);
+        let answer = observed.postgres.answer.as_mut().unwrap();
+        answer.position = Some(Position {
+            timeline: Timeline(1),
+            lsn: Lsn(0x180),
+        });
+        let decided = |observed: &Observed| decide(observed, &suspects(), BootTime(GONE));
+        assert_eq!(
+            decided(&observed).action,
+            Action::Wait,
+            "it is not stopped to be rewound"
+        );
+        let request = crate::protocol::PromiseRequest {
+            epoch: Epoch(2),
+            pod: "orders-2".to_owned(),
+            lease: record(&mut observed).uid.clone(),
+        };
+        let answer = election::answer(&observed, BootTime(GONE), &request).unwrap();
+        assert_eq!(answer.position, observed.postgres.answer.unwrap().position);
+        let mut newer = observed.clone();
+        third_answers(&mut newer, 2, Some(0x100));
+        let third = newer.promises.get_mut("orders-2").unwrap();
+        third.reply.position.as_mut().unwrap().timeline = Timeline(2);
+        assert_eq!(decided(&newer).rule, "wait", "who has WAL of the lost primary has more");
+        third_answers(&mut observed, 2, Some(0x180));
+        match decided(&observed).action {
+            Action::WriteLease { content, .. } => assert_eq!(content.timeline, Some(Timeline(3))),
+            other => panic!("{other:?}"),
+        }
     }
 
     /// A standby whose data is not consistent, started at 1 s to follow `orders-1`; `orders-2` is the primary now.

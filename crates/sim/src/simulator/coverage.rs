@@ -32,8 +32,6 @@ pub struct Coverage {
     pub losses: u64,
     /// Milliseconds of the world.
     pub time: u64,
-    /// Runs that ended in a fault of `machine` that is known (docs/simulator.md).
-    pub known_faults: u64,
 }
 
 /// What a run of many seeds must reach, beside every kind of fault.
@@ -122,7 +120,6 @@ impl Coverage {
         self.acknowledged += other.acknowledged;
         self.losses += other.losses;
         self.time += other.time;
-        self.known_faults += other.known_faults;
     }
     /// What should have been reached, and was not.
     pub fn missing(&self) -> Vec<String> {

@@ -3,7 +3,7 @@
 use machine::instance::Mode;
 
 use super::event::Event;
-use super::names::{number, owner};
+use super::names::owner;
 use super::wal::End;
 use super::world::World;
 
@@ -24,8 +24,7 @@ impl World {
         }
         if self.now - since > BOUND {
             self.over = true;
-            let known = self.known_fault().inspect(|_| self.coverage.known_faults += 1);
-            match self.excuse().or(known) {
+            match self.excuse() {
                 Some(why) => {
                     self.coverage.reach("excused");
                     self.excused = Some(why);
@@ -105,7 +104,15 @@ impl World {
             });
         }
         if !record.rule.is_synchronous() {
-            return None;
+            let waits = |node: usize| {
+                let place = &self.nodes[node];
+                place.postgres.is_none() && place.volume.data.as_ref().is_some_and(|data| data.primary)
+            };
+            let alone = (0..self.plan.members).filter(live).all(waits);
+            return alone.then(|| {
+                "the primary is lost, commits waited for nobody, and who lives lacks what it wrote: only the user can accept that"
+                    .to_owned()
+            });
         }
         let needed = record.rule.promises_needed();
         (answer < needed).then(|| {
@@ -113,21 +120,6 @@ impl World {
                 "the primary is lost, and an election needs {needed} of the synchronous members, of which {answer} live"
             )
         })
-    }
-
-    /// A fault of `machine` that is known, and not mended yet (docs/simulator.md, "Found").
-    fn known_fault(&self) -> Option<String> {
-        let holder = self.api.lease.holder.as_ref();
-        let lost = holder.is_none_or(|holder| {
-            let place = &self.nodes[number(&holder.incarnation.pod)];
-            !place.on || place.volume.member.as_ref() != Some(&holder.incarnation.member)
-        });
-        let waits = |node: &super::node::Node| {
-            let primarys = node.volume.data.as_ref().is_some_and(|data| data.primary);
-            node.on && node.postgres.is_none() && primarys
-        };
-        let known = lost && self.nodes.iter().any(waits);
-        known.then(|| "known fault: there is no holder any more, and a former primary waits for one".to_owned())
     }
 
     /// All that was acknowledged is in the history of who serves in the end.

@@ -49,6 +49,26 @@ pub const MUTANTS: &[Mutant] = &[
         found_by: unit("instance::rejoin::tests::what_cannot_be_rewound_is_moved_aside_and_kept_if_a_primary_wrote_it"),
     },
     Mutant {
+        name: "a-former-primary-by-the-clock",
+        planted: "Where commits wait for nobody, a former primary's data replaces what the lost holder wrote.",
+        breaks: "protocol 9",
+        file: "instance/standby.rs",
+        text: "record.rule.is_synchronous() || loss::is_accepted(context, record)",
+        instead: "true",
+        found_by: unit(
+            "instance::standby::tests::where_commits_wait_for_nobody_a_former_primary_replaces_the_holder_only_on_the_users_word",
+        ),
+    },
+    Mutant {
+        name: "rewind-to-a-lost-primary",
+        planted: "A former primary is rewound to one that is suspected: it fails until its data, which an election needs, is moved aside.",
+        breaks: "protocol 17",
+        file: "instance/rejoin.rs",
+        text: "diverged && !volume.rewinding && draft.memo.suspected.is_some()",
+        instead: "false",
+        found_by: unit("instance::rejoin::tests::what_cannot_be_rewound_is_moved_aside_and_kept_if_a_primary_wrote_it"),
+    },
+    Mutant {
         name: "start-half-a-rewind",
         planted: "A standby starts on data whose rewind was broken off.",
         breaks: "invariant 14",
