@@ -232,7 +232,7 @@ fn small_worlds_are_searched_as_a_whole() {
 /// From where nobody hears the primary, two members under one fault: a promotion and a rewind may be broken off.
 #[test]
 fn two_members_through_what_is_broken_off_are_searched_as_a_whole() {
-    whole_to_rest("2 members, 1 required, cut, 1 fault", cut::<2>(1), SMALL, 292_907, CUT);
+    whole_to_rest("2 members, 1 required, cut, 1 fault", cut::<2>(1), SMALL, 689_614, CUT);
 }
 
 /// From where nobody hears the primary, three members through all elections of the next epoch.

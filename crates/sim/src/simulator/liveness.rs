@@ -81,10 +81,10 @@ impl World {
     /// Why it rightly does not serve.
     fn excuse(&self) -> Option<String> {
         let record = &self.api.lease;
-        // Data that is not consistent yet answers nobody.
+        // Data that is not consistent yet, or half rewound, answers nobody.
         let sound = |node: usize| {
-            let data = self.nodes[node].volume.data.as_ref();
-            data.is_some_and(|data| data.consistent.is_none())
+            let volume = &self.nodes[node].volume;
+            !volume.rewinding && volume.data.as_ref().is_some_and(|data| data.consistent.is_none())
         };
         let live = |node: &usize| self.nodes[*node].on && sound(*node);
         if !(0..self.plan.members).any(|node| live(&node)) {
