@@ -65,6 +65,8 @@ pub struct Memo {
     pub kept: Option<BTreeSet<MemberId>>,
     /// When the container was first seen to be asked to end.
     pub terminating_since: Option<BootTime>,
+    /// When the lease was handed back then, to a successor.
+    pub left: Option<BootTime>,
     /// Since when the holder of which epoch has been suspected.
     pub suspected: Option<(Epoch, BootTime)>,
     /// Since when a loss has been accepted, in which epoch.

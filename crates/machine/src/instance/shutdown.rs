@@ -13,6 +13,12 @@ const PATIENCE: u64 = 20_000;
 const QUIT_PATIENCE: u64 = 6_000;
 /// How long the agent tries to hand back its lease before it ends without, in milliseconds.
 const RELEASE_PATIENCE: u64 = 3_000;
+/// For so long an agent that has handed its lease back waits for somebody to take it, in milliseconds: as long as the others
+/// leave it to the chosen successor.
+const SUCCESSION: u64 = 2_000;
+/// For so long after that it stays, in milliseconds: `-rw` moves when the promotion begins, and the nodes' proxies take up to a
+/// second for it.
+const ROUTES: u64 = 1_500;
 
 /// Asks PostgreSQL to stop, harder when it takes too long. `None` while there is nothing to do but wait.
 pub(super) fn stop(context: &Context, draft: &mut Draft, because: impl Into<Cow<'static, str>>) -> Option<Verdict> {
@@ -91,7 +97,10 @@ pub(super) fn shut_down(context: &Context, draft: &mut Draft) -> Option<Verdict>
         return stop(context, draft, why).or_else(|| Verdict::wait("PostgreSQL is stopping"));
     }
     if may_release(context, draft) {
-        if let Some(verdict) = lease_rules::release(context, draft, heir()) {
+        let heir = heir();
+        let left = heir.is_some().then_some(context.now);
+        if let Some(verdict) = lease_rules::release(context, draft, heir) {
+            draft.memo.left = left;
             return Some(verdict);
         }
         let since = draft
@@ -105,13 +114,29 @@ pub(super) fn shut_down(context: &Context, draft: &mut Draft) -> Option<Verdict>
             return Verdict::wait("the lease is being handed back");
         }
     }
-    if terminating {
+    if terminating && is_succeeded(context, draft) {
         return Verdict::new(Action::Exit, why);
+    }
+    if terminating {
+        return Verdict::wait("clients are refused here, until they are led to the successor");
     }
     if !context.stop_intended() {
         return None;
     }
     Verdict::wait("all instances are to stop, and this one has")
+}
+
+/// Nobody is led here any more, or nobody is to succeed. With the container the pod's address goes: until the nodes' proxies know its
+/// successor's, clients that connect would wait for an answer, instead of being refused and trying again at once.
+fn is_succeeded(context: &Context, draft: &mut Draft) -> bool {
+    let Some(left) = draft.memo.left else { return true };
+    let taken = left.plus(SUCCESSION);
+    let at = match context.tenure() {
+        Tenure::Vacant => taken,
+        Tenure::Other(_) => context.observed.lease.holder_since.min(taken).plus(ROUTES),
+        Tenure::Held { .. } | Tenure::Lapsed | Tenure::OwnBefore(_) | Tenure::Unknown => return true,
+    };
+    context.reached(at, draft)
 }
 
 /// Standbys stop after the primary, so that they have all that it wrote; or when it is not to be waited for.
@@ -134,6 +159,7 @@ fn may_standby_stop(context: &Context, draft: &mut Draft) -> bool {
 mod tests {
     use super::super::fixtures::*;
     use super::super::*;
+    use super::{ROUTES, SUCCESSION};
     use crate::protocol::{Lsn, MemberState, Position, Timeline};
     use crate::timing::BootTime;
 
@@ -182,6 +208,57 @@ mod tests {
             other => panic!("{other:?}"),
         }
         assert_eq!(decided(&observed, 1_320).action, Action::Exit);
+    }
+
+    /// A primary that stops at SIGTERM has released the lease at 2 s, to a successor or to nobody in particular.
+    fn released(heard: bool) -> (Observed, Memo) {
+        let mut observed = primary();
+        observed.terminating = true;
+        observed.postgres = stopped();
+        let peer = observed.peers.get_mut("orders-1").unwrap();
+        peer.heard = BootTime(if heard { 1_900 } else { 0 });
+        observed.tasks.lease.running = None;
+        let decision = decide(&observed, &settled(), BootTime(2_000));
+        let Action::WriteLease { content, .. } = decision.action else {
+            panic!("{decision:?}")
+        };
+        record(&mut observed).holder = None;
+        record(&mut observed).release = content.release;
+        (observed.lease.confirmed, observed.lease.holder_since) = (None, BootTime(2_010));
+        (observed, decision.memo)
+    }
+
+    #[test]
+    fn who_has_handed_back_refuses_clients_until_they_are_led_to_the_successor() {
+        let (mut observed, memo) = released(true);
+        let action = |observed: &Observed, now: u64| decide(observed, &memo, BootTime(now)).action;
+        let waits = decide(&observed, &memo, BootTime(2_020));
+        assert_eq!(waits.action, Action::Wait);
+        assert_eq!((waits.wake, waits.dead_man), (Some(BootTime(2_000 + SUCCESSION)), None));
+        assert_eq!(action(&observed, 2_000 + SUCCESSION), Action::Exit, "nobody takes it");
+        hold_by(&mut observed, other_holder(), 2);
+        observed.lease.holder_since = BootTime(2_100);
+        assert_eq!(action(&observed, 2_100 + ROUTES - 1), Action::Wait);
+        assert_eq!(action(&observed, 2_100 + ROUTES), Action::Exit);
+        // Another one after that, and another: it ends all the same.
+        observed.lease.holder_since = BootTime(9_000);
+        assert_eq!(action(&observed, 9_000), Action::Exit);
+    }
+
+    #[test]
+    fn nobody_waits_for_a_successor_that_there_is_not() {
+        let (observed, memo) = released(false);
+        assert_eq!(decide(&observed, &memo, BootTime(2_020)).action, Action::Exit);
+        let (mut unread, memo) = released(true);
+        unread.lease.record = Reading::Unknown;
+        assert_eq!(decide(&unread, &memo, BootTime(2_020)).action, Action::Exit);
+        let (mut standby, _) = released(true);
+        hold_by(&mut standby, other_holder(), 2);
+        assert_eq!(
+            decide(&standby, &settled(), BootTime(2_020)).action,
+            Action::Exit,
+            "it held nothing"
+        );
     }
 
     /// Whom a primary whose container ends leaves the lease to, as far as it is heard.
