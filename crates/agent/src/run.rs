@@ -358,6 +358,7 @@ impl Agent {
             port: self.world.spec.as_ref().map_or(0, |spec| spec.postgres.port),
             steady: self.world.observed.is_steady(now),
             writes: writes(&self.world),
+            void_before: self.world.configured_at,
         };
         self.poll.send_if_modified(|poll| {
             let changed = *poll != wanted;

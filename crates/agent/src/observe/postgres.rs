@@ -32,6 +32,8 @@ pub struct Poll {
     pub steady: bool,
     /// It is a primary's, and can write.
     pub writes: bool,
+    /// What it said before is void: its settings changed then, or a promise ended what it receives. It is asked at once.
+    pub void_before: BootTime,
 }
 
 /// Asks PostgreSQL how it is, for ever, and tells `tell` its answers with the process id that they are of and the time of the

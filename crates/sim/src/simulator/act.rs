@@ -210,6 +210,7 @@ impl World {
             agent.server.map(|server| server.0),
             agent.observed.is_steady(now),
             writes,
+            agent.configured_at,
         );
         let before = std::mem::replace(&mut agent.polled, wanted);
         if before == wanted {
