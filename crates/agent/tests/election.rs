@@ -145,6 +145,25 @@ fn a_wish_moves_the_primary_and_a_stop_hands_over() {
     );
 }
 
+#[test]
+fn a_former_primary_makes_an_election_possible_when_its_successor_is_lost_before_it_is_rewound() {
+    in_a_cluster(
+        "a_former_primary_makes_an_election_possible_when_its_successor_is_lost_before_it_is_rewound",
+        spec(),
+        |mut cluster| async move {
+            let first = with_a_row(&cluster).await;
+            cluster.kill_agent(first);
+            let (second, _) = replaced(&cluster, first, 2, 30).await;
+            cluster.kill_agent(second);
+            cluster.start_agent(first);
+            let (third, _) = replaced(&cluster, second, 3, 120).await;
+            assert_eq!(rows(&cluster, third).await, "1,2,3");
+            let asked = "an election needs to know where this member's WAL ends";
+            assert!(cluster.log(first).contains(asked), "there was nobody to rewind it to");
+        },
+    );
+}
+
 /// Commits one row after the other on the primary `first`, until it refuses; the last number that was acknowledged.
 async fn write_until_refused(cluster: &Cluster, first: u32) -> u32 {
     let mut last = 1;
