@@ -6,13 +6,20 @@ use crate::kinds::Kind;
 
 /// The StorageClass that claims get which name none.
 pub(crate) const STORAGE_CLASS: &str = "standard";
+/// Keeps a namespace while there is something in it.
+pub(crate) const CONTENT: &str = "kubernetes";
 /// Keeps a claim while a pod uses it.
 pub(crate) const CLAIM_IN_USE: &str = "kubernetes.io/pvc-protection";
 
 /// Adds what is not said.
 pub(crate) fn complete(kind: &Kind, object: &mut Value) {
     match (kind.group, kind.kind) {
-        ("", "Namespace") => default(object, "status", json!({"phase": "Active"})),
+        ("", "Namespace") => {
+            default(object, "status", json!({"phase": "Active"}));
+            if object["metadata"]["deletionTimestamp"].is_null() {
+                default(&mut object["spec"], "finalizers", json!([CONTENT]));
+            }
+        }
         ("", "Pod") => {
             pod_spec(&mut object["spec"]);
             default(object, "status", json!({"phase": "Pending"}));

@@ -43,6 +43,10 @@ pub struct Rates {
     pub frozen: u32,
     /// How far the watch caches of the two API servers are behind, in milliseconds.
     pub lag: [u64; 2],
+    /// How long a request and its answer are on their way each, in milliseconds: at least, less than. Nothing: by chance.
+    pub slow: [u64; 2],
+    /// A request is refused with 429, whatever else.
+    pub throttled: u32,
 }
 
 impl Rates {
@@ -52,6 +56,8 @@ impl Rates {
         broken: 0,
         frozen: 0,
         lag: [0, 0],
+        slow: [0, 0],
+        throttled: 0,
     };
 
     /// What this seed's run suffers from: not everything at once, so that some runs get far (swarm testing).
@@ -64,6 +70,7 @@ impl Rates {
             broken,
             frozen,
             lag: [u64::from(some(500)), u64::from(some(5_000))],
+            ..Self::NONE
         }
     }
 }
@@ -103,6 +110,9 @@ impl Faults {
         if self.rates == Rates::NONE {
             return Duration::from_millis(1);
         }
+        if self.rates.slow[1] > 0 {
+            return Duration::from_millis(self.delays.u64(self.rates.slow[0]..self.rates.slow[1]));
+        }
         let slow = self.delays.u32(0..50) == 0;
         Duration::from_millis(if slow {
             self.delays.u64(100..3_000)
@@ -113,6 +123,9 @@ impl Faults {
 
     /// What becomes of this request.
     pub fn request(&mut self, verb: Verb) -> Fate {
+        if self.rates.throttled > 0 && self.requests.u32(0..1_000) < self.rates.throttled {
+            return Fate::Refused(429);
+        }
         if self.requests.u32(0..1_000) >= self.rates.request {
             return Fate::Answered;
         }
@@ -167,6 +180,7 @@ mod tests {
                     broken: 500,
                     frozen: 500,
                     lag: [1, 2],
+                    ..Rates::NONE
                 },
             );
             (0..500)

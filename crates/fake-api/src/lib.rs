@@ -14,6 +14,7 @@ mod fields;
 pub mod kinds;
 mod merge;
 mod ownership;
+mod process;
 mod reply;
 mod request;
 mod rules;
@@ -25,6 +26,7 @@ mod watch;
 
 pub use kinds::Kind;
 pub use merge::merge_patch;
+pub use process::{Answered, Process};
 pub use reply::{Refusal, Reply};
 pub use request::{Call, Query, Verb};
 pub use server::{Clock, Kill, Server};

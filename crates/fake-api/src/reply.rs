@@ -53,6 +53,12 @@ impl Refusal {
         Self::conflict(kind, name, why)
     }
 
+    pub(crate) fn terminating(kind: &Kind, name: &str, namespace: &str) -> Self {
+        let why = format!("unable to create new content in namespace {namespace} because it is being terminated");
+        let message = format!("{} {name:?} is forbidden: {why}", kind.qualified());
+        Self::new(403, "Forbidden", message)
+    }
+
     /// A value that may not stand there.
     pub fn invalid(kind: &Kind, name: &str, why: &str) -> Self {
         let message = format!("{}.{} {name:?} is invalid: {why}", kind.kind, kind.group);

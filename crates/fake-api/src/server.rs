@@ -19,6 +19,8 @@ use tokio::sync::Notify;
 use tokio::time::Instant;
 
 use crate::faults::{Fate, Faults, WatchFate};
+use crate::kinds::Kind;
+use crate::process::{Answered, Process};
 use crate::reply::{Refusal, Reply};
 use crate::request::{Call, Verb};
 use crate::store::Store;
@@ -107,9 +109,33 @@ impl Server {
         let server = self.clone();
         let service = tower::service_fn(move |request| {
             let server = server.clone();
-            async move { server.answer(request).await }
+            async move { server.answer(request, None).await }
         });
         Client::new(service, "default")
+    }
+
+    /// A client that is also this process's: stopped with it, and shown what it is shown. A request that was sent arrives,
+    /// even if nobody waits for its answer any more.
+    pub fn client_of(&self, process: &Process) -> Client {
+        let (server, process) = (self.clone(), process.clone());
+        let service = tower::service_fn(move |request| {
+            let (server, process) = (server.clone(), process.clone());
+            let sent = tokio::spawn(async move { server.answer(request, Some(process)).await });
+            async move { sent.await.map_err(io::Error::other)? }
+        });
+        Client::new(service, "default")
+    }
+
+    /// From now on lists and watches show this process these kinds as they are now.
+    pub fn freeze(&self, process: &Process, plurals: &[&str]) {
+        let view = Arc::new(self.lock().store.snapshot());
+        process.freeze(plurals, &view);
+    }
+
+    /// Watches tell the process what it has missed.
+    pub fn thaw(&self, process: &Process) {
+        process.thaw();
+        self.0.changed.notify_waiters();
     }
 
     /// Works on the objects from within, where nothing goes wrong: as controllers, kubelets and users do.
@@ -153,7 +179,7 @@ impl Server {
         self.0.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    async fn answer(&self, request: Request<Body>) -> Result<Response<Answer>, io::Error> {
+    async fn answer(&self, request: Request<Body>, process: Option<Process>) -> Result<Response<Answer>, io::Error> {
         let call = match read(request).await? {
             Ok(call) => call,
             Err(refusal) => {
@@ -161,10 +187,30 @@ impl Server {
                 return Ok(whole(refusal.into()));
             }
         };
-        let (delay, fate, killed) = self.arrives(&call);
+        let stops = match &process {
+            None => None,
+            Some(process) => {
+                process.goes_on().await;
+                let stops = process.meets(&call.summary());
+                process.goes_on().await;
+                stops
+            }
+        };
+        let answer = self.handle(&call, process.as_ref(), stops == Some(false)).await?;
+        if let Some(process) = process {
+            if stops == Some(true) {
+                process.stop();
+            }
+            process.goes_on().await;
+        }
+        Ok(answer)
+    }
+
+    async fn handle(&self, call: &Call, process: Option<&Process>, late: bool) -> Result<Response<Answer>, io::Error> {
+        let (delay, fate, killed) = self.arrives(call);
         if let Some(kill) = killed {
             if kill.carried_out {
-                self.within(|store, now| store.call(&call, now));
+                self.within(|store, now| store.call(call, now));
             }
             self.0.killed.notify_one();
             return std::future::pending().await;
@@ -175,9 +221,13 @@ impl Server {
             Fate::Lost => return std::future::pending().await,
             Fate::Answered | Fate::CarriedOut(_) | Fate::AnswerLost => {
                 if call.verb == Verb::Watch {
-                    return Ok(self.watch(&call));
+                    return Ok(self.watch(call, process));
                 }
-                self.within(|store, now| store.call(&call, now))
+                let frozen = process.filter(|_| call.verb == Verb::List);
+                match frozen.and_then(|process| process.frozen(call.kind)) {
+                    Some(view) => view.list_for(call),
+                    None => self.within(|store, now| store.call(call, now)),
+                }
             }
         };
         let reply = match fate {
@@ -185,6 +235,14 @@ impl Server {
             _ => reply,
         };
         self.lock().trace.push(format!("{} {}", reply.code, call.summary()));
+        if let Some(process) = process {
+            process.note(Answered {
+                at: self.0.clock.now(),
+                code: reply.code,
+                what: call.summary(),
+                late,
+            });
+        }
         if fate == Fate::AnswerLost {
             return std::future::pending().await;
         }
@@ -211,7 +269,7 @@ impl Server {
         )
     }
 
-    fn watch(&self, call: &Call) -> Response<Answer> {
+    fn watch(&self, call: &Call, process: Option<&Process>) -> Response<Answer> {
         let watching = Watching::new(call);
         let mut state = self.lock();
         let fate = state.faults.watch();
@@ -224,6 +282,8 @@ impl Server {
         let timeout = Duration::from_secs(call.query.number("timeoutSeconds").unwrap_or(300));
         let open = Open {
             server: self.clone(),
+            process: process.cloned(),
+            kind: call.kind,
             watching,
             fate,
             version: from.unwrap_or(state.store.version()),
@@ -243,6 +303,8 @@ impl Server {
 /// A watch that is open.
 struct Open {
     server: Server,
+    process: Option<Process>,
+    kind: &'static Kind,
     watching: Watching,
     fate: WatchFate,
     version: u64,
@@ -265,6 +327,9 @@ impl Open {
     /// The next line; `None` at the end.
     async fn next(&mut self) -> Option<Result<Bytes, io::Error>> {
         loop {
+            if let Some(process) = &self.process {
+                process.goes_on().await;
+            }
             if let Some(event) = self.queue.pop_front() {
                 return Some(Ok(Bytes::from(format!("{event}\n"))));
             }
@@ -302,6 +367,13 @@ impl Open {
             && now < self.opened + until
         {
             return wake.min(self.opened + until);
+        }
+        if self
+            .process
+            .as_ref()
+            .is_some_and(|process| process.frozen(self.kind).is_some())
+        {
+            return wake;
         }
         let state = self.server.lock();
         let lag = state.faults.lag(self.fate.server);

@@ -28,7 +28,7 @@ pub struct Key {
 
 /// What an admission webhook, a CustomResourceDefinition's rules or a quota say to a write: the object, and what there was
 /// before. It may change the object.
-pub type Admission = Box<dyn Fn(&Kind, &mut Value, Option<&Value>) -> Result<(), Refusal> + Send>;
+pub type Admission = Box<dyn Fn(&Kind, &mut Value, Option<&Value>) -> Result<(), Refusal> + Send + Sync>;
 
 /// All objects, and how they came to be.
 #[derive(Default)]
@@ -86,6 +86,15 @@ impl Store {
         &self.log
     }
 
+    /// The objects as they are now.
+    pub(crate) fn snapshot(&self) -> Self {
+        Self {
+            objects: self.objects.clone(),
+            version: self.version,
+            ..Self::default()
+        }
+    }
+
     /// The newest version.
     pub fn version(&self) -> u64 {
         self.version
@@ -113,7 +122,7 @@ impl Store {
     }
 
     /// A list; `limit` and `continue` go on by name in what there is then.
-    fn list_for(&self, call: &Call) -> Reply {
+    pub(crate) fn list_for(&self, call: &Call) -> Reply {
         let watching = Watching::new(call);
         let after = call.query.get("continue").unwrap_or_default();
         let place = |key: &Key| format!("{}/{}", key.namespace, key.name);
@@ -212,6 +221,10 @@ impl Store {
         }
         complete(key.kind, &mut body);
         check_new(key.kind, &key.name, &body)?;
+        let namespace = self.get("namespaces", "", &key.namespace);
+        if namespace.is_some_and(|namespace| !namespace["metadata"]["deletionTimestamp"].is_null()) {
+            return Err(Refusal::terminating(key.kind, &key.name, &key.namespace));
+        }
         self.ask(key.kind, &mut body, None)?;
         Ok(body)
     }
@@ -302,9 +315,11 @@ pub(crate) fn writer(call: &Call, how: How) -> Writer {
 /// Being deleted, and nothing holds it any more.
 pub(crate) fn is_released(object: &Value) -> bool {
     let metadata = &object["metadata"];
-    let held = metadata["finalizers"]
-        .as_array()
-        .is_some_and(|finalizers| !finalizers.is_empty());
+    // A namespace has another list of its own.
+    let lists = [&metadata["finalizers"], &object["spec"]["finalizers"]].into_iter();
+    let held = lists
+        .filter_map(Value::as_array)
+        .any(|finalizers| !finalizers.is_empty());
     let grace = metadata["deletionGracePeriodSeconds"].as_u64().unwrap_or(0);
     !metadata["deletionTimestamp"].is_null() && !held && grace == 0
 }

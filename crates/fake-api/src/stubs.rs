@@ -1,5 +1,5 @@
 //! The rest of a cluster, as far as an operator of StatefulSets sees it: the StatefulSet controller, the scheduler, the
-//! kubelets, volumes, and the garbage collector. What runs in the pods is somebody else's: he says who is ready.
+//! kubelets, volumes, the garbage collector, and who empties namespaces. What runs in the pods is somebody else's: he says who is ready.
 //!
 //! StatefulSets are moved as `OnDelete` says: a pod is never replaced for its template.
 
@@ -14,6 +14,9 @@ use crate::merge::merge_patch;
 use crate::reply::Reply;
 use crate::request::{Call, Verb};
 use crate::store::{Key, Store, stamp};
+
+/// No registry has an image whose name has this in it.
+pub const NO_IMAGE: &str = "missing";
 
 /// Controllers and kubelets.
 #[derive(Debug)]
@@ -39,6 +42,10 @@ impl Stubs {
     /// Everything moves on by one step.
     pub fn tick(&mut self, store: &mut Store, now: DateTime<Utc>) {
         store.collect(now);
+        store
+            .list("namespaces")
+            .iter()
+            .for_each(|namespace| empty(store, namespace, now));
         for set in store.list("statefulsets") {
             move_set(store, &set, now);
         }
@@ -94,13 +101,63 @@ impl Stubs {
             return;
         }
         let ready = if self.ready.contains(uid) { "True" } else { "False" };
-        let status = running(pod, ready);
+        let mut images = pod["spec"]["containers"].as_array().into_iter().flatten();
+        let status = match images.find(|container| text(&container["image"]).contains(NO_IMAGE)) {
+            Some(container) => without_image(container),
+            None => running(pod, ready),
+        };
         let mut next = pod["status"].clone();
         merge_patch(&mut next, &status);
         if next != pod["status"] {
             rewrite(store, "pods", pod, &json!({"status": next}), now);
         }
     }
+}
+
+/// What is in a namespace that goes is deleted; then the namespace is let go.
+fn empty(store: &mut Store, namespace: &Value, now: DateTime<Utc>) {
+    if namespace["metadata"]["deletionTimestamp"].is_null() {
+        return;
+    }
+    let inside = store
+        .everything()
+        .filter(|(key, _)| namespace["metadata"]["name"] == *key.namespace);
+    let inside: Vec<_> = inside.map(|(key, object)| (key.kind, Arc::clone(object))).collect();
+    if inside.is_empty() {
+        let mut next = namespace.clone();
+        next["spec"]["finalizers"].take();
+        let key = key_of("namespaces", namespace);
+        store.take_out(&key, next, now);
+    }
+    for (kind, object) in inside
+        .iter()
+        .filter(|(_, object)| object["metadata"]["deletionTimestamp"].is_null())
+    {
+        let options = json!({"propagationPolicy": "Background"});
+        let deletion = Call {
+            kind,
+            ..Call::new(
+                Verb::Delete,
+                kind.plural,
+                text(&object["metadata"]["namespace"]),
+                text(&object["metadata"]["name"]),
+                options,
+            )
+        };
+        store.call(&deletion, now);
+    }
+}
+
+/// The status of a pod whose image there is not.
+fn without_image(container: &Value) -> Value {
+    let why = format!("Back-off pulling image {}: not found", container["image"]);
+    json!({
+        "phase": "Pending", "conditions": [{"type": "PodScheduled", "status": "True"}, {"type": "Ready", "status": "False"}],
+        "containerStatuses": [{
+            "name": container["name"], "image": container["image"], "imageID": "", "ready": false, "restartCount": 0,
+            "started": false, "state": {"waiting": {"reason": "ImagePullBackOff", "message": why}},
+        }],
+    })
 }
 
 /// The status of a pod that runs.
@@ -148,7 +205,9 @@ fn schedule(store: &mut Store, pod: &Value, now: DateTime<Utc>) {
     let pods = store.list("pods");
     let load = |node: &str| pods.iter().filter(|other| other["spec"]["nodeName"] == node).count();
     let nodes = store.list("nodes");
-    let free = nodes.iter().filter(|node| node["spec"]["unschedulable"] != true);
+    let free = nodes
+        .iter()
+        .filter(|node| node["spec"]["unschedulable"] != true && fits(pod, node));
     let names = free.map(|node| text(&node["metadata"]["name"]));
     let node = names
         .filter(|name| chosen.is_none_or(|chosen| chosen == *name))
@@ -166,6 +225,31 @@ fn schedule(store: &mut Store, pod: &Value, now: DateTime<Utc>) {
         rewrite(store, "persistentvolumeclaims", claim, &note, now);
     }
     rewrite(store, "pods", pod, &json!({"spec": {"nodeName": node}}), now);
+}
+
+/// The node has what the pod's node selector and its required node affinity ask for.
+fn fits(pod: &Value, node: &Value) -> bool {
+    let labels = &node["metadata"]["labels"];
+    let meets = |term: &Value| {
+        let mut expressions = term["matchExpressions"].as_array().into_iter().flatten();
+        expressions.all(|expression| {
+            let value = &labels[text(&expression["key"])];
+            let listed = expression["values"]
+                .as_array()
+                .is_some_and(|values| values.contains(value));
+            match text(&expression["operator"]) {
+                "In" => listed,
+                "NotIn" => !listed,
+                "Exists" => !value.is_null(),
+                "DoesNotExist" => value.is_null(),
+                other => panic!("{other}: not known here"),
+            }
+        })
+    };
+    let mut selector = pod["spec"]["nodeSelector"].as_object().into_iter().flatten();
+    let required = &pod["spec"]["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"];
+    let terms = required["nodeSelectorTerms"].as_array();
+    selector.all(|(key, value)| labels[key] == *value) && terms.is_none_or(|terms| terms.iter().any(meets))
 }
 
 fn move_set(store: &mut Store, set: &Value, now: DateTime<Utc>) {

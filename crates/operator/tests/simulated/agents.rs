@@ -27,6 +27,9 @@ use super::world::{NAME, NAMESPACE};
 /// How often a holder renews.
 const RENEWAL: TimeDelta = TimeDelta::seconds(5);
 
+/// A value that PostgreSQL refuses.
+pub const REFUSED: &str = "refused";
+
 /// The agents of one database.
 #[derive(Debug, Default)]
 pub struct Agents {
@@ -34,10 +37,12 @@ pub struct Agents {
     pub initdbs: usize,
     /// Who has been primary, in order.
     pub primaries: Vec<String>,
+    /// They stand still: no report, no renewal, no election.
+    pub still: bool,
     /// Claims (by UID) with a database of this identity on them.
     data: BTreeMap<String, MemberId>,
     /// Parameters that PostgreSQL started with, by the pod's UID.
-    in_force: BTreeMap<String, String>,
+    in_force: BTreeMap<String, BTreeMap<String, String>>,
     renewed: Option<DateTime<Utc>>,
     /// The version of everything after the last move.
     seen: Option<u64>,
@@ -60,10 +65,15 @@ struct View {
 }
 
 impl Agents {
+    /// `max_connections` that this pod's PostgreSQL started with.
+    pub fn connections(&self, pod_uid: &str) -> Option<u32> {
+        self.in_force.get(pod_uid).map(connections)
+    }
+
     /// Every agent makes one move.
     pub fn tick(&mut self, store: &mut Store, stubs: &mut Stubs, now: DateTime<Utc>) {
         let renewal = self.renewed.is_none_or(|renewed| now - renewed >= RENEWAL);
-        if self.seen == Some(store.version()) && !renewal {
+        if self.still || (self.seen == Some(store.version()) && !renewal) {
             return;
         }
         self.moves(store, stubs, now, renewal);
@@ -141,16 +151,21 @@ impl Agents {
     /// What the agent says of itself, but for its state.
     fn report(&mut self, view: &View, index: usize, identity: &MemberId) -> MemberReport {
         let pod = &view.pods[index];
-        let settings = settings_hash(&view.db.spec.postgres.parameters);
-        let started_with = self.in_force.entry(pod.uid.clone()).or_insert_with(|| settings.clone());
+        let wanted = &view.db.spec.postgres.parameters;
+        let settings = settings_hash(wanted);
+        let started_with = self.in_force.entry(pod.uid.clone()).or_insert_with(|| wanted.clone());
         let permit = view
             .db
             .status
             .as_ref()
             .and_then(|status| status.intent.restart.as_ref());
         if permit.is_some_and(|permit| permit.pod_uid == pod.uid && permit.settings == settings) {
-            started_with.clone_from(&settings);
+            started_with.clone_from(wanted);
         }
+        let refused = wanted.iter().find(|(_, value)| value.as_str() == REFUSED);
+        let refused = refused.map(|(name, value)| format!("invalid value for parameter \"{name}\": \"{value}\""));
+        let pending_restart = refused.is_none() && started_with != wanted;
+        let lowers_limits = pending_restart && connections(wanted) < connections(started_with);
         let known = view
             .lease
             .members
@@ -161,10 +176,10 @@ impl Agents {
             member: identity.clone(),
             address: pod.address.clone(),
             state: known.map_or(MemberState::Waiting, |known| known.state),
-            pending_restart: *started_with != settings,
+            pending_restart,
             settings,
-            lowers_limits: false,
-            settings_error: None,
+            lowers_limits,
+            settings_error: refused,
             public_key: Some(public_key(pod.ordinal).to_owned()),
             server_version: Some("17.6".to_owned()),
             agent_version: "0.1.0".to_owned(),
@@ -306,6 +321,11 @@ impl View {
         }
         self.lease.rule = SyncRule::any(required, names);
     }
+}
+
+fn connections(parameters: &BTreeMap<String, String>) -> u32 {
+    let value = parameters.get("max_connections");
+    value.and_then(|value| value.parse().ok()).unwrap_or(100)
 }
 
 fn look(store: &Store, stubs: &Stubs) -> Option<(View, Lease)> {

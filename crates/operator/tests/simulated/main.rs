@@ -8,6 +8,8 @@ mod course;
 mod creation;
 mod record;
 mod repair;
+mod scenario;
+mod scenarios;
 mod seeds;
 mod versions;
 mod world;

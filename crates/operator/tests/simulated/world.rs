@@ -9,7 +9,8 @@ use api::{ClusteredDatabase, validate, validate_update};
 use chrono::{DateTime, TimeDelta, Utc};
 use fake_api::faults::Faults;
 use fake_api::stubs::Stubs;
-use fake_api::{Call, Clock, Kind, Refusal, Reply, Server, Store, Verb, merge_patch};
+use fake_api::{Call, Clock, Kind, Process, Refusal, Reply, Server, Store, Verb, merge_patch};
+use kube::Client;
 use kube::core::ObjectMeta;
 use kube::runtime::watcher;
 use operator::cache::Key;
@@ -287,9 +288,18 @@ impl Report for Reporter {
 impl Operator {
     /// Starts one; it ends, wherever it is, when it is dropped.
     pub fn start(server: &Server, config: Config) -> Self {
+        Self::start_as(server, config, &Process::new("operator"), server.client())
+    }
+
+    /// The same in this process, which can be stopped.
+    pub fn start_in(server: &Server, config: Config, process: &Process) -> Self {
+        Self::start_as(server, config, process, server.client_of(process))
+    }
+
+    fn start_as(server: &Server, config: Config, process: &Process, client: Client) -> Self {
         let (caches, queue) = (Arc::new(Caches::default()), Arc::new(Queue::default()));
         let (metrics, clock) = (Metrics::default(), server.clock());
-        let requests = Requests::new(server.client(), metrics.clone());
+        let requests = Requests::new(client.clone(), metrics.clone());
         let executor = Executor::new(requests, Arc::clone(&caches), config, metrics, "test".to_owned());
         let executor = executor.with_clock(move || clock.now());
         let decisions = executor.decisions();
@@ -297,16 +307,18 @@ impl Operator {
             queue: Arc::clone(&queue),
             caches: Arc::clone(&caches),
         });
-        let watches = caches.watch(&server.client(), None, &reporter);
+        let watches = caches.watch(&client, None, &reporter);
         let mut tasks = JoinSet::new();
-        tasks.spawn(async move {
+        let process = process.clone();
+        let work = async move {
             while let Some(key) = queue.next().await {
                 if let Some(wait) = executor.look(&key).await {
                     queue.add(key.clone(), Instant::now() + wait);
                 }
                 queue.done(&key);
             }
-        });
+        };
+        tasks.spawn(async move { process.run(work).await });
         Self {
             decisions,
             _tasks: tasks,

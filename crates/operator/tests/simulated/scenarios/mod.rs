@@ -1,0 +1,70 @@
+//! Scenarios of docs/scenarios.md, by number.
+
+mod changes;
+mod old_views;
+mod operator_dies;
+mod planned;
+mod users;
+
+use std::time::Duration;
+
+use serde_json::{Value, json};
+
+use super::scenario::{Scenario, from_nothing, scenario};
+use super::world::World;
+
+/// Two minutes.
+const LONG_ENOUGH: Duration = Duration::from_secs(120);
+/// All that an operator watches.
+const ALL: &[&str] = &[
+    "clustereddatabases",
+    "statefulsets",
+    "pods",
+    "persistentvolumeclaims",
+    "secrets",
+    "leases",
+    "services",
+    "serviceaccounts",
+    "roles",
+    "rolebindings",
+    "endpointslices",
+    "poddisruptionbudgets",
+    "nodes",
+    "storageclasses",
+];
+
+fn three() -> Value {
+    json!({"replicas": 3})
+}
+
+fn set_replicas(world: &World) -> Value {
+    world
+        .get("statefulsets", "db")
+        .map_or(Value::Null, |set| set["spec"]["replicas"].clone())
+}
+
+fn sizes(world: &World) -> Vec<String> {
+    let claims = world.list("persistentvolumeclaims").into_iter();
+    claims
+        .map(|claim| {
+            claim["spec"]["resources"]["requests"]["storage"]
+                .as_str()
+                .unwrap()
+                .to_owned()
+        })
+        .collect()
+}
+
+/// Something is said in the status.
+fn says(world: &World, what: &str) -> bool {
+    world.status().to_string().contains(what)
+}
+
+/// How many pods are ready.
+fn ready(world: &World) -> usize {
+    let is_ready = |pod: &Value| {
+        let mut conditions = pod["status"]["conditions"].as_array().into_iter().flatten();
+        conditions.any(|condition| condition["type"] == "Ready" && condition["status"] == "True")
+    };
+    world.list("pods").iter().filter(|pod| is_ready(pod)).count()
+}

@@ -1,0 +1,232 @@
+//! D. What users do.
+
+use super::*;
+use crate::agents::REFUSED;
+
+fn one_is_lost(script: &Scenario, pods: &std::collections::BTreeMap<String, String>) {
+    let now = script.uids("pods");
+    let lost: Vec<_> = pods.iter().filter(|(name, uid)| now.get(*name) != Some(uid)).collect();
+    assert_eq!(lost.len(), 1, "{lost:?}");
+    assert_eq!(script.primaries(), ["db-0"], "the primary serves all the time");
+}
+
+#[test]
+fn d_25_an_affinity_that_no_node_meets() {
+    scenario("25-an-affinity-that-no-node-meets", &three(), async |script| {
+        let pods = script.uids("pods");
+        let term = json!({"matchExpressions": [{"key": "disk", "operator": "In", "values": ["none"]}]});
+        let required = json!({"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [term]}});
+        script.edit(&json!({"scheduling": {"affinity": {"nodeAffinity": required}}}));
+        script.sleep(Duration::from_secs(900)).await;
+        one_is_lost(script, &pods);
+        assert!(says(&script.world, "no node fits"), "{:#}", script.world.status());
+        script.edit(&json!({"scheduling": {"affinity": null}}));
+        script.rests().await;
+        one_is_lost(script, &pods);
+    });
+}
+
+#[test]
+fn d_26_an_image_that_cannot_be_pulled() {
+    scenario("26-an-image-that-cannot-be-pulled", &three(), async |script| {
+        let pods = script.uids("pods");
+        script.edit(&json!({"postgres": {"image": "example.org/missing:17.7"}}));
+        script.sleep(Duration::from_secs(900)).await;
+        one_is_lost(script, &pods);
+        assert!(
+            says(&script.world, "example.org/missing:17.7"),
+            "{:#}",
+            script.world.status()
+        );
+        script.edit(&json!({"postgres": {"image": null}}));
+        script.rests().await;
+        one_is_lost(script, &pods);
+    });
+}
+
+#[test]
+fn d_28_storage_that_shrinks_and_that_cannot_grow() {
+    scenario("28-storage-that-cannot-grow", &three(), async |script| {
+        let all = script.world.uids();
+        script.does("wants 512Mi, and is refused", |world| {
+            world.user(
+                422,
+                fake_api::Verb::Merge,
+                "clustereddatabases",
+                "db",
+                json!({"spec": {"storage": {"size": "512Mi"}}}),
+            )
+        });
+        script.merge("storageclasses", "standard", &json!({"allowVolumeExpansion": false}));
+        script.edit(&json!({"storage": {"size": "2Gi"}}));
+        script.sleep(Duration::from_secs(300)).await;
+        assert_eq!(sizes(&script.world), ["1Gi"; 3]);
+        assert!(
+            says(&script.world, "a StorageClass that lets claim"),
+            "{:#}",
+            script.world.status()
+        );
+        script.edit(&json!({"postgres": {"parameters": {"max_connections": "200"}}}));
+        script
+            .until("restarted", |world| {
+                let agents = world.agents.lock().unwrap();
+                world
+                    .list("pods")
+                    .iter()
+                    .all(|pod| agents.connections(pod["metadata"]["uid"].as_str().unwrap()) == Some(200))
+            })
+            .await;
+        script.merge("storageclasses", "standard", &json!({"allowVolumeExpansion": true}));
+        script.until("grown", |world| sizes(world) == ["2Gi"; 3]).await;
+        script.rests().await;
+        let (now, set) = (script.world.uids(), "statefulsets \"db\"");
+        assert!(all.iter().all(|(name, uid)| name == set || now[name] == *uid));
+    });
+}
+
+#[test]
+fn d_29_max_connections_up_and_down() {
+    scenario("29-max-connections-up-and-down", &three(), async |script| {
+        let pods = script.uids("pods");
+        // A standby with less than its primary does not start.
+        script.always("no standby has less than the primary", |world| {
+            let agents = world.agents.lock().unwrap();
+            let of = |pod: &Value| {
+                agents
+                    .connections(pod["metadata"]["uid"].as_str().unwrap())
+                    .unwrap_or(u32::MAX)
+            };
+            let pods = world.list("pods");
+            let primary = pods
+                .iter()
+                .find(|pod| pod["metadata"]["name"] == "db-0")
+                .map_or(0, |pod| of(pod));
+            pods.iter().all(|pod| of(pod) >= primary)
+        });
+        for value in ["200", "50"] {
+            script.edit(&json!({"postgres": {"parameters": {"max_connections": value}}}));
+            script.ready().await;
+        }
+        script.rests().await;
+        assert_eq!(script.uids("pods"), pods);
+        assert_eq!(script.told("PermitRestart"), 6, "each once up and once down");
+        assert_eq!(script.primaries(), ["db-0"]);
+    });
+}
+
+#[test]
+fn d_30_a_value_that_postgresql_refuses() {
+    scenario("30-a-value-that-is-refused", &three(), async |script| {
+        let all = script.world.uids();
+        script.edit(&json!({"postgres": {"parameters": {"work_mem": REFUSED}}}));
+        script.sleep(LONG_ENOUGH).await;
+        assert!(
+            says(&script.world, "invalid value for parameter"),
+            "{:#}",
+            script.world.status()
+        );
+        script.edit(&json!({"postgres": {"parameters": {"work_mem": null}}}));
+        script.rests().await;
+        assert_eq!(script.world.uids(), all);
+    });
+}
+
+#[test]
+fn d_33_deleted_while_it_is_made() {
+    for (number, request) in [
+        "Create secrets ns/db-app",
+        "Apply statefulsets.apps ns/db",
+        "Merge pods ns/db-0",
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        let name = format!("33-deleted-while-it-is-made-{}", number + 1);
+        from_nothing(&name, fake_api::faults::Rates::NONE, async |script| {
+            script.start("a");
+            script
+                .world
+                .create(&json!({"replicas": 3, "volumePolicy": {"onDelete": "Delete"}}));
+            script.stops_after("a", request).await;
+            script.delete("clustereddatabases", "db");
+            script.goes_on("a");
+            script
+                .until("gone", |world| world.list("clustereddatabases").is_empty())
+                .await;
+            script.sleep(Duration::from_secs(30)).await;
+            for plural in ALL
+                .iter()
+                .filter(|plural| !["nodes", "storageclasses"].contains(plural))
+            {
+                assert_eq!(script.uids(plural).len(), 0, "{plural}");
+            }
+        });
+    }
+}
+
+#[test]
+fn d_34_made_again_over_the_volumes_of_before() {
+    scenario("34-over-retained-volumes", &json!({"replicas": 2}), async |script| {
+        let claims = script.uids("persistentvolumeclaims");
+        script.delete("clustereddatabases", "db");
+        script
+            .until("gone", |world| world.list("clustereddatabases").is_empty())
+            .await;
+        script.sleep(Duration::from_secs(30)).await;
+        assert_eq!(script.uids("persistentvolumeclaims"), claims, "kept");
+        script.does("makes it again", |world| world.create(&json!({"replicas": 2})));
+        script.sleep(LONG_ENOUGH).await;
+        assert_eq!(script.uids("pods").len(), 0, "nothing runs on what is not known");
+        assert_eq!(script.uids("persistentvolumeclaims"), claims);
+        assert_eq!(script.world.agents.lock().unwrap().initdbs, 1);
+        for claim in claims.keys() {
+            script.delete("persistentvolumeclaims", claim);
+        }
+        script.rests().await;
+    });
+}
+
+#[test]
+fn d_35_the_namespace_is_deleted_during_a_failover() {
+    scenario(
+        "35-the-namespace-is-deleted-during-a-failover",
+        &three(),
+        async |script| {
+            script.does("the agents stand still", |world| {
+                world.agents.lock().unwrap().still = true
+            });
+            script.delete("pods", "db-0");
+            script
+                .until("failing over", |world| world.status()["phase"] == "FailingOver")
+                .await;
+            script.delete("namespaces", "ns");
+            script
+                .until("gone", |world| world.get("namespaces", "ns").is_none())
+                .await;
+            for plural in ALL
+                .iter()
+                .filter(|plural| !["nodes", "storageclasses"].contains(plural))
+            {
+                assert_eq!(script.uids(plural).len(), 0, "{plural}");
+            }
+        },
+    );
+}
+
+#[test]
+fn d_37_storage_and_resources_at_once() {
+    scenario("37-storage-and-resources-at-once", &three(), async |script| {
+        let (pods, claims) = (script.uids("pods"), script.uids("persistentvolumeclaims"));
+        script
+            .edit(&json!({"storage": {"size": "2Gi"}, "resources": {"requests": {"cpu": "250m", "memory": "300Mi"}}}));
+        script.rests().await;
+        assert_eq!(sizes(&script.world), ["2Gi"; 3]);
+        assert_eq!(
+            (script.uids("pods"), script.uids("persistentvolumeclaims")),
+            (pods, claims)
+        );
+        for pod in script.world.list("pods") {
+            assert_eq!(pod["spec"]["containers"][0]["resources"]["requests"]["cpu"], "250m");
+        }
+    });
+}
