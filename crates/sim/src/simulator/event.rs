@@ -255,6 +255,11 @@ impl Queue {
         self.sequence += 1;
         self.events.insert((at, self.sequence), event);
     }
+    /// The next event, if it is before that time.
+    pub fn pop_before(&mut self, until: u64) -> Option<(u64, Event)> {
+        let next = self.events.first_entry()?;
+        (next.key().0 < until).then(|| (next.key().0, next.remove()))
+    }
     pub fn pop(&mut self) -> Option<(u64, u64, Event)> {
         let ((at, sequence), event) = self.events.pop_first()?;
         Some((at, sequence, event))

@@ -7,6 +7,7 @@ mod agent;
 mod api;
 mod calls;
 mod clients;
+pub mod conformance;
 mod coverage;
 mod distort;
 mod event;

@@ -99,6 +99,8 @@ const TICK: u64 = 400;
 const CHECKPOINT: u64 = 30_000;
 /// Recovery replays so many bytes in a millisecond.
 const REPLAYED: u64 = 100_000;
+/// Bytes of a segment of WAL.
+pub const SEGMENT: u64 = 16 << 20;
 /// Size of a small record.
 pub const RECORD: u64 = 120;
 
@@ -304,12 +306,24 @@ impl World {
     }
 
     fn checkpoint(&mut self, node: usize) {
+        self.checkpoint_now(node);
+        self.server_after(CHECKPOINT, node, Inner::Checkpoint);
+    }
+
+    pub fn checkpoint_now(&mut self, node: usize) {
         let place = &mut self.nodes[node];
         if let (0, Some(data), Some(server)) = (place.disk.hung, place.volume.data.as_mut(), place.postgres.as_ref())
             && server.up
         {
             data.redo = data.end.lsn;
         }
-        self.server_after(CHECKPOINT, node, Inner::Checkpoint);
+    }
+
+    /// The WAL goes on in the next segment.
+    pub fn switch_wal(&mut self, node: usize) {
+        if let Some(server) = self.server(node) {
+            let rest = server.end.lsn.next_multiple_of(SEGMENT) - server.end.lsn;
+            self.append(node, rest);
+        }
     }
 }

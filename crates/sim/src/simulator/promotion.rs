@@ -74,9 +74,14 @@ impl World {
         }
         let Some(server) = place.postgres.as_mut() else { return };
         (server.rule, server.waits, server.upstream) = (rule.clone(), rule.is_synchronous(), None);
-        let receiver = server.receiver.take();
-        if let Some(receiver) = receiver {
-            self.close(node, receiver.stream, receiver.from);
+        let receiver = server.receiver.take().map(|receiver| (receiver.stream, receiver.from));
+        let senders = std::mem::take(&mut server.senders).into_iter();
+        let streams: Vec<_> = senders
+            .map(|(stream, sender)| (stream, sender.to))
+            .chain(receiver)
+            .collect();
+        for (stream, other) in streams {
+            self.close(node, stream, other);
         }
     }
 

@@ -1,5 +1,7 @@
 //! `pg_rewind` and `pg_basebackup`.
 
+use std::collections::BTreeSet;
+
 use machine::instance::Upstream;
 
 use super::event::Task;
@@ -35,6 +37,13 @@ impl World {
             if let Err(error) = source {
                 return Some(Err(error));
             }
+            if let (Ok(end), Some(data)) = (source, &volume.data)
+                && (data.clean || !data.primary)
+                && self.wal.contains(end, data.end)
+            {
+                // "no rewind required"
+                return Some(Ok(()));
+            }
             volume.rewinding = true;
             let delay = self.random.work.between(300, 3_000);
             self.step_after(delay, node, Task::Rewind { upstream, stage: 1 });
@@ -46,19 +55,32 @@ impl World {
             Err(error) => return Some(Err(error)),
         };
         let data = volume.data.as_mut()?;
-        let common = self.wal.common(data.end, end);
-        self.coverage.reach("rewound");
-        let volume = &mut self.nodes[node].volume;
-        volume.data = Some(Data {
-            end: common,
-            redo: common.lsn,
-            consistent: Some(end),
-            primary: false,
-            clean: false,
-            slots: std::collections::BTreeSet::new(),
-        });
+        if stage == 1 {
+            // The source's WAL is copied as far as it goes now, and replayed from where both were one.
+            *data = Data {
+                end,
+                redo: self.wal.common(data.end, end).lsn,
+                consistent: Some(end),
+                primary: false,
+                clean: false,
+                slots: BTreeSet::new(),
+            };
+            let delay = self.random.work.between(5, 100);
+            self.step_after(delay, node, Task::Rewind { upstream, stage: 2 });
+            return None;
+        }
+        // What the source has written meanwhile may be in the pages that were copied.
+        data.consistent = Some(end);
         volume.rewinding = false;
+        self.coverage.reach("rewound");
         Some(Ok(()))
+    }
+
+    /// A copy begins with a segment of its own.
+    pub fn begin_copy(&mut self, node: usize, from: usize) {
+        if self.source(node, from).is_ok() {
+            self.switch_wal(from);
+        }
     }
 
     /// A copy of the primary, as it is when the copy ends.
@@ -67,6 +89,11 @@ impl World {
         if self.nodes[node].disk.full > 0 {
             return Err("no space left on device".to_owned());
         }
+        let slots = self.nodes[from].volume.data.as_ref().map(|data| &data.slots);
+        let own = self.nodes[node].volume.member.as_ref();
+        if !slots.zip(own).is_some_and(|(slots, own)| slots.contains(own)) {
+            return Err("there is no slot for it".to_owned());
+        }
         self.coverage.reach("cloned");
         self.nodes[node].volume.data = Some(Data {
             end,
@@ -74,7 +101,7 @@ impl World {
             consistent: Some(end),
             primary: false,
             clean: false,
-            slots: std::collections::BTreeSet::new(),
+            slots: BTreeSet::new(),
         });
         Ok(())
     }

@@ -5,7 +5,7 @@ use machine::protocol::MemberId;
 use machine::quorum::SyncRule;
 
 use super::event::Inner;
-use super::postgres::{Receiver, Sender, Server};
+use super::postgres::{Receiver, SEGMENT, Sender, Server};
 use super::wal::End;
 use super::world::World;
 
@@ -29,8 +29,11 @@ impl World {
                 server.receiver = None;
                 self.close(node, stream, from);
             }
-            return self.connect(node);
+            self.connect(node);
         }
+        let Some(server) = self.nodes[node].postgres.as_mut() else {
+            return;
+        };
         let silent: Vec<_> = server
             .senders
             .iter()
@@ -97,8 +100,14 @@ impl World {
         let Some(server) = self.nodes[node].postgres.as_mut() else {
             return;
         };
-        let serves = server.up && !server.in_recovery && server.stop.is_none();
-        if !serves || !slot || !wal.contains(server.end, has) {
+        // Standbys send as well what they have.
+        let serves = server.up && server.stop.is_none();
+        if !serves || !slot {
+            return self.close(node, stream, from);
+        }
+        let whole = wal.contains(server.end, has);
+        let common = wal.common(has, server.end);
+        if !whole && (common.branch != has.branch || common.lsn < has.lsn - has.lsn % SEGMENT) {
             return self.close(node, stream, from);
         }
         // One WAL sender per slot.
@@ -113,6 +122,13 @@ impl World {
             heard: now,
         };
         server.senders.insert(stream, sender);
+        if !whole {
+            // It asks from the beginning of its segment on, is sent what comes before the fork, and says meanwhile that it has
+            // flushed all that it has: PostgreSQL counts that.
+            self.reply_arrives(node, stream, has.lsn);
+            self.end_sender(node, stream);
+            return self.close(node, stream, from);
+        }
         if let Some(delay) = self.travel(node, from) {
             self.server_after(delay, from, Inner::Connected { stream });
         }
@@ -144,9 +160,6 @@ impl World {
         ) else {
             return;
         };
-        if server.in_recovery {
-            return;
-        }
         let upto = data.end;
         let streams: Vec<_> = server
             .senders
@@ -213,6 +226,7 @@ impl World {
                 },
             );
         }
+        self.send_wal(node);
     }
 
     /// A WAL sender processes a report, and lets go whoever waited for it: by the setting that it uses itself.

@@ -1,6 +1,9 @@
 //! Work on one member, step by step, in the order of the agent's execution (`agent::execute`, `agent::postgres`).
 
+use std::collections::BTreeSet;
+
 use machine::instance::{Configured, Mode, Process, Upstream, Work};
+use machine::protocol::MemberId;
 use machine::quorum::SyncRule;
 
 use super::distort::Bug;
@@ -43,16 +46,14 @@ impl World {
             } => self.set_sync(node, rule, stage, begun, streams),
             Task::Open => self.open(node),
             Task::Admit { member } => {
-                let result = self.slots(node, |slots| {
-                    slots.insert(member.clone());
-                });
+                let result = self.admit(node, member.clone());
                 if let (Ok(()), Some(agent)) = (&result, self.nodes[node].agent.as_mut()) {
                     agent.observed.admitted.insert(member);
                 }
                 self.finish(node, Work::Admit, result);
             }
             Task::DropSlots { keep } => {
-                let result = self.slots(node, |slots| slots.retain(|member| keep.contains(member)));
+                let result = self.drop_slots(node, &keep);
                 self.finish(node, Work::DropSlots, result);
             }
             Task::Route { epoch } => self.write_route(node, epoch),
@@ -215,11 +216,28 @@ impl World {
         self.finish(node, Work::Configure, result);
     }
 
-    fn slots(
-        &mut self,
-        node: usize,
-        change: impl FnOnce(&mut std::collections::BTreeSet<machine::protocol::MemberId>),
-    ) -> Result<(), String> {
+    pub fn admit(&mut self, node: usize, member: MemberId) -> Result<(), String> {
+        self.slots(node, |slots| {
+            slots.insert(member);
+        })
+    }
+
+    pub fn drop_slots(&mut self, node: usize, keep: &BTreeSet<MemberId>) -> Result<(), String> {
+        let senders = self.nodes[node]
+            .postgres
+            .iter()
+            .flat_map(|server| server.senders.values());
+        let used: BTreeSet<_> = senders.map(|sender| sender.member.clone()).collect();
+        self.slots(node, |slots| {
+            slots.retain(|member| keep.contains(member) || used.contains(member))
+        })?;
+        let left = used.difference(keep).count();
+        (left == 0)
+            .then_some(())
+            .ok_or_else(|| "slots of former members are still in use".to_owned())
+    }
+
+    fn slots(&mut self, node: usize, change: impl FnOnce(&mut BTreeSet<MemberId>)) -> Result<(), String> {
         let place = &mut self.nodes[node];
         let able = place.postgres_frozen == 0
             && place
@@ -255,6 +273,7 @@ impl World {
                 Some(result) => (Work::Rewind, result),
             },
             Task::Clone { from, stage: 0 } => {
+                self.begin_copy(node, from);
                 let delay = self.random.work.between(1_000, 8_000);
                 return self.step_after(delay, node, Task::Clone { from, stage: 1 });
             }

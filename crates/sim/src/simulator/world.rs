@@ -121,6 +121,16 @@ impl World {
         self.coverage.events = events;
     }
 
+    /// What happens within so many milliseconds.
+    pub fn pass(&mut self, milliseconds: u64) {
+        let until = self.now + milliseconds;
+        while let Some((at, event)) = self.queue.pop_before(until) {
+            self.now = at;
+            self.happen(event);
+        }
+        self.now = until;
+    }
+
     fn happen(&mut self, event: Event) {
         if let Some((node, run)) = event.agent() {
             if self.nodes[node].agent.as_ref().is_none_or(|agent| agent.run != run) {
@@ -216,7 +226,7 @@ fn first(plan: &Plan, node: usize, random: &mut Random) -> Node {
         redo: FIRST,
         consistent: None,
         primary: node == 0,
-        clean: true,
+        clean: node == 0,
         slots: if node == 0 { slots } else { BTreeSet::new() },
     };
     Node {
