@@ -294,6 +294,12 @@ async fn a_pod_that_has_moved_is_found_by_its_name() {
     let moved = SocketAddr::from(([127, 0, 0, 2], address.port()));
     promised(&client, moved).await;
     assert!(asked.load(Ordering::SeqCst) > asks);
+    let unnamed = client.promise("", moved, &request("orders-2")).await;
+    let error = unnamed.expect_err("nobody");
+    assert!(
+        matches!(error, PeerError::NotListening { .. }),
+        "the first reason: {error}"
+    );
     // Somebody accepts there and says nothing: after a moment, the name is tried as well.
     let silent = TcpListener::bind(SocketAddr::from(([127, 0, 0, 3], address.port())))
         .await

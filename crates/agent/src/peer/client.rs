@@ -164,17 +164,15 @@ impl Client {
             Ok(Err(error)) => Some(error),
             Err(_) => None,
         };
+        // A name that is not found says less than a call that failed.
         let named = async {
-            let ip = resolver
-                .address_of(pod)
-                .await
-                .map_err(|error| failed(address, &error))?;
+            let ip = resolver.address_of(pod).await.ok()?;
             match SocketAddr::new(ip, address.port()) {
                 same if same == address => std::future::pending().await,
-                other => call(other, PROMISE).await,
+                other => Some(call(other, PROMISE).await),
             }
         };
-        let named = timeout(PROMISE - HEAD_START, named);
+        let named = async { timeout(PROMISE - HEAD_START, named).await.ok().flatten() };
         match first {
             Some(error) => named.await.unwrap_or(Err(error)),
             None => {
@@ -185,8 +183,8 @@ impl Client {
                         reply => reply,
                     },
                     reply = &mut named => match reply {
-                        Ok(Ok(reply)) => Ok(reply),
-                        Ok(Err(_)) | Err(_) => recorded.await,
+                        Some(Ok(reply)) => Ok(reply),
+                        Some(Err(_)) | None => recorded.await,
                     },
                 }
             }
