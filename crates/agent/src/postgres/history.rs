@@ -9,7 +9,7 @@ use std::fs;
 use std::io;
 use std::path::Path;
 
-use machine::protocol::{Fork, Timeline};
+use machine::protocol::{Fork, Lsn, Timeline};
 
 use crate::volume::{sync_parent, write_atomically};
 
@@ -72,15 +72,45 @@ pub(super) fn reserve(wal: &Path, wanted: Timeline) -> io::Result<()> {
     fill(wal, &found, 2..wanted.0)
 }
 
-/// The timelines whose ancestors are known here, and those, oldest first.
+/// The timelines whose ancestors are known here, and those, oldest first. A file that is not understood is passed over.
 pub(super) fn known(wal: &Path) -> io::Result<Vec<(Timeline, Vec<Fork>)>> {
     let mut timelines = list(wal)?.real;
     timelines.sort_unstable();
-    let read = |timeline| {
-        let forks = forks(&fs::read_to_string(file(wal, timeline))?).map_err(io::Error::other)?;
-        Ok((Timeline(timeline), forks))
+    let mut known = Vec::new();
+    for timeline in timelines {
+        match forks(&String::from_utf8_lossy(&fs::read(file(wal, timeline))?)) {
+            Ok(forks) => known.push((Timeline(timeline), forks)),
+            Err(reason) => tracing::warn!("the history file of timeline {timeline} is passed over: {reason}"),
+        }
+    }
+    Ok(known)
+}
+
+/// Removes the history of `timeline`, if it is the newest. It is fetched again from a primary that has it.
+pub(super) fn forget(wal: &Path, timeline: Timeline) -> io::Result<()> {
+    if list(wal)?.real.iter().max() == Some(&timeline.0) {
+        fs::remove_file(file(wal, timeline.0))?;
+        repair(wal)?;
+    }
+    Ok(())
+}
+
+/// Before a standby starts, whose data comes from these `points` (of the last checkpoint, and of the minimum recovery end): removes the
+/// histories of later timelines to which one of them does not belong. PostgreSQL would choose the newest, and end at each start.
+pub(super) fn forget_foreign(wal: &Path, points: &[(Timeline, Lsn)]) -> io::Result<Vec<Timeline>> {
+    let passes = |forks: &[Fork], (timeline, lsn): (Timeline, Lsn)| {
+        forks.iter().any(|fork| fork.timeline == timeline && lsn <= fork.end)
     };
-    timelines.into_iter().map(read).collect()
+    let mut removed = Vec::new();
+    for (timeline, forks) in known(wal)? {
+        let newer = points.iter().all(|(of, _)| timeline > *of);
+        if newer && !points.iter().all(|&point| passes(&forks, point)) {
+            fs::remove_file(file(wal, timeline.0))?;
+            removed.push(timeline);
+        }
+    }
+    repair(wal)?;
+    Ok(removed)
 }
 
 fn fill(wal: &Path, found: &Histories, timelines: std::ops::Range<u32>) -> io::Result<()> {
@@ -113,8 +143,6 @@ fn file(wal: &Path, timeline: u32) -> std::path::PathBuf {
 
 #[cfg(test)]
 mod tests {
-    use machine::protocol::Lsn;
-
     use super::*;
     use crate::volume::tests::Scratch;
 
@@ -160,5 +188,24 @@ mod tests {
         }
         repair(&wal).expect("repaired");
         assert_eq!(names(&wal), [(2, false), (3, false), (4, false), (5, true)]);
+    }
+
+    #[test]
+    fn the_history_of_a_timeline_to_which_the_data_does_not_belong_is_removed() {
+        let scratch = Scratch::new();
+        let wal = scratch.0.join("wal");
+        let left = |points: &[(u32, u64)]| {
+            fs::write(file(&wal, 2), "1\t0/3000000\tx\n").expect("written");
+            fs::write(file(&wal, 3), "1\t0/3000000\tx\n2\t0/4000000\tx\n").expect("written");
+            fs::write(file(&wal, 4), "1\t0/2000000\tx\n").expect("written");
+            let points: Vec<_> = points.iter().map(|&(of, lsn)| (Timeline(of), Lsn(lsn))).collect();
+            forget_foreign(&wal, &points).expect("readable");
+            names(&wal)
+        };
+        assert_eq!(left(&[(1, 0x200_0000)]), [(2, true), (3, true), (4, true)]);
+        assert_eq!(left(&[(1, 0x300_0000)]), [(2, true), (3, true)]);
+        assert_eq!(left(&[(1, 0x200_0000), (1, 0x300_0001)]), []);
+        assert_eq!(left(&[(1, 0x300_0000), (2, 0x400_0000)]), [(2, true), (3, true)]);
+        assert_eq!(left(&[(2, 0x400_0001)]), [(2, true)], "its own history stays");
     }
 }

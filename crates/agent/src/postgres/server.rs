@@ -4,8 +4,10 @@ use std::fs;
 use std::io::{self, ErrorKind};
 use std::path::Path;
 use std::process::{ExitStatus, Stdio};
+use std::sync::Arc;
 use std::time::Duration;
 
+use machine::protocol::Lsn;
 use tokio::sync::watch;
 
 use super::{Config, Files, PostgresError, Tools, blocking, history, torn};
@@ -159,13 +161,32 @@ fn prepare(volume: &Volume, sockets: &Path) -> Result<(), PostgresError> {
     history::repair(&pgdata.join("pg_wal")).map_err(file("put the history files in order"))
 }
 
-/// Takes away WAL that would hide what a standby has.
+/// Takes away WAL that would hide what a standby has, and histories of timelines that it cannot follow.
 async fn remove_torn(tools: &Tools, volume: &Volume) -> Result<(), PostgresError> {
-    let segment = volume.control_data(tools).await?.wal_sizes.segment;
+    let control = volume.control_data(tools).await?;
     let wal = volume.pgdata().join("pg_wal");
-    let removed = blocking(move || torn::remove(&wal, segment)).await;
-    for name in removed.map_err(file("remove WAL that was torn off"))? {
+    // The checkpoint's record begins before a fork, or it is not of that timeline's WAL.
+    let mut points = vec![(control.timeline, Lsn(control.checkpoint.0 + 1))];
+    if control.minimum_recovery_timeline.0 > 0 {
+        points.push((control.minimum_recovery_timeline, control.minimum_recovery_end));
+    }
+    // The thread runs on if this start is given up.
+    let asked = Arc::new(());
+    let still = Arc::downgrade(&asked);
+    let work = move || {
+        let removed = torn::remove(&wal, control.wal_sizes.segment, || still.strong_count() > 0)?;
+        Ok((removed, history::forget_foreign(&wal, &points)?))
+    };
+    let (removed, forgotten) = blocking(work).await.map_err(file("remove WAL that was torn off"))?;
+    drop(asked);
+    for name in removed {
         tracing::warn!("{name} was torn off before its timeline begins: it is removed, for the ancestor's has more");
+    }
+    for timeline in forgotten {
+        tracing::warn!(
+            "the data does not belong to timeline {}: its history is removed",
+            timeline.0
+        );
     }
     Ok(())
 }

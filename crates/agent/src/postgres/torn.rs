@@ -5,8 +5,9 @@
 //! ancestor's, which has more: each start ends ("WAL location … belongs to timeline 1, but previous recovered WAL file came from
 //! timeline 2"), or, without a primary to stream from, takes the place of the tear for the end of all WAL.
 
-use std::fs;
-use std::io::{self, ErrorKind};
+use std::fs::{self, File};
+use std::io::{self, ErrorKind, Read};
+use std::os::unix::fs::FileExt;
 use std::path::Path;
 
 use machine::protocol::Timeline;
@@ -15,44 +16,86 @@ use super::history;
 use crate::volume::sync_parent;
 
 /// Removes such segments from `wal` (`pg_wal` of a stopped server), and returns their names. What they hold, the ancestor's
-/// segment holds as well, and more: else they stay.
-pub(super) fn remove(wal: &Path, segment: u32) -> io::Result<Vec<String>> {
+/// segment holds as well, and more: else they stay. Of a newest timeline that has no other segment the history file goes too: its
+/// ancestor may go on past the fork, and would be replayed there, for the new timeline's WAL. Ends when it is not `asked` any more.
+pub(super) fn remove(wal: &Path, segment: u32, asked: impl Fn() -> bool) -> io::Result<Vec<String>> {
     let mut removed = Vec::new();
-    for (timeline, forks) in history::known(wal)? {
+    for (timeline, forks) in history::known(wal)?.into_iter().rev() {
+        // Several forks may be in one segment, which is read once.
+        let (mut read, mut has) = (None, Vec::new());
         for fork in forks {
             let (number, offset) = (fork.end.0 / u64::from(segment), fork.end.0 % u64::from(segment));
             let name = |of| name(of, number, segment);
             let (own, ancestors) = (wal.join(name(timeline)), wal.join(name(fork.timeline)));
-            if is_torn(&own, &ancestors, offset)? {
-                fs::remove_file(&own)?;
-                sync_parent(&own)?;
-                removed.push(name(timeline));
+            if !is_zero_at(&own, offset)? {
+                continue;
             }
+            if read != Some(number) {
+                (read, has) = (Some(number), written(&own, segment.into())?);
+            }
+            if has.len() as u64 >= offset || !has_more(&ancestors, &has, offset)? {
+                continue;
+            }
+            if !asked() {
+                return Err(io::Error::other("the start was given up"));
+            }
+            if !has_others(wal, timeline, &name(timeline))? {
+                history::forget(wal, timeline)?;
+            }
+            fs::remove_file(&own)?;
+            sync_parent(&own)?;
+            removed.push(name(timeline));
         }
     }
     Ok(removed)
 }
 
-/// Of the file `own` there is nothing but zeros from some place before `fork` on; `ancestors` is the same up to there, and goes on.
-fn is_torn(own: &Path, ancestors: &Path, fork: u64) -> io::Result<bool> {
-    let Some(own) = read_if_there(own)? else {
+/// It is there, and has no record at `fork`, where its timeline's first one would begin.
+fn is_zero_at(own: &Path, fork: u64) -> io::Result<bool> {
+    let Some(file) = open_if_there(own)? else {
         return Ok(false);
     };
-    let end = own.iter().rposition(|&byte| byte != 0).map_or(0, |last| last + 1);
-    let fork = usize::try_from(fork).unwrap_or(0);
-    if end >= fork {
-        return Ok(false);
-    }
-    let Some(ancestors) = read_if_there(ancestors)? else {
-        return Ok(false);
-    };
-    let goes_on = |more: &[u8]| more.iter().any(|&byte| byte != 0);
-    Ok(ancestors.get(..end) == Some(&own[..end]) && ancestors.get(end..fork).is_some_and(goes_on))
+    let mut first = [0; 8];
+    let length = file.read_at(&mut first, fork)?;
+    Ok(first[..length].iter().all(|&byte| byte == 0))
 }
 
-fn read_if_there(path: &Path) -> io::Result<Option<Vec<u8>>> {
-    match fs::read(path) {
-        Ok(bytes) => Ok(Some(bytes)),
+/// The first `limit` bytes, without the zeros at their end; nothing if it is not there.
+fn written(path: &Path, limit: u64) -> io::Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    if let Some(file) = open_if_there(path)? {
+        file.take(limit).read_to_end(&mut bytes)?;
+    }
+    bytes.truncate(bytes.iter().rposition(|&byte| byte != 0).map_or(0, |last| last + 1));
+    Ok(bytes)
+}
+
+/// Before `fork`, `ancestors` is the same as `own`, and goes on. That is on the disk then: a crash does not take it back.
+fn has_more(ancestors: &Path, own: &[u8], fork: u64) -> io::Result<bool> {
+    let theirs = written(ancestors, fork)?;
+    let more = theirs.len() > own.len() && theirs.starts_with(own);
+    if more {
+        File::open(ancestors)?.sync_all()?;
+    }
+    Ok(more)
+}
+
+/// Of `timeline` there are segments beside `name`.
+fn has_others(wal: &Path, timeline: Timeline, name: &str) -> io::Result<bool> {
+    let prefix = format!("{:08X}", timeline.0);
+    for entry in fs::read_dir(wal)? {
+        let other = entry?.file_name();
+        let other = other.to_string_lossy();
+        if other.len() == name.len() && other.starts_with(&prefix) && other != name {
+            return Ok(true);
+        }
+    }
+    Ok(false)
+}
+
+fn open_if_there(path: &Path) -> io::Result<Option<File>> {
+    match File::open(path) {
+        Ok(file) => Ok(Some(file)),
         Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
         Err(error) => Err(error),
     }
@@ -92,11 +135,15 @@ mod tests {
 
     fn removed(files: &[(u32, u64, usize)]) -> Vec<String> {
         let (_scratch, wal) = wal(files);
-        let removed = remove(&wal, SEGMENT).expect("readable");
+        let removed = remove(&wal, SEGMENT, || true).expect("readable");
         for name in &removed {
             assert!(!wal.join(name).exists(), "{name}");
         }
-        assert_eq!(remove(&wal, SEGMENT).expect("readable"), [""; 0], "once is enough");
+        assert_eq!(
+            remove(&wal, SEGMENT, || true).expect("readable"),
+            [""; 0],
+            "once is enough"
+        );
         removed
     }
 
@@ -112,7 +159,7 @@ mod tests {
         );
         assert_eq!(removed(&[(3, 4, 0x2000), (4, 4, 0x1000)]), ["000000040000000000000004"]);
         let all = removed(&[(1, 3, 0x8000), (2, 3, 0x4000), (3, 3, 0x4000)]);
-        assert_eq!(all, [second, "000000030000000000000003"]);
+        assert_eq!(all, ["000000030000000000000003", second]);
     }
 
     #[test]
@@ -140,6 +187,64 @@ mod tests {
         let mut bytes = fs::read(&own).expect("readable");
         bytes[0x2000] = 1;
         fs::write(&own, bytes).expect("written");
-        assert_eq!(remove(&wal, SEGMENT).expect("readable"), none, "it is not the same");
+        assert_eq!(
+            remove(&wal, SEGMENT, || true).expect("readable"),
+            none,
+            "it is not the same"
+        );
+    }
+
+    #[test]
+    fn a_newest_timeline_of_which_nothing_is_left_is_forgotten() {
+        let (_scratch, wal) = wal(&[
+            (1, 3, 0x9000),
+            (2, 3, 0x4000),
+            (3, 3, 0x4000),
+            (3, 4, 0x2000),
+            (4, 4, 0x1000),
+        ]);
+        let known = || -> Vec<u32> {
+            let known = history::known(&wal).expect("readable");
+            known.into_iter().map(|(timeline, _)| timeline.0).collect()
+        };
+        assert_eq!(remove(&wal, SEGMENT, || true).expect("readable").len(), 3);
+        assert_eq!(
+            known(),
+            [2, 3],
+            "of 3 there is another segment, and 2 is not the newest"
+        );
+        fs::remove_file(wal.join("000000030000000000000004")).expect("removed");
+        fs::write(wal.join("000000030000000000000003"), [0; SEGMENT as usize]).expect("written");
+        assert_eq!(remove(&wal, SEGMENT, || true).expect("readable").len(), 1);
+        assert_eq!(known(), [2]);
+    }
+
+    #[test]
+    fn what_begins_its_timeline_is_not_read_further() {
+        let (_scratch, wal) = wal(&[(1, 3, 0x8000), (2, 3, 0xA000)]);
+        let own = fs::OpenOptions::new()
+            .write(true)
+            .open(wal.join("000000020000000000000003"));
+        // More than any memory has.
+        own.expect("there").set_len(1 << 42).expect("sparse");
+        assert_eq!(remove(&wal, SEGMENT, || true).expect("readable"), [""; 0]);
+    }
+
+    #[test]
+    fn nothing_is_removed_when_the_start_was_given_up() {
+        let (_scratch, wal) = wal(&[(1, 3, 0x8000), (2, 3, 0x4000)]);
+        assert!(remove(&wal, SEGMENT, || false).is_err());
+        assert!(wal.join("000000020000000000000003").exists());
+    }
+
+    #[test]
+    fn a_history_file_that_is_not_understood_is_passed_over() {
+        let (_scratch, wal) = wal(&[(1, 3, 0x8000), (2, 3, 0x4000)]);
+        fs::write(wal.join("00000005.history"), [0xFF, 0xFE]).expect("written");
+        fs::write(wal.join("00000006.history"), "1\tsomewhere\n").expect("written");
+        assert_eq!(
+            remove(&wal, SEGMENT, || true).expect("readable"),
+            ["000000020000000000000003"]
+        );
     }
 }
