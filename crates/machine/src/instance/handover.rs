@@ -85,7 +85,8 @@ pub(super) fn remember(context: &Context, memo: &mut Memo) {
         memo.handing_over = None;
     }
     memo.handing_in = again;
-    if matches!(context.tenure(), super::Tenure::Other(_)) {
+    // Who has taken the lease may still fail to be promoted.
+    if matches!(context.tenure(), super::Tenure::Other(holder) if holder.serving) {
         memo.handed_over = None;
     }
 }
@@ -200,10 +201,9 @@ mod tests {
         );
         let mut gone = asked();
         hold_by(&mut gone, other_holder(), 2);
-        let memo = super::super::decide(&gone, &tried(NOW), BootTime(NOW)).memo;
-        assert_eq!(
-            memo.handed_over, None,
-            "the lease went to another: that attempt did not fail"
-        );
+        let after = |gone: &Observed| super::super::decide(gone, &tried(NOW), BootTime(NOW)).memo.handed_over;
+        assert_eq!(after(&gone), None, "another serves: that attempt did not fail");
+        record(&mut gone).holder.as_mut().unwrap().serving = false;
+        assert_eq!(after(&gone), Some(BootTime(NOW)), "it is not promoted yet");
     }
 }
