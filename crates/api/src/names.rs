@@ -72,6 +72,9 @@ pub const ENV_POD_UID: &str = "POD_UID";
 /// Environment variable of the agent: its pod's address (`status.podIP`).
 pub const ENV_ADDRESS: &str = "POD_IP";
 
+/// Environment variable of the agent: whose the WAL volume is that its pod was given, where the pod template names one.
+pub const ENV_WAL_OF: &str = "WAL_VOLUME_OF";
+
 /// How the agent's termination message begins when it ended because the first database could not be made; PostgreSQL's
 /// own words follow.
 pub const TERMINATION_BOOTSTRAP: &str = "bootstrap failed: ";

@@ -142,7 +142,7 @@ fn the_base_and_its_growth_are_good() {
                 "image": "registry.example.com:5000/postgres@sha256:0123",
                 "parameters": { "work_mem": "8MB", "auto_explain.log_min_duration": "1s", "fsync": "on", "max_wal_senders": "20" }
             },
-            "storage": { "size": "1.5Gi" },
+            "storage": { "size": "1.5Gi", "wal": { "size": "1Gi" } },
             "resources": { "requests": { "cpu": 1, "memory": "1Gi" }, "limits": { "memory": "1024Mi" } },
             "podMetadata": { "labels": { "example.com/team": "shop", "empty": "" }, "annotations": { "a": "b" } },
             "scheduling": { "nodeSelector": { "topology.kubernetes.io/zone": "a" } }

@@ -16,7 +16,7 @@ use operator::builders::Subject;
 use operator::cache::{Cache, Key};
 use operator::caches::Caches;
 use operator::config::Config;
-use operator::desired;
+use operator::desired::{self, Wants};
 use operator::execute::WantedFacts;
 use operator::memory::Memory;
 use operator::observe::{Stray, observe};
@@ -57,9 +57,10 @@ impl Look {
         };
         let mut memory = Memory::default();
         memory.adopt(&uid, db.metadata.generation.unwrap_or(0));
-        memory.desired = Some((memory.generation, Arc::new(desired::all(&subject))));
-        let facts = WantedFacts::new(&db, &memory);
         let caches = caches(snapshot)?;
+        let wal = operator::observe::wal_volumes(&caches, &key).unwrap_or_default();
+        memory.wants = Some(Arc::new(Wants::new(&subject.with_wal(wal))));
+        let facts = WantedFacts::new(&db, &memory);
         let mut observed = observe(&caches, &key, &db, &mut memory, &strays(snapshot, name), snapshot.at);
         forget_absent(snapshot, &mut observed);
         Ok(Self {

@@ -23,6 +23,7 @@ pub fn action(action: &Action, name: &str) -> String {
         Action::ReplacePod(pod) => format!("delete pod {}, to be made again from the new template", pod.name()),
         Action::OrphanStatefulSet(set) => format!("delete StatefulSet {} and keep its pods", set.name()),
         Action::DeleteStatefulSet(set) => format!("delete StatefulSet {} with its pods", set.name()),
+        Action::MakeWalClaim { name, node } => format!("make claim {name} for a WAL volume, for the pod on {node}"),
         Action::ResizeClaim { claim, size } => format!("grow claim {} to {size}", claim.name()),
         Action::DeleteClaim(claim) => format!("delete claim {} and the data on it", claim.name()),
         other => other.name().to_owned(),

@@ -1,11 +1,22 @@
-//! End-to-end: a primary whose disk hangs or is full is replaced, and nothing that was acknowledged is lost.
+//! End-to-end: a primary whose disk hangs or is full is replaced, and a WAL volume is added to a running database; nothing
+//! that was acknowledged is lost.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use anyhow::Result;
+use anyhow::{Context, Result, ensure};
 use e2e::availability::case::{Case, run_all};
-use e2e::{Namespace, connect_for_test};
+use e2e::client::exec;
+use e2e::namespace::summary;
+use e2e::wait::{Seen, until};
+use e2e::{Namespace, SqlClient, connect_for_test};
+use k8s_openapi::api::apps::v1::StatefulSet;
+use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::api::storage::v1::StorageClass;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use kube::api::{Api, DeleteParams, PostParams};
 use serde_json::json;
+use testbed::POSTGRES_IMAGE;
 
 /// Bound of a creation.
 const BOUND: Duration = Duration::from_secs(180);
@@ -21,5 +32,153 @@ async fn a_primary_with_a_broken_disk_is_replaced_and_comes_back() -> Result<()>
     namespace.create(NAME, spec).await?;
     namespace.wait_ready(NAME, BOUND).await?;
     run_all(&namespace, NAME, &CASES).await?;
+    namespace.remove().await
+}
+
+/// A class whose volumes wait for whoever is to use them, as those of most clouds do.
+const WAITING_CLASS: &str = "standard-waiting";
+
+async fn make_waiting_class(classes: &Api<StorageClass>) -> Result<()> {
+    let mut class = classes.get("standard").await?;
+    class.metadata = ObjectMeta {
+        name: Some(WAITING_CLASS.to_owned()),
+        ..ObjectMeta::default()
+    };
+    class.volume_binding_mode = Some("WaitForFirstConsumer".to_owned());
+    classes.create(&PostParams::default(), &class).await?;
+    Ok(())
+}
+
+/// Writes numbered rows until `until` is done; returns those that were acknowledged.
+async fn writing(sql: &SqlClient, until: impl Future<Output = Result<()>>) -> Result<BTreeSet<u32>> {
+    tokio::pin!(until);
+    let (mut acknowledged, mut number) = (BTreeSet::new(), 0);
+    loop {
+        number += 1;
+        let row = format!("INSERT INTO t VALUES ({number})");
+        tokio::select! {
+            done = &mut until => return done.map(|()| acknowledged),
+            written = sql.try_sql(&row) => {
+                acknowledged.extend(written.is_ok().then_some(number));
+            }
+        }
+    }
+}
+
+/// Each instance has its WAL on its WAL volume, and the StatefulSet the claim templates for both.
+async fn assert_wal_volumes(namespace: &Namespace, instances: u32) -> Result<()> {
+    for ordinal in 0..instances {
+        let pod = format!("{NAME}-{ordinal}");
+        let look = "readlink $PGDATA/pg_wal; df --output=target $PGDATA/pg_wal/ | tail -n 1; ls $PGDATA/pg_wal | grep -c '^0000'";
+        let seen = exec(namespace, &pod, "postgres", &["sh", "-c", look]).await?;
+        let lines: Vec<_> = seen.lines().map(str::trim).collect();
+        ensure!(
+            lines.len() == 3
+                && lines[..2] == ["/var/lib/postgresql/wal/pg_wal", "/var/lib/postgresql/wal"]
+                && lines[2] != "0",
+            "{pod}: {seen}"
+        );
+    }
+    let set = namespace.api::<StatefulSet>().get(NAME).await?.spec.context("a spec")?;
+    let templates = set.volume_claim_templates.unwrap_or_default();
+    let names: Vec<_> = templates
+        .iter()
+        .filter_map(|claim| claim.metadata.name.as_deref())
+        .collect();
+    ensure!(names == ["data", "wal"], "{names:?}");
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_wal_volume_is_added_to_a_running_database() -> Result<()> {
+    let namespace = Namespace::fresh(connect_for_test().await?, "wal-volume").await?;
+    namespace
+        .create(NAME, json!({"replicas": 3, "storage": {"size": "1Gi"}}))
+        .await?;
+    namespace.wait_ready(NAME, BOUND).await?;
+    let sql = SqlClient::start(&namespace, NAME, POSTGRES_IMAGE).await?;
+    sql.sql("CREATE TABLE t (v int)").await?;
+    let classes = Api::<StorageClass>::all(namespace.client.clone());
+    // One of a run before.
+    let _ = classes.delete(WAITING_CLASS, &DeleteParams::default()).await;
+    let (pods, claims) = (namespace.pod_uids(NAME).await?, namespace.claim_uids(NAME).await?);
+
+    let acknowledged = writing(&sql, async {
+        let wal = json!({"storage": {"wal": {"size": "1Gi", "storageClassName": WAITING_CLASS}}});
+        namespace.change(NAME, wal).await?;
+        // Without a class no instance is touched, and that is said.
+        until("the missing class to be named", BOUND, || async {
+            let database = namespace.get(NAME).await?;
+            let waiting = database.status.clone().and_then(|status| status.waiting);
+            let said = waiting.is_some_and(|waiting| waiting.what.contains(WAITING_CLASS));
+            Ok(if said {
+                Seen::Yes(())
+            } else {
+                Seen::NotYet(summary(&database))
+            })
+        })
+        .await?;
+        ensure!(
+            namespace.pod_uids(NAME).await? == pods,
+            "a pod was replaced for a volume that cannot be had"
+        );
+        make_waiting_class(&classes).await?;
+        let (_, time) = namespace.wait_ready(NAME, 3 * BOUND).await?;
+        println!("every instance has its WAL volume after {:.1} s", time.as_secs_f64());
+        Ok(())
+    })
+    .await?;
+    let rows = sql.sql("SELECT v FROM t").await?;
+    let rows: BTreeSet<u32> = rows.lines().filter_map(|line| line.trim().parse().ok()).collect();
+    let lost: Vec<_> = acknowledged.difference(&rows).collect();
+    println!("{} rows were acknowledged", acknowledged.len());
+    ensure!(!acknowledged.is_empty() && lost.is_empty(), "lost: {lost:?}");
+    assert_wal_volumes(&namespace, 3).await?;
+
+    let replaced = namespace.pod_uids(NAME).await?;
+    ensure!(
+        pods.iter().all(|(pod, uid)| replaced.get(pod) != Some(uid)),
+        "{replaced:?}"
+    );
+    // Made from the template that named the claim, so not once more by the StatefulSet that was made again.
+    for pod in replaced.keys() {
+        let spec = namespace.api::<Pod>().get(pod).await?.spec.context("a spec")?;
+        let mut env = spec
+            .containers
+            .iter()
+            .flat_map(|container| container.env.iter().flatten());
+        let of = env.find(|variable| variable.name == api::names::ENV_WAL_OF);
+        ensure!(of.and_then(|variable| variable.value.as_ref()) == Some(pod), "{pod}");
+    }
+    let after: BTreeMap<_, _> = namespace.claim_uids(NAME).await?;
+    ensure!(
+        claims.iter().all(|(claim, uid)| after.get(claim) == Some(uid)),
+        "{after:?}"
+    );
+    ensure!(after.len() == 2 * claims.len(), "{after:?}");
+
+    // Who is new gets both, and who is made again gets its own.
+    namespace.change(NAME, json!({"replicas": 4})).await?;
+    namespace.wait_ready(NAME, BOUND).await?;
+    let kept = namespace.pod_uids(NAME).await?;
+    ensure!(replaced.iter().all(|(pod, uid)| kept.get(pod) == Some(uid)), "{kept:?}");
+    namespace
+        .api::<Pod>()
+        .delete(&format!("{NAME}-1"), &DeleteParams::default())
+        .await?;
+    let again = || async {
+        let now = namespace.pod_uids(NAME).await?;
+        let remade = now.len() == 4 && now[&format!("{NAME}-1")] != kept[&format!("{NAME}-1")];
+        Ok(if remade {
+            Seen::Yes(())
+        } else {
+            Seen::NotYet(format!("{now:?}"))
+        })
+    };
+    until("the deleted pod to be made again", BOUND, again).await?;
+    namespace.wait_ready(NAME, BOUND).await?;
+    assert_wal_volumes(&namespace, 4).await?;
+    ensure!(namespace.claim_uids(NAME).await?.len() == 8, "claims");
+    classes.delete(WAITING_CLASS, &DeleteParams::default()).await?;
     namespace.remove().await
 }

@@ -356,10 +356,12 @@ fn prune_node(node: &mut Node) {
     }
 }
 
-/// Keeps of a pod what decisions look at: metadata, node, conditions, what the containers do.
+/// Keeps of a pod what decisions look at: metadata, node, WAL volume, conditions, what the containers do.
 fn prune_pod(pod: &mut Pod) {
     if let Some(spec) = &mut pod.spec {
         let node_name = spec.node_name.take();
+        let volumes = spec.volumes.take().into_iter().flatten();
+        let wal: Vec<_> = volumes.filter(|volume| volume.name == WAL_VOLUME).collect();
         let postgres = spec.containers.iter_mut().find(|container| container.name == CONTAINER);
         let resources = postgres.and_then(|container| container.resources.take());
         *spec = k8s_openapi::api::core::v1::PodSpec {
@@ -369,6 +371,7 @@ fn prune_pod(pod: &mut Pod) {
                 resources,
                 ..Default::default()
             }],
+            volumes: Some(wal),
             ..Default::default()
         };
     }
@@ -391,6 +394,20 @@ mod tests {
             "spec": {"holderIdentity": holder, "leaseTransitions": 1, "renewTime": renewed},
         }))
         .unwrap()
+    }
+
+    #[test]
+    fn of_a_pods_volumes_the_one_for_wal_is_kept() {
+        let claim = |name: &str| json!({"name": name, "persistentVolumeClaim": {"claimName": format!("{name}-db-1")}});
+        let mut pod: Pod = serde_json::from_value(json!({"metadata": {"name": "db-1"}, "spec": {
+            "nodeName": "n1", "containers": [{"name": CONTAINER}], "volumes": [claim("data"), claim("wal")]}}))
+        .unwrap();
+        prune_pod(&mut pod);
+        let spec = serde_json::to_value(pod.spec).unwrap();
+        assert_eq!(
+            (&spec["nodeName"], &spec["volumes"]),
+            (&json!("n1"), &json!([claim("wal")]))
+        );
     }
 
     #[test]

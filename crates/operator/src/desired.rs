@@ -2,12 +2,13 @@
 
 use std::collections::BTreeMap;
 
-use api::names::ANNOTATION_APPLIED;
+use api::names::{ANNOTATION_APPLIED, ANNOTATION_BASE_REVISION, ANNOTATION_REVISION};
 use k8s_openapi::Resource;
-use machine::cluster::ChildKind;
+use machine::cluster::{ChildKind, WalVolumes};
 use serde::Serialize;
 use serde_json::{Value, json};
 
+use crate::builders::pod_template::pod_template;
 use crate::builders::{Subject, budget, endpoint_slice, lease, role, service_account, services, stateful_set};
 use crate::drift::hash;
 
@@ -23,6 +24,54 @@ pub struct Desired {
     pub content: Value,
     /// Hash of `content`; `None` where only metadata is ours and no hash is left on the object.
     pub hash: Option<String>,
+}
+
+/// What is wanted of one resource.
+#[derive(Clone, Debug)]
+pub struct Wants {
+    /// The generation of its spec.
+    pub generation: i64,
+    /// Which pods the StatefulSet gives a WAL volume.
+    pub wal: WalVolumes,
+    /// The objects.
+    pub objects: BTreeMap<ChildKind, Desired>,
+    /// The revisions of its pods.
+    pub revisions: Revisions,
+}
+
+impl Wants {
+    /// Of the subject at this generation.
+    pub fn new(subject: &Subject<'_>) -> Self {
+        let annotations = |wal| {
+            let template = pod_template(&subject.with_wal(wal));
+            template
+                .metadata
+                .and_then(|metadata| metadata.annotations)
+                .unwrap_or_default()
+        };
+        let (mut full, mut bare) = (annotations(WalVolumes::Templated), annotations(WalVolumes::Withheld));
+        Self {
+            generation: subject.db.metadata.generation.unwrap_or(0),
+            wal: subject.wal,
+            objects: all(subject),
+            revisions: Revisions {
+                revision: full.remove(ANNOTATION_REVISION).unwrap_or_default(),
+                base: full.remove(ANNOTATION_BASE_REVISION).unwrap_or_default(),
+                bare: bare.remove(ANNOTATION_REVISION).unwrap_or_default(),
+            },
+        }
+    }
+}
+
+/// The revisions of the pods that are wanted in the end.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Revisions {
+    /// See [`machine::cluster::Wanted::revision`].
+    pub revision: String,
+    /// See [`machine::cluster::Wanted::base_revision`].
+    pub base: String,
+    /// See [`machine::cluster::Wanted::bare_revision`].
+    pub bare: String,
 }
 
 /// What every child of the subject should be. Pure; the same until the spec or the operator's configuration changes.
@@ -62,7 +111,8 @@ pub fn applied(desired: &Desired, kind: ChildKind, replicas: Option<u32>) -> Val
     body
 }
 
-fn desired(subject: &Subject<'_>, kind: ChildKind) -> Desired {
+/// What one child of the subject should be.
+pub fn desired(subject: &Subject<'_>, kind: ChildKind) -> Desired {
     let content = match kind {
         ChildKind::ServiceAccount => object(&service_account::service_account(subject)),
         ChildKind::Role => object(&role::role(subject)),
@@ -104,7 +154,7 @@ fn without_replicas(mut set: Value) -> Value {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::builders::fixture::smallest;
+    use crate::builders::fixture::{database, smallest};
     use crate::config::Config;
 
     #[test]
@@ -140,6 +190,40 @@ mod tests {
                 assert_eq!(desired.content.as_object().unwrap().len(), 1);
             }
         }
+    }
+
+    #[test]
+    fn a_pod_whose_wal_claim_is_named_is_as_one_from_the_claim_template() {
+        let db = database(json!({"storage": {"size": "1Gi", "wal": {"size": "1Gi"}}}));
+        let config = Config::default();
+        let subject = Subject::new(&db, &config).unwrap();
+        let template = |wal| {
+            let set = desired(&subject.with_wal(wal), ChildKind::StatefulSet).content;
+            set["spec"]["template"].clone()
+        };
+        let (named, templated) = (template(WalVolumes::Of(1)), template(WalVolumes::Templated));
+        assert_eq!(named["metadata"], templated["metadata"], "with the same revision");
+        let volumes = named["spec"]["volumes"].as_array().unwrap();
+        let claim = volumes.iter().find(|volume| volume["name"] == "wal").unwrap();
+        assert_eq!(claim["persistentVolumeClaim"]["claimName"], "wal-db-1");
+        let env = named["spec"]["containers"][0]["env"].as_array().unwrap();
+        assert_eq!(env.last().unwrap(), &json!({"name": "WAL_VOLUME_OF", "value": "db-1"}));
+        let wants = Wants::new(&subject.with_wal(WalVolumes::Withheld));
+        assert_eq!(
+            templated["metadata"]["annotations"][ANNOTATION_REVISION],
+            wants.revisions.revision.as_str()
+        );
+        let without = Wants::new(&Subject::new(&smallest(), &config).unwrap());
+        assert_eq!(
+            wants.revisions.bare, without.revisions.revision,
+            "as before the volume was asked for"
+        );
+        let set = |wants: &Wants| wants.objects[&ChildKind::StatefulSet].content.clone();
+        assert_eq!(
+            set(&wants),
+            set(&without),
+            "nothing is changed before the first pod's turn"
+        );
     }
 
     /// What restarts every database when the operator is upgraded: change the template only for a reason that is worth

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use chrono::{DateTime, Utc};
 use machine::cluster::{ChildKind, ChildState, Fault, FaultKind, ImageError, Target, retry_at};
 
-use crate::desired::Desired;
+use crate::desired::Wants;
 use crate::observe::Checked;
 
 /// What is remembered of one database.
@@ -23,8 +23,8 @@ pub struct Memory {
     pub outdated: BTreeMap<Target, Option<String>>,
     /// Why the StatefulSet makes no pod, by the pod's name, as its events say.
     pub unmade_pods: BTreeMap<String, Fault>,
-    /// The desired children, for this generation of the spec.
-    pub desired: Option<(i64, Arc<BTreeMap<ChildKind, Desired>>)>,
+    /// What is wanted.
+    pub wants: Option<Arc<Wants>>,
     /// Kinds of which an object with our name, but without our label, was met: the watch does not show it.
     pub strays: BTreeSet<ChildKind>,
     /// Differences that were still there in the API server's answer to our own apply (somebody rewrites objects on

@@ -89,8 +89,8 @@ pub const RULES: &[Rule] = &[
     Rule {
         group: "",
         resource: "persistentvolumeclaims",
-        verbs: &["list", "watch", "patch", "delete"],
-        why: "see the members' volumes, grow them, delete them where volumePolicy says so",
+        verbs: &["list", "watch", "create", "patch", "delete"],
+        why: "see the members' volumes, make those for WAL that are added later, grow them, delete them where volumePolicy says so",
         scope: Scope::Namespace,
     },
     Rule {

@@ -68,6 +68,8 @@ pub struct OwnedWanted {
     pub revision: String,
     #[serde(default)]
     pub base_revision: String,
+    #[serde(default)]
+    pub bare_revision: String,
     pub data_bytes: u64,
     pub wal_bytes: Option<u64>,
     pub recreate_lease: Option<String>,
@@ -119,6 +121,7 @@ impl OwnedWanted {
             settings,
             revision,
             base_revision,
+            bare_revision,
             data_bytes,
             wal_bytes,
             recreate_lease,
@@ -137,6 +140,7 @@ impl OwnedWanted {
             settings: settings.to_owned(),
             revision: revision.to_owned(),
             base_revision: base_revision.to_owned(),
+            bare_revision: bare_revision.to_owned(),
             data_bytes,
             wal_bytes,
             recreate_lease: recreate_lease.map(str::to_owned),
@@ -158,6 +162,7 @@ impl OwnedWanted {
             settings: &self.settings,
             revision: &self.revision,
             base_revision: &self.base_revision,
+            bare_revision: &self.bare_revision,
             data_bytes: self.data_bytes,
             wal_bytes: self.wal_bytes,
             recreate_lease: self.recreate_lease.as_deref(),

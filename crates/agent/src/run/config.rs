@@ -4,8 +4,8 @@ use std::path::PathBuf;
 
 use anyhow::Context;
 use api::names::{
-    APP_PATH, DATA_PATH, ENV_ADDRESS, ENV_CLUSTER, ENV_CLUSTER_UID, ENV_NAMESPACE, ENV_POD, ENV_POD_UID, Names,
-    RUN_PATH, TLS_PATH, WAL_PATH,
+    APP_PATH, DATA_PATH, ENV_ADDRESS, ENV_CLUSTER, ENV_CLUSTER_UID, ENV_NAMESPACE, ENV_POD, ENV_POD_UID, ENV_WAL_OF,
+    Names, RUN_PATH, TLS_PATH, WAL_PATH,
 };
 
 /// Where this agent is.
@@ -29,6 +29,8 @@ pub struct Config {
     pub data: PathBuf,
     /// The WAL volume, if there is one.
     pub wal: Option<PathBuf>,
+    /// The pod whose WAL volume it is, if that is another one.
+    pub wal_of_another: Option<String>,
     /// Directory of the Unix socket.
     pub socket: PathBuf,
     /// The cluster's certificate.
@@ -51,6 +53,7 @@ impl Config {
         Ok(Self {
             names,
             ordinal,
+            wal_of_another: std::env::var(ENV_WAL_OF).ok().filter(|of| *of != pod),
             pod,
             cluster_uid: variable(ENV_CLUSTER_UID)?,
             namespace: variable(ENV_NAMESPACE)?,

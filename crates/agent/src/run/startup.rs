@@ -43,7 +43,8 @@ pub(super) async fn start(
     workers.spawn(http::serve(probes, Arc::clone(&health), Arc::clone(&metrics)));
     let peers = serve_peers(&config, &events, &workers).await?;
     watch_objects(&clients, &events);
-    let volume = Volume::new(config.data.clone(), config.wal.clone());
+    let volume =
+        Volume::new(config.data.clone(), config.wal.clone()).with_wal_of_another(config.wal_of_another.clone());
     let files = Files {
         socket: config.socket.clone(),
         tls: config.tls.clone(),
@@ -202,7 +203,12 @@ fn follow_secrets(config: &Config, events: &UnboundedSender<Event>, workers: &Ha
 /// Reads the volume, after making sure that it can be used.
 pub(super) async fn read_volume(volume: Volume, tools: &Tools) -> Result<Box<Scan>, String> {
     let preparing = volume.clone();
-    let prepared = tokio::task::spawn_blocking(move || preparing.prepare().and_then(|()| preparing.reserve())).await;
+    let prepare = move || {
+        preparing.prepare()?;
+        preparing.reserve()?;
+        preparing.move_wal()
+    };
+    let prepared = tokio::task::spawn_blocking(prepare).await;
     prepared.map_err(words)?.map_err(words)?;
     scan(&volume, tools).await.map(Box::new).map_err(words)
 }

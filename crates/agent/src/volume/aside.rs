@@ -73,18 +73,9 @@ impl Volume {
     /// Completes a setting aside that was begun; harmless if there is none.
     pub(super) fn complete_setting_aside(&self) -> Result<(), VolumeError> {
         let mark = self.going_file();
-        let Some(text) = read_if_there(&mark).map_err(failed("read", &mark))? else {
+        let Some(going) = self.going()? else {
             return Ok(());
         };
-        let damaged = |reason: String| VolumeError::Damaged {
-            path: mark.clone(),
-            reason,
-        };
-        let going: Going = serde_json::from_str(&text).map_err(|error| damaged(error.to_string()))?;
-        let plain = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'-' || byte == b'_';
-        if going.name.is_empty() || !going.name.bytes().all(plain) {
-            return Err(damaged(format!("{:?} is no name of ours", going.name)));
-        }
         let place = self.aside(self.data_mount()).join(&going.name);
         move_into(&self.pgdata(), &place)?;
         if let (Some(wal), Some(mount)) = (&self.wal, self.wal_mount()) {
@@ -101,6 +92,29 @@ impl Volume {
         }
         remove_durably(&self.rewinding_file())?;
         remove_durably(&mark)
+    }
+
+    /// Where PGDATA goes, if a setting aside was begun.
+    pub(super) fn giving_way(&self) -> Result<Option<PathBuf>, VolumeError> {
+        let place = |going: Going| self.aside(self.data_mount()).join(going.name);
+        Ok(self.going()?.map(place))
+    }
+
+    fn going(&self) -> Result<Option<Going>, VolumeError> {
+        let mark = self.going_file();
+        let Some(text) = read_if_there(&mark).map_err(failed("read", &mark))? else {
+            return Ok(None);
+        };
+        let damaged = |reason: String| VolumeError::Damaged {
+            path: mark.clone(),
+            reason,
+        };
+        let going: Going = serde_json::from_str(&text).map_err(|error| damaged(error.to_string()))?;
+        let plain = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'-' || byte == b'_';
+        if going.name.is_empty() || !going.name.bytes().all(plain) {
+            return Err(damaged(format!("{:?} is no name of ours", going.name)));
+        }
+        Ok(Some(going))
     }
 
     fn aside(&self, mount: &Path) -> PathBuf {

@@ -8,6 +8,7 @@ mod aside;
 mod control;
 mod files;
 mod identity;
+mod moved;
 mod origin;
 mod promise;
 mod reservation;
@@ -34,6 +35,8 @@ pub struct Volume {
     data: PathBuf,
     /// `pg_wal` on the WAL volume, if there is one.
     wal: Option<PathBuf>,
+    /// The pod whose WAL volume it is, if that is another one.
+    wal_of_another: Option<String>,
     reservation: reservation::Reservation,
     /// Held while the promise and the credential are changed.
     promising: Arc<Mutex<()>>,
@@ -52,6 +55,22 @@ pub enum VolumeError {
         /// Why not.
         #[source]
         source: std::io::Error,
+    },
+    /// The pod was made while the pod template named the WAL volume of another one.
+    #[error("the WAL volume is that of {pod}: nothing is done until this pod is made again with its own, or without")]
+    AnothersWal {
+        /// Whose it is.
+        pod: String,
+    },
+    /// The write-ahead log does not fit on its new volume.
+    #[error(
+        "pg_wal needs {needed} bytes and the WAL volume has room for {free}: it stays where it is, and PostgreSQL is not started before storage.wal.size is larger, or claim and pod are deleted"
+    )]
+    NoRoom {
+        /// Bytes in `pg_wal`, and a margin.
+        needed: u64,
+        /// Bytes that are free.
+        free: u64,
     },
     /// Processes of another pod still use the volume.
     #[error("another pod still uses the volume: it is waited for")]
@@ -106,13 +125,25 @@ impl Volume {
         Self {
             data: data.into(),
             wal: wal.map(|mount| mount.join("pg_wal")),
+            wal_of_another: None,
             reservation: reservation::Reservation::default(),
             promising: Arc::default(),
         }
     }
 
+    /// The same with a WAL volume that is this pod's, and not ours: nothing is done on any volume then.
+    pub fn with_wal_of_another(self, pod: Option<String>) -> Self {
+        Self {
+            wal_of_another: pod,
+            ..self
+        }
+    }
+
     /// Makes the directories, and throws nothing away. An error tells what is wrong with the mount.
     pub fn prepare(&self) -> Result<(), VolumeError> {
+        if let Some(pod) = self.wal_of_another.clone() {
+            return Err(VolumeError::AnothersWal { pod });
+        }
         let mounts = [Some(self.data.as_path()), self.wal.as_deref().and_then(Path::parent)];
         for mount in mounts.into_iter().flatten() {
             fs::read_dir(mount).map_err(failed("open the volume", mount))?;

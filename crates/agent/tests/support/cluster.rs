@@ -91,6 +91,7 @@ fn config(scratch: &Path, ordinal: u32) -> Config {
         address: address(ordinal).to_string(),
         data: root.join("data"),
         wal: None,
+        wal_of_another: None,
         socket: root.join("run"),
         tls: root.join("tls"),
         password: root.join("app/password"),

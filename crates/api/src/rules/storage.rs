@@ -18,8 +18,7 @@ const OUT_OF_BOUNDS: &str = "size must be 256Mi to 1Pi: write a number and a uni
 const SHRINKS: &str = "size cannot shrink, since volumes cannot: put back the old size or a larger one";
 const NO_CLASS: &str = "storageClassName must name a StorageClass (lower-case letters, digits, dashes and dots); leave it out for the default one";
 const OTHER_CLASS: &str = "storageClassName cannot be added, changed or removed: put it back, or make a new database in the other class and move the data";
-const OTHER_WAL: &str =
-    "wal cannot be added or removed later: put it back as it was, or make a new database and move the data";
+const NO_MORE_WAL: &str = "wal cannot be removed: put it back as it was, or make a new database and move the data";
 
 /// CEL that says whether `value` is a quantity. Nothing else may be given to CEL's `quantity` and `isQuantity`: they
 /// compute the power of ten of an exponent, and nine digits of it keep a core of the API server busy for hours.
@@ -76,9 +75,9 @@ pub(super) fn rules() -> Vec<Rule> {
         }),
         Rule::may_become(
             "spec.storage",
-            "has(self.wal) == has(oldSelf.wal)",
-            OTHER_WAL,
-            |old, new| old.spec.storage.wal.is_some() == new.spec.storage.wal.is_some(),
+            "has(self.wal) || !has(oldSelf.wal)",
+            NO_MORE_WAL,
+            |old, new| wal(new).is_some() || wal(old).is_none(),
         ),
     ]);
     rules.extend(size_rules("spec.storage.wal.size", wal_size, |old, new| {

@@ -179,7 +179,7 @@ pub fn page(look: &Look, new: &ClusteredDatabase) -> Result<PlanPage> {
 /// The operator's actions, and the claims that the model does not have: those for WAL grow as those for data do.
 fn steps(old: &ClusteredDatabase, new: &ClusteredDatabase, course: &Course) -> Vec<Step> {
     let wal = |db: &ClusteredDatabase| db.spec.storage.wal.as_ref().map(|wal| wal.size.clone());
-    let grows = wal(old) != wal(new);
+    let grows = wal(old).is_some() && wal(old) != wal(new);
     let names = api::names::Names::new(old.metadata.name.clone().unwrap_or_default());
     let instances = u32::try_from(old.spec.replicas).unwrap_or(0);
     let claims = (0..instances)

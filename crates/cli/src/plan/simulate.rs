@@ -9,7 +9,9 @@ use api::spec::ClusteredDatabaseSpec;
 use api::{ClusteredDatabase, Phase};
 use chrono::TimeDelta;
 use machine::cluster::testing::World;
-use machine::cluster::{Action, ChildKind, ChildState, Decision, Due, Known, StatusChange, Step, StorageClass};
+use machine::cluster::{
+    Action, ChildKind, ChildState, Decision, Due, Known, StatusChange, Step, StorageClass, WalVolumes,
+};
 use operator::builders::Subject;
 use operator::config::Config;
 use operator::desired::{self, Desired};
@@ -73,7 +75,13 @@ pub struct Case<'a> {
 /// # Errors
 /// When the model cannot take the state of `old`.
 pub fn run(case: &Case<'_>) -> Result<Course> {
-    let (old, new) = (objects(case.old, case.config)?, objects(case.new, case.config)?);
+    // Where a WAL volume is added, what there is gives none yet.
+    let wal = match case.old.spec.storage.wal {
+        Some(_) => WalVolumes::Templated,
+        None => WalVolumes::Withheld,
+    };
+    let objects = |db| objects(db, case.config, wal);
+    let (old, new) = (objects(case.old)?, objects(case.new)?);
     let mut world = start(case, revision(&old))?;
     apply(&mut world, case, &old, &new);
     let before = members(&world);
@@ -90,9 +98,9 @@ pub fn run(case: &Case<'_>) -> Result<Course> {
 }
 
 /// The objects that a resource asks for.
-fn objects(db: &ClusteredDatabase, config: &Config) -> Result<BTreeMap<ChildKind, Desired>> {
+fn objects(db: &ClusteredDatabase, config: &Config, wal: WalVolumes) -> Result<BTreeMap<ChildKind, Desired>> {
     let subject = Subject::new(db, config).context("cannot compute the objects of the database")?;
-    Ok(desired::all(&subject))
+    Ok(desired::all(&subject.with_wal(wal)))
 }
 
 /// The template's revision, as the model writes it: what cpu and memory add to it stands behind a `+`.

@@ -6,7 +6,7 @@ use api::status::{RestartPermit, SwitchoverMemo, SwitchoverRequest};
 use chrono::{DateTime, Utc};
 use serde::{Deserialize, Serialize};
 
-use super::observed::{ChildKind, Resizing, Target};
+use super::observed::{ChildKind, Resizing, Target, WalVolumes};
 use crate::protocol::{Epoch, MemberId, Timeline};
 use crate::quorum::SyncRule;
 
@@ -64,6 +64,13 @@ pub enum Action {
     OrphanStatefulSet(Exact),
     /// Delete the StatefulSet, and let its pods stop and go (propagation `Background`).
     DeleteStatefulSet(Exact),
+    /// Make the WAL claim of one pod, as the claim template would. Create only; an existing claim is a conflict.
+    MakeWalClaim {
+        /// The claim's name.
+        name: String,
+        /// The node that the pod is on: there the volume has to be reached.
+        node: String,
+    },
     /// Raise what a claim asks for.
     ResizeClaim {
         /// The claim.
@@ -90,6 +97,7 @@ impl Action {
                 Target::Pod(pod.name.clone())
             }
             Action::ResizePod(pod) => Target::Resize(pod.name.clone()),
+            Action::MakeWalClaim { name, .. } => Target::Claim(name.clone()),
             Action::ResizeClaim { claim, .. } | Action::DeleteClaim(claim) => Target::Claim(claim.name.clone()),
         })
     }
@@ -110,6 +118,7 @@ impl Action {
             Action::DeleteRoleBinding(_) => "DeleteRoleBinding",
             Action::OrphanStatefulSet(_) => "OrphanStatefulSet",
             Action::DeleteStatefulSet(_) => "DeleteStatefulSet",
+            Action::MakeWalClaim { .. } => "MakeWalClaim",
             Action::ResizeClaim { .. } => "ResizeClaim",
             Action::DeleteClaim(_) => "DeleteClaim",
         }
@@ -172,6 +181,8 @@ pub struct Apply {
     pub how: ApplyHow,
     /// The StatefulSet's `spec.replicas`; `None` for others.
     pub replicas: Option<u32>,
+    /// Which of the StatefulSet's pods get a WAL volume; `None`: those that do now, and for others.
+    pub wal: Option<WalVolumes>,
 }
 
 /// How to bring an object to its wanted content.

@@ -48,6 +48,7 @@ fn renew(facts: &Facts<'_>) -> Option<Proposal> {
         kind: ChildKind::TlsSecret,
         how: ApplyHow::Renew(agents.secret.clone()),
         replicas: None,
+        wal: None,
     };
     Proposal::act(Step::Repair, Action::Apply(apply), because)
 }

@@ -9,6 +9,7 @@ use super::failure::resting;
 use super::hibernation;
 use super::observed::{ChildKind, ChildState, Claim, Known, StorageClass};
 use super::rule::{Proposal, Rule};
+use super::wal;
 use crate::protocol::{Epoch, MemberId, Timeline};
 use crate::quorum::SyncRule;
 
@@ -107,6 +108,7 @@ fn child(facts: &Facts<'_>, kind: ChildKind) -> Option<Proposal> {
                 kind,
                 how: ApplyHow::Make,
                 replicas: replicas(facts, kind),
+                wal: replicas(facts, kind).map(|replicas| wal::of_new_set(facts, replicas)),
             });
             Proposal::act(step, action, format!("{} is missing", name()))
         }
@@ -121,6 +123,7 @@ fn child(facts: &Facts<'_>, kind: ChildKind) -> Option<Proposal> {
                 kind,
                 how,
                 replicas: None,
+                wal: None,
             });
             Proposal::act(step, action, format!("{} {what}", name()))
         }
@@ -146,6 +149,7 @@ fn child(facts: &Facts<'_>, kind: ChildKind) -> Option<Proposal> {
                     kind,
                     how,
                     replicas: replicas(facts, kind),
+                    wal: None,
                 }),
                 because,
             )
@@ -180,7 +184,7 @@ fn may_make(facts: &Facts<'_>, kind: ChildKind) -> bool {
 
 /// It brings pods: everything that they need is there, and no claim that they would pick up is somebody else's. A
 /// database that was made before comes back even if a part that only clients need is in dispute.
-fn may_make_stateful_set(facts: &Facts<'_>) -> bool {
+pub(super) fn may_make_stateful_set(facts: &Facts<'_>) -> bool {
     let readable = facts.observed.pods.get().is_some() && facts.observed.claims.get().is_some();
     let ready = ChildKind::ALL
         .iter()

@@ -1,6 +1,7 @@
 //! What follows from one observation, found once for all rules. Borrows; makes nothing.
 
 use api::ClusteredDatabaseStatus;
+use api::names::WAL_VOLUME;
 use api::status::MemberStatus;
 use chrono::{DateTime, Utc};
 
@@ -61,6 +62,13 @@ impl<'a> Facts<'a> {
         self.claims()
             .iter()
             .find(|claim| claim.ordinal == ordinal && claim.volume == Volume::Data)
+    }
+
+    /// The WAL claim of this ordinal.
+    pub fn wal_claim(&self, ordinal: u32) -> Option<&'a Claim> {
+        self.claims()
+            .iter()
+            .find(|claim| claim.ordinal == ordinal && claim.volume == Volume::Wal)
     }
 
     /// Where an object stands, if that is known.
@@ -148,7 +156,18 @@ impl<'a> Facts<'a> {
 
     /// This pod is as the wanted template says: made from it, or brought there in place.
     pub fn current_revision(&self, pod: &Pod) -> bool {
-        pod.revision.as_deref() == Some(self.wanted.revision) && pod.resizing.is_none()
+        pod.revision.as_deref() == Some(self.wanted.revision) && pod.resizing.is_none() && self.has_wal_volume(pod)
+    }
+
+    /// This pod has a WAL volume if the spec asks for one, and it is its own.
+    pub fn has_wal_volume(&self, pod: &Pod) -> bool {
+        let named = |claim: &str| {
+            claim
+                .strip_prefix(WAL_VOLUME)?
+                .strip_prefix('-')
+                .map(|of| of == pod.name)
+        };
+        self.wanted.spec.storage.wal.is_none() || pod.wal_claim.as_deref().and_then(named) == Some(true)
     }
 
     /// Since when `what` has been waited for.

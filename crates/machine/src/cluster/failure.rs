@@ -243,6 +243,7 @@ pub(super) fn resting(facts: &Facts<'_>, action: &Action) -> Option<Proposal> {
     let (fault, again) = rest_of(facts, &target)?;
     let doing = match action {
         Action::Apply(apply) if apply.how == ApplyHow::Make => "making",
+        Action::MakeWalClaim { .. } => "making",
         Action::DeleteStatefulSet(_)
         | Action::DeleteRoleBinding(_)
         | Action::DeleteClaim(_)

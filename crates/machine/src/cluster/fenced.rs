@@ -5,6 +5,7 @@ use super::decision::Step;
 use super::facts::{Facts, list};
 use super::observed::Pod;
 use super::rule::{Proposal, Rule};
+use super::wal;
 use crate::protocol::{MemberReport, MemberState};
 
 /// See [`Rule::what`].
@@ -32,7 +33,8 @@ pub(super) fn is_fenced(facts: &Facts<'_>, pod: &str) -> bool {
 
 /// There may be something to look at in this pod, and the user wants to: it stays as it is.
 pub(super) fn is_kept(facts: &Facts<'_>, pod: &Pod) -> bool {
-    is_fenced(facts, &pod.name) && pod.node.is_some() && pod.image_error.is_none()
+    let may_run = pod.node.is_some() && pod.image_error.is_none() && !wal::has_anothers(facts, pod);
+    is_fenced(facts, &pod.name) && may_run
 }
 
 /// Some instance is fenced.

@@ -141,6 +141,7 @@ fn scale_to_zero(facts: &Facts<'_>, set: &SetFacts) -> Option<Proposal> {
         kind: ChildKind::StatefulSet,
         how: ApplyHow::Change(exact),
         replicas: Some(0),
+        wal: None,
     };
     let because = if deletion::has_stopped(facts) {
         "PostgreSQL has stopped everywhere, and spec.hibernated is true"

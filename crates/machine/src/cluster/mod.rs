@@ -47,6 +47,7 @@ pub mod testing;
 mod transitions;
 mod void;
 mod volumes;
+mod wal;
 mod wanted;
 
 use api::ClusteredDatabaseStatus;
@@ -61,7 +62,7 @@ pub use failure::retry_at;
 pub use fenced::fence_of;
 pub use observed::{
     Certificates, ChildKind, ChildState, Children, Claim, Fault, FaultKind, ImageError, Known, Observed, Pod, Resizing,
-    Resources, SetFacts, StorageClass, Target, Validity, Volume,
+    Resources, SetFacts, StorageClass, Target, Validity, Volume, WalVolumes,
 };
 pub use page::state_machine_page;
 pub use patience::{patience, rests};
@@ -88,6 +89,7 @@ pub const RULES: &[Rule] = &[
     hibernation::WAKE,
     hibernation::HIBERNATE,
     drift::CHILDREN,
+    wal::SETTLE,
     drift::RECREATE_LEASE,
     request::REQUEST,
     switchover::SWITCH_OVER,
@@ -100,12 +102,14 @@ pub const RULES: &[Rule] = &[
     creation::AWAIT_DATABASE,
     failover::AWAIT_PRIMARY,
     scaling::REMOVED_MEMBERS,
+    wal::MAKE_CLAIM,
     resize::RESIZE,
     rollout::REPLACE_SERVING,
     restarts::RESTART,
     request::AWAIT_REQUEST,
     creation::AWAIT_STANDBYS,
     fenced::AWAIT_FENCED,
+    wal::AWAIT_VOLUME,
     rollout::AWAIT_SUPERVISOR,
     switchover::AWAIT_SWITCHOVER,
     rollout::AWAIT_ROLLOUT,

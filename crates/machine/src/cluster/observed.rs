@@ -256,6 +256,21 @@ pub struct SetFacts {
     pub resource_version: String,
     /// `spec.replicas`. How many it should be is decided here, so a difference is not drift.
     pub replicas: u32,
+    /// Who gets a WAL volume. Who should is decided here, so a difference is not drift.
+    #[serde(default)]
+    pub wal: WalVolumes,
+}
+
+/// Which of the pods that a StatefulSet makes get a WAL volume.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub enum WalVolumes {
+    /// None: the spec asks for none, or there are pods without.
+    #[default]
+    Withheld,
+    /// The pod with this ordinal: the pod template names that pod's claim, and would name it in every other pod, too.
+    Of(u32),
+    /// Each its own, by a claim template.
+    Templated,
 }
 
 /// One pod.
@@ -284,6 +299,9 @@ pub struct Pod {
     pub revision: Option<String>,
     /// Its annotation [`api::names::ANNOTATION_BASE_REVISION`].
     pub base_revision: Option<String>,
+    /// The claim that is its WAL volume.
+    #[serde(default)]
+    pub wal_claim: Option<String>,
     /// Its annotation [`api::names::ANNOTATION_RESIZING`]: it is not as any template says until this is gone.
     pub resizing: Option<Resizing>,
     /// Where PostgreSQL's container stands against the wanted cpu and memory.

@@ -81,7 +81,8 @@ fn refuses_less<'a>(facts: &Facts<'a>, pod: &Pod) -> Option<&'a Fault> {
 }
 
 fn only_resources_differ(facts: &Facts<'_>, pod: &Pod) -> bool {
-    !facts.current_revision(pod) && pod.base_revision.as_deref() == Some(facts.wanted.base_revision)
+    let same = pod.base_revision.as_deref() == Some(facts.wanted.base_revision);
+    same && !facts.current_revision(pod) && facts.has_wal_volume(pod)
 }
 
 /// The note on the pod, if it speaks of what is wanted now.

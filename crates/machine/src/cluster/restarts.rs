@@ -11,6 +11,7 @@ use super::observed::Pod;
 use super::resize;
 use super::rollout::{next, supervised};
 use super::rule::{Proposal, Rule};
+use super::wal;
 
 /// See [`Rule::what`].
 pub const RESTART: Rule = Rule {
@@ -109,7 +110,8 @@ fn in_use(facts: &Facts<'_>, permit: &RestartPermit) -> bool {
 
 /// The member that may restart now. The one whose permit is spent, its time over, lets others of its kind go before it.
 fn next_restart<'a>(facts: &Facts<'a>, spent: Option<&RestartPermit>) -> Option<&'a Pod> {
-    if next(facts).is_some_and(|pod| !resize::waits_for_settings(facts, pod)) || refusal(facts).is_some() {
+    let changes_first = |pod: &Pod| !resize::waits_for_settings(facts, pod) && !wal::is_not_yet_due(facts, pod);
+    if next(facts).is_some_and(changes_first) || refusal(facts).is_some() {
         return None;
     }
     let pending = |pod: &&Pod| {

@@ -16,6 +16,7 @@ use super::request;
 use super::resize;
 use super::restarts::{refusal, restarting};
 use super::rule::{Proposal, Rule};
+use super::wal;
 
 /// See [`Rule::what`].
 pub const REPLACE_IDLE: Rule = Rule {
@@ -47,8 +48,10 @@ pub(super) fn outdated<'a>(facts: &Facts<'a>) -> impl Iterator<Item = &'a Pod> {
 pub(super) fn next<'a>(facts: &Facts<'a>) -> Option<&'a Pod> {
     let primary = facts.primary();
     let is_primary = |pod: &&Pod| primary.is_some_and(|primary| primary.uid == pod.uid);
-    outdated(facts)
-        .find(|pod| !is_primary(pod))
+    let standbys = || outdated(facts).filter(|pod| !is_primary(pod));
+    standbys()
+        .find(|pod| !wal::is_not_yet_due(facts, pod))
+        .or_else(|| standbys().next())
         .or_else(|| outdated(facts).next())
 }
 
@@ -57,8 +60,10 @@ pub(super) fn needs_replacing(facts: &Facts<'_>, pod: &Pod) -> bool {
     !facts.current_revision(pod) && !resize::suffices(facts, pod)
 }
 
-pub(super) fn replace(pod: &Pod, because: String) -> Option<Proposal> {
-    Proposal::act(Step::Rollout, Action::ReplacePod(exact(pod)), because)
+/// Lets this pod be made again, from a template that fits it.
+pub(super) fn replace(facts: &Facts<'_>, pod: &Pod, because: String) -> Option<Proposal> {
+    let replace = || Proposal::act(Step::Rollout, Action::ReplacePod(exact(pod)), because);
+    wal::template_first(facts, pod).or_else(replace)
 }
 
 /// Readiness flaps for seconds, and taking the holder down means a failover; one that is not back after this long may
@@ -68,11 +73,11 @@ pub(super) const HOLDER_PATIENCE: TimeDelta = TimeDelta::minutes(1);
 fn replace_idle(facts: &Facts<'_>) -> Option<Proposal> {
     let holder = facts.holder_pod().filter(|_| facts.bootstrapped());
     let is_holder = |pod: &Pod| holder.is_some_and(|holder| holder.uid == pod.uid);
-    let never_ran = |pod: &Pod| pod.node.is_none() || pod.image_error.is_some();
+    let never_ran = |pod: &Pod| pod.node.is_none() || pod.image_error.is_some() || wal::has_anothers(facts, pod);
     // PostgreSQL restarts, and may need no other pod then.
     let permit = restarting(facts);
     let restarts = |pod: &Pod| permit.is_some_and(|permit| permit.pod_uid == pod.uid) && resize::suffices(facts, pod);
-    let idle = || outdated(facts).filter(|pod| !pod.ready && !restarts(pod));
+    let idle = || outdated(facts).filter(|pod| !pod.ready && !restarts(pod) && !wal::is_not_yet_due(facts, pod));
     let pod = idle()
         .find(|pod| never_ran(pod))
         .or_else(|| idle().find(|pod| !is_holder(pod)))
@@ -101,12 +106,13 @@ fn replace_idle(facts: &Facts<'_>) -> Option<Proposal> {
             }
         }
     }
-    replace(pod, format!("{} is of an older template and not ready", pod.name))
+    let because = format!("{} is of an older template and not ready", pod.name);
+    replace(facts, pod, because)
 }
 
 fn replace_serving(facts: &Facts<'_>) -> Option<Proposal> {
     let primary = facts.primary();
-    let pod = next(facts).filter(|pod| needs_replacing(facts, pod))?;
+    let pod = next(facts).filter(|pod| needs_replacing(facts, pod) && !wal::is_not_yet_due(facts, pod))?;
     // A primary that another can take over from is moved first, and goes as a standby.
     let is_primary = primary.is_some_and(|primary| primary.uid == pod.uid);
     if is_primary && (facts.expected() > 1 || supervised(facts)) {
@@ -116,7 +122,7 @@ fn replace_serving(facts: &Facts<'_>) -> Option<Proposal> {
         let why = resize::obstacle(facts, pod);
         let why = why.map_or(String::new(), |why| format!("; it cannot be resized in place: {why}"));
         let because = format!("{} is of an older template, and all others serve{why}", pod.name);
-        return replace(pod, because);
+        return replace(facts, pod, because);
     }
     None
 }

@@ -73,6 +73,7 @@ fn scale(facts: &Facts<'_>) -> Option<Proposal> {
         kind: ChildKind::StatefulSet,
         how,
         replicas: Some(replicas),
+        wal: None,
     };
     Proposal::act(Step::Scaling, Action::Apply(apply), because)
 }

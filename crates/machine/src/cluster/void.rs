@@ -76,6 +76,7 @@ fn replace_void(facts: &Facts<'_>) -> Option<Proposal> {
         }
     }
     replace(
+        facts,
         pod,
         format!("the API server does not know the agent of {name}: its ServiceAccount was made again"),
     )

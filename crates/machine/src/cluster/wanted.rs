@@ -27,6 +27,8 @@ pub struct Wanted<'a> {
     pub revision: &'a str,
     /// The same without cpu and memory, which running pods can be given; stands in [`api::names::ANNOTATION_BASE_REVISION`].
     pub base_revision: &'a str,
+    /// The revision of a pod that lacks the WAL volume which the spec asks for, and nothing else.
+    pub bare_revision: &'a str,
     /// `spec.storage.size` in bytes.
     pub data_bytes: u64,
     /// `spec.storage.wal.size` in bytes.

@@ -9,6 +9,7 @@ mod drain;
 mod loss;
 mod primary;
 mod resources;
+mod wal;
 mod walks;
 
 use api::status::MemberRole;

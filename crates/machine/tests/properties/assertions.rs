@@ -73,6 +73,7 @@ pub fn assert_action(scene: &Scene, action: &Action) {
         Action::DeleteRoleBinding(exact) | Action::OrphanStatefulSet(exact) | Action::DeleteStatefulSet(exact) => {
             assert!(is_observed(scene, exact))
         }
+        Action::MakeWalClaim { .. } => assert!(scene.observed.claims != Known::Unknown),
         Action::ResizeClaim { claim, .. } => assert!(is_observed(scene, claim)),
         Action::DeleteClaim(exact) => {
             assert!(is_observed(scene, exact));

@@ -35,7 +35,7 @@ proptest! {
         if scene.invalid.is_some() && !scene.deleting {
             let touches = matches!(
                 decision.action,
-                Action::Apply(_) | Action::ReplacePod(_) | Action::ResizePod(_) | Action::MarkPod { .. } | Action::ResizeClaim { .. } | Action::OrphanStatefulSet(_)
+                Action::Apply(_) | Action::ReplacePod(_) | Action::ResizePod(_) | Action::MarkPod { .. } | Action::ResizeClaim { .. } | Action::MakeWalClaim { .. } | Action::OrphanStatefulSet(_)
             );
             prop_assert!(!touches, "{:?}", decision.action);
         }

@@ -18,6 +18,7 @@ use api::ClusteredDatabase;
 use api::names::{LABEL_CLUSTER, Names};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
 use kube::Resource;
+use machine::cluster::WalVolumes;
 
 use crate::config::Config;
 
@@ -37,6 +38,8 @@ pub struct Subject<'a> {
     pub namespace: String,
     /// Its UID.
     pub uid: String,
+    /// Which pods get a WAL volume, if the spec asks for one.
+    pub wal: WalVolumes,
 }
 
 /// A resource that did not come from an API server.
@@ -55,7 +58,13 @@ impl<'a> Subject<'a> {
             names: Names::new(name),
             namespace: meta.namespace.clone().ok_or(Incomplete("namespace"))?,
             uid: meta.uid.clone().ok_or(Incomplete("UID"))?,
+            wal: WalVolumes::Templated,
         })
+    }
+
+    /// The same with WAL volumes for these pods.
+    pub fn with_wal(&self, wal: WalVolumes) -> Self {
+        Self { wal, ..self.clone() }
     }
 
     /// Metadata of the object `name` of this database: labels, and the database as its owner.

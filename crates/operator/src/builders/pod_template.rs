@@ -3,17 +3,19 @@
 use std::collections::BTreeMap;
 
 use api::names::{
-    ANNOTATION_BASE_REVISION, ANNOTATION_REVISION, APP_PATH, CONTAINER, DATA_PATH, DATA_VOLUME, LABEL_ROLE, PEER_PORT,
-    PROBE_PORT, ROLE_REPLICA, RUN_PATH, TLS_PATH, WAL_PATH, WAL_VOLUME,
+    ANNOTATION_BASE_REVISION, ANNOTATION_REVISION, APP_PATH, CONTAINER, DATA_PATH, DATA_VOLUME, ENV_WAL_OF, LABEL_ROLE,
+    PEER_PORT, PROBE_PORT, ROLE_REPLICA, RUN_PATH, TLS_PATH, WAL_PATH, WAL_VOLUME,
 };
 use k8s_openapi::api::core::v1::{
     Capabilities, Container, ContainerPort, EmptyDirVolumeSource, EnvVar, EnvVarSource, HTTPGetAction, KeyToPath,
-    ObjectFieldSelector, PodSecurityContext, PodSpec, PodTemplateSpec, Probe, SeccompProfile, SecretVolumeSource,
-    SecurityContext, TopologySpreadConstraint, Volume, VolumeMount,
+    ObjectFieldSelector, PersistentVolumeClaimVolumeSource, PodSecurityContext, PodSpec, PodTemplateSpec, Probe,
+    SeccompProfile, SecretVolumeSource, SecurityContext, TopologySpreadConstraint, Volume, VolumeMount,
 };
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, ObjectMeta};
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
+
+use machine::cluster::WalVolumes;
 
 use super::Subject;
 use super::resources;
@@ -63,7 +65,30 @@ pub fn pod_template(subject: &Subject<'_>) -> PodTemplateSpec {
         let annotations = metadata.annotations.get_or_insert_default();
         annotations.extend(revisions.map(|(name, revision)| (name.to_owned(), revision)));
     }
+    if let (WalVolumes::Of(ordinal), Some(spec)) = (subject.wal, &mut template.spec) {
+        name_wal_claim(subject, spec, ordinal);
+    }
     template
+}
+
+/// The volume that a claim template would give to this pod, and whose it is: an agent that is given another's touches
+/// nothing. Not part of the revision, since the pod is as one from the claim template.
+fn name_wal_claim(subject: &Subject<'_>, spec: &mut PodSpec, ordinal: u32) {
+    spec.volumes.get_or_insert_default().push(Volume {
+        name: WAL_VOLUME.to_owned(),
+        persistent_volume_claim: Some(PersistentVolumeClaimVolumeSource {
+            claim_name: subject.names.wal_claim(ordinal),
+            read_only: None,
+        }),
+        ..Volume::default()
+    });
+    for container in &mut spec.containers {
+        container.env.get_or_insert_default().push(EnvVar {
+            name: ENV_WAL_OF.to_owned(),
+            value: Some(subject.names.pod(ordinal)),
+            ..EnvVar::default()
+        });
+    }
 }
 
 /// Hash of everything in the template that needs a new pod. The image that brings the agent is left out: a new version
@@ -172,7 +197,7 @@ fn postgres_container(subject: &Subject<'_>) -> Container {
             ..mount(APP_VOLUME, APP_PATH)
         },
     ];
-    if subject.db.spec.storage.wal.is_some() {
+    if subject.db.spec.storage.wal.is_some() && subject.wal != WalVolumes::Withheld {
         mounts.push(mount(WAL_VOLUME, WAL_PATH));
     }
     Container {

@@ -8,8 +8,12 @@ use k8s_openapi::api::core::v1::{PersistentVolumeClaim, PersistentVolumeClaimSpe
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, ObjectMeta};
 
+use machine::cluster::WalVolumes;
+
 use super::Subject;
 use super::pod_template::pod_template;
+
+const SELECTED_NODE: &str = "volume.kubernetes.io/selected-node";
 
 /// The StatefulSet with this many members. How many is the machine's decision, since lowering it takes members away.
 pub fn stateful_set(subject: &Subject<'_>, replicas: i32) -> StatefulSet {
@@ -20,7 +24,7 @@ pub fn stateful_set(subject: &Subject<'_>, replicas: i32) -> StatefulSet {
         &storage.size,
         storage.storage_class_name.as_ref(),
     )];
-    if let Some(wal) = &storage.wal {
+    if let Some(wal) = storage.wal.as_ref().filter(|_| subject.wal == WalVolumes::Templated) {
         claims.push(claim(subject, WAL_VOLUME, &wal.size, wal.storage_class_name.as_ref()));
     }
     StatefulSet {
@@ -43,6 +47,16 @@ pub fn stateful_set(subject: &Subject<'_>, replicas: i32) -> StatefulSet {
         }),
         status: None,
     }
+}
+
+/// The WAL claim of one pod, as the claim template makes it; its volume is made where this node can reach it.
+pub fn wal_claim(subject: &Subject<'_>, name: &str, node: &str) -> Option<PersistentVolumeClaim> {
+    let wal = subject.db.spec.storage.wal.as_ref()?;
+    let mut claim = claim(subject, name, &wal.size, wal.storage_class_name.as_ref());
+    claim.metadata.namespace = Some(subject.namespace.clone());
+    // A class that waits for the first pod waits for this instead: the scheduler says it so, too.
+    claim.metadata.annotations = Some(BTreeMap::from([(SELECTED_NODE.to_owned(), node.to_owned())]));
+    Some(claim)
 }
 
 fn claim(subject: &Subject<'_>, name: &str, size: &str, class: Option<&String>) -> PersistentVolumeClaim {
@@ -89,6 +103,25 @@ mod tests {
                 .iter()
                 .all(|(key, value)| template_labels.get(key) == Some(value))
         );
+    }
+
+    #[test]
+    fn a_wal_claim_that_is_made_for_one_pod_is_as_the_template_says() {
+        let db = database(
+            serde_json::json!({"storage": {"size": "10Gi", "wal": {"size": "2Gi", "storageClassName": "fast"}}}),
+        );
+        let config = Config::default();
+        let subject = Subject::new(&db, &config).unwrap();
+        let mut made = wal_claim(&subject, "wal-db-1", "node-1").unwrap();
+        let annotations = made.metadata.annotations.take().unwrap();
+        assert_eq!(annotations["volume.kubernetes.io/selected-node"], "node-1");
+        assert_eq!(made.metadata.namespace.take().as_deref(), Some("ns"));
+        let set = stateful_set(&subject, 3).spec.unwrap();
+        let mut template = set.volume_claim_templates.unwrap().remove(1);
+        template.metadata.name = Some("wal-db-1".to_owned());
+        assert_eq!(made, template);
+        let withheld = stateful_set(&subject.with_wal(WalVolumes::Of(1)), 3).spec.unwrap();
+        assert_eq!(withheld.volume_claim_templates.unwrap().len(), 1);
     }
 
     #[test]

@@ -17,6 +17,7 @@ use machine::protocol::Release;
 use serde_json::{Value, json};
 
 use super::{Executor, Failure, Outcome, Situation};
+use crate::builders::stateful_set::wal_claim;
 use crate::builders::{Subject, lease, resources};
 use crate::cache::{Cache, Key};
 use crate::memory::Memory;
@@ -79,6 +80,14 @@ impl Executor {
                 let sets = &self.caches.stateful_sets;
                 self.remove::<StatefulSet>(key, situation, sets, exact, PropagationPolicy::Background)
                     .await
+            }
+            Action::MakeWalClaim { name, node } => {
+                let Some(claim) = wal_claim(subject, name, node) else {
+                    return Ok(Outcome::Outdated);
+                };
+                let claim = self.requests.create(&key.namespace, &claim).await?;
+                self.caches.claims.put(claim);
+                Ok(Outcome::Done)
             }
             Action::ResizeClaim { claim, size } => {
                 let change = json!({"spec": {"resources": {"requests": {"storage": size}}}});

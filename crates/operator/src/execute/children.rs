@@ -15,7 +15,7 @@ use crate::builders::{Subject, endpoint_slice, lease, secrets};
 use crate::cache::{Cache, Key};
 use crate::certificates;
 use crate::credentials::Password;
-use crate::desired::{Desired, applied, metadata_only};
+use crate::desired::{Desired, applied, desired, metadata_only};
 use crate::drift::differences;
 use crate::memory::Memory;
 use crate::requests::Writable;
@@ -31,10 +31,10 @@ impl Executor {
         apply: &Apply,
     ) -> Result<Outcome, Failure> {
         let kind = apply.kind;
-        let desired = memory.desired.as_ref().and_then(|(_, all)| all.get(&kind)).cloned();
-        let Some(desired) = desired else {
+        let Some(wants) = memory.wants.clone() else {
             return Ok(Outcome::Outdated);
         };
+        let desired = desired(&subject.with_wal(apply.wal.unwrap_or(wants.wal)), kind);
         if apply.how == ApplyHow::Make && self.is_going(key, kind) {
             return Ok(Outcome::NotYet);
         }

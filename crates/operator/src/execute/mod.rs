@@ -11,10 +11,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use api::ClusteredDatabase;
-use api::names::{
-    ANNOTATION_ACCEPT_LOSS, ANNOTATION_BASE_REVISION, ANNOTATION_RECREATE_LEASE, ANNOTATION_REVISION,
-    ANNOTATION_SWITCHOVER, FINALIZER,
-};
+use api::names::{ANNOTATION_ACCEPT_LOSS, ANNOTATION_RECREATE_LEASE, ANNOTATION_SWITCHOVER, FINALIZER};
 use api::quantity::Quantity;
 use chrono::{DateTime, SubsecRound, TimeDelta, Utc};
 use kube::ResourceExt;
@@ -26,10 +23,10 @@ use crate::cache::{Cache, Key};
 use crate::caches::Caches;
 use crate::config::Config;
 use crate::decisions::Decisions;
-use crate::desired;
+use crate::desired::{Revisions, Wants};
 use crate::memory::Memory;
 use crate::metrics::Metrics;
-use crate::observe::observe;
+use crate::observe::{self, observe};
 use crate::requests::{Refused, Requests};
 
 /// How many steps one look may have. A creation takes some thirty; more means that something turns in circles, and the
@@ -165,7 +162,7 @@ impl Executor {
         };
         memory.adopt(&subject.uid, db.metadata.generation.unwrap_or(0));
         memory.catch_up(|target| self.version(key, target));
-        self.refresh_desired(&subject, memory);
+        self.refresh_wants(key, &subject, memory);
         let Some(observed) = self.observe(key, &db, memory, now).await else {
             return Next::At(now + AFTER_FAILURE);
         };
@@ -318,10 +315,13 @@ impl Executor {
         wake
     }
 
-    fn refresh_desired(&self, subject: &Subject<'_>, memory: &mut Memory) {
+    fn refresh_wants(&self, key: &Key, subject: &Subject<'_>, memory: &mut Memory) {
         let generation = subject.db.metadata.generation.unwrap_or(0);
-        if memory.desired.as_ref().is_none_or(|(known, _)| *known != generation) {
-            memory.desired = Some((generation, Arc::new(desired::all(subject))));
+        // Who gets a WAL volume is decided: what is there is compared with the rest.
+        let wal = observe::wal_volumes(&self.caches, key).unwrap_or_default();
+        let known = memory.wants.as_ref();
+        if known.is_none_or(|known| (known.generation, known.wal) != (generation, wal)) {
+            memory.wants = Some(Arc::new(Wants::new(&subject.with_wal(wal))));
             memory.compared.clear();
         }
     }
@@ -355,8 +355,7 @@ impl Executor {
 pub struct WantedFacts {
     invalid: Option<String>,
     settings: String,
-    revision: String,
-    base_revision: String,
+    revisions: Revisions,
     data_bytes: u64,
     wal_bytes: Option<u64>,
 }
@@ -367,20 +366,14 @@ impl WantedFacts {
         let violations = api::rules::validate(db);
         let invalid: Vec<_> = violations.iter().map(ToString::to_string).collect();
         let bytes = |size: &str| Quantity::parse(size).map_or(0, Quantity::bytes);
-        let set = memory
-            .desired
-            .as_ref()
-            .and_then(|(_, all)| all.get(&machine::cluster::ChildKind::StatefulSet));
-        let revision = |annotation: &str| {
-            let text =
-                set.and_then(|set| set.content["spec"]["template"]["metadata"]["annotations"][annotation].as_str());
-            text.unwrap_or_default().to_owned()
-        };
         Self {
             invalid: (!invalid.is_empty()).then(|| invalid.join("; ")),
             settings: settings_hash(&db.spec.postgres.parameters),
-            revision: revision(ANNOTATION_REVISION),
-            base_revision: revision(ANNOTATION_BASE_REVISION),
+            revisions: memory
+                .wants
+                .as_ref()
+                .map(|wants| wants.revisions.clone())
+                .unwrap_or_default(),
             data_bytes: bytes(&db.spec.storage.size),
             wal_bytes: db.spec.storage.wal.as_ref().map(|wal| bytes(&wal.size)),
         }
@@ -398,8 +391,9 @@ impl WantedFacts {
             spec: &db.spec,
             invalid: self.invalid.as_deref(),
             settings: &self.settings,
-            revision: &self.revision,
-            base_revision: &self.base_revision,
+            revision: &self.revisions.revision,
+            base_revision: &self.revisions.base,
+            bare_revision: &self.revisions.bare,
             data_bytes: self.data_bytes,
             wal_bytes: self.wal_bytes,
             recreate_lease: db.annotations().get(ANNOTATION_RECREATE_LEASE).map(String::as_str),

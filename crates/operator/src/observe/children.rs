@@ -117,7 +117,7 @@ pub fn verdict(
 }
 
 fn compare(live: &Value, kind: ChildKind, db: &ClusteredDatabase, memory: &mut Memory) -> ChildState {
-    let Some(desired) = memory.desired.as_ref().and_then(|(_, all)| all.get(&kind)) else {
+    let Some(desired) = memory.wants.as_ref().and_then(|wants| wants.objects.get(&kind)) else {
         return ChildState::Missing;
     };
     let version = live["metadata"]["resourceVersion"].as_str().unwrap_or_default();

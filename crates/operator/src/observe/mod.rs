@@ -8,9 +8,10 @@ mod resources;
 mod secrets;
 
 use api::ClusteredDatabase;
+use api::names::{Names, WAL_VOLUME};
 use chrono::{DateTime, Utc};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
-use machine::cluster::{Certificates, ChildKind, Known, Observed, SetFacts};
+use machine::cluster::{Certificates, ChildKind, Known, Observed, SetFacts, WalVolumes};
 use machine::protocol::LeaseRecord;
 
 pub use children::{Stray, children, verdict};
@@ -82,10 +83,29 @@ fn stateful_set(caches: &Caches, key: &Key) -> Option<SetFacts> {
     }
     let replicas = set.spec.as_ref().and_then(|spec| spec.replicas).unwrap_or(0);
     Some(SetFacts {
+        wal: wal_volumes(caches, key)?,
         uid: set.metadata.uid.clone()?,
         resource_version: set.metadata.resource_version.clone()?,
         replicas: u32::try_from(replicas).unwrap_or(0),
     })
+}
+
+/// Which pods the StatefulSet that is there gives a WAL volume.
+pub fn wal_volumes(caches: &Caches, key: &Key) -> Option<WalVolumes> {
+    let set = caches
+        .stateful_sets
+        .get(key, &crate::desired::name(&key.name, ChildKind::StatefulSet))??;
+    let spec = set.spec.as_ref()?;
+    let mut templates = spec.volume_claim_templates.iter().flatten();
+    if templates.any(|claim| claim.metadata.name.as_deref() == Some(WAL_VOLUME)) {
+        return Some(WalVolumes::Templated);
+    }
+    let named = spec.template.spec.as_ref().and_then(pods::wal_claim);
+    let pod = named
+        .as_deref()
+        .and_then(|claim| claim.strip_prefix(WAL_VOLUME)?.strip_prefix('-'));
+    let ordinal = pod.and_then(|pod| Names::new(&key.name).ordinal(pod));
+    Some(ordinal.map_or(WalVolumes::Withheld, WalVolumes::Of))
 }
 
 /// The Lease's content. A Lease that cannot be understood is like one that cannot be read.

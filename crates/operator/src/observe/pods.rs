@@ -5,10 +5,10 @@ use std::collections::BTreeSet;
 use api::ClusteredDatabase;
 use api::names::{
     ANNOTATION_BASE_REVISION, ANNOTATION_RESIZING, ANNOTATION_REVISION, CONTAINER, LABEL_ROLE, Names,
-    TERMINATION_BOOTSTRAP,
+    TERMINATION_BOOTSTRAP, WAL_VOLUME,
 };
 use chrono::{DateTime, TimeDelta, Utc};
-use k8s_openapi::api::core::v1::{ContainerStatus, Pod as KubePod, PodStatus};
+use k8s_openapi::api::core::v1::{ContainerStatus, Pod as KubePod, PodSpec, PodStatus};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::ResourceExt;
 use machine::cluster::{ChildKind, ImageError, Pod, Resizing};
@@ -122,6 +122,7 @@ fn pod(names: &Names, pod: &KubePod, memory: &mut Memory, now: DateTime<Utc>) ->
         terminating: pod.metadata.deletion_timestamp.is_some(),
         revision: pod.annotations().get(ANNOTATION_REVISION).cloned(),
         base_revision: pod.annotations().get(ANNOTATION_BASE_REVISION).cloned(),
+        wal_claim: pod.spec.as_ref().and_then(wal_claim),
         resizing: pod.annotations().get(ANNOTATION_RESIZING).map(|text| resizing(text)),
         resources: machine::cluster::Resources::default(),
         role: pod.labels().get(LABEL_ROLE).cloned(),
@@ -131,6 +132,13 @@ fn pod(names: &Names, pod: &KubePod, memory: &mut Memory, now: DateTime<Utc>) ->
         name,
         uid,
     })
+}
+
+/// The claim that is the WAL volume of such a pod.
+pub(super) fn wal_claim(spec: &PodSpec) -> Option<String> {
+    let mut volumes = spec.volumes.iter().flatten();
+    let volume = volumes.find(|volume| volume.name == WAL_VOLUME)?;
+    Some(volume.persistent_volume_claim.as_ref()?.claim_name.clone())
 }
 
 /// What [`ANNOTATION_RESIZING`] says. What cannot be read is about no revision, and is written again.

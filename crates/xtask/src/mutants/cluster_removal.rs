@@ -116,4 +116,33 @@ pub const MUTANTS: &[Mutant] = &[
         instead: "claim.requested != bytes",
         found_by: unit("cluster::volumes::tests::nothing_shrinks"),
     },
+    Mutant {
+        name: "a-wal-volume-for-whoever-comes",
+        planted: "The pod template goes on naming the WAL claim of the pod that was made last.",
+        breaks: "rule `settle-wal-volumes`",
+        file: "cluster/wal.rs",
+        text: "if is_made(ordinal)",
+        instead: "if is_made(ordinal) && set.replicas == 0",
+        found_by: unit(
+            "cluster::wal::tests::the_volume_is_there_before_the_pod_is_replaced_from_a_template_that_names_it",
+        ),
+    },
+    Mutant {
+        name: "claim-templates-too-soon",
+        planted: "A StatefulSet that is made again has a claim template that some pod has no volume for: no pod behind that one is made any more.",
+        breaks: "rule `settle-wal-volumes`",
+        file: "cluster/wal.rs",
+        text: "facts.pods().iter().all(|pod| facts.has_wal_volume(pod))",
+        instead: "facts.pods().iter().any(|pod| facts.has_wal_volume(pod))",
+        found_by: unit("cluster::wal::tests::claim_templates_come_when_every_pod_has_its_volume"),
+    },
+    Mutant {
+        name: "replaced-before-the-volume",
+        planted: "A pod that serves is replaced for a WAL volume that cannot be had.",
+        breaks: "rule `await-wal-volume`",
+        file: "cluster/rollout.rs",
+        text: " && !wal::is_not_yet_due(facts, pod))?;",
+        instead: ")?;",
+        found_by: unit("cluster::wal::tests::a_class_that_is_missing_costs_no_pod_and_is_named"),
+    },
 ];

@@ -2,7 +2,7 @@
 
 use api::spec::{
     BootstrapSpec, ClusteredDatabaseSpec, FailoverSpec, PodMetadata, PostgresSpec, SchedulingSpec, StorageSpec,
-    VolumePolicy,
+    VolumePolicy, WalStorageSpec,
 };
 use api::status::MemberStatus;
 use api::{ClusteredDatabaseStatus, Phase};
@@ -11,7 +11,7 @@ use chrono::{DateTime, TimeDelta, Utc};
 use crate::cluster::members::ordinal_of;
 use crate::cluster::{
     Action, ChildKind, ChildState, Claim, Decision, ImageError, Known, Observed, Pod, Resources, SetFacts,
-    StorageClass, Volume, Wanted, decide, due, status,
+    StorageClass, Volume, WalVolumes, Wanted, decide, due, status,
 };
 use crate::cluster::{Due, StatusChange};
 use crate::protocol::{
@@ -24,6 +24,8 @@ pub const NAME: &str = "demo";
 /// Its UID.
 pub const UID: &str = "11111111-2222-3333-4444-555555555555";
 const GIBIBYTE: u64 = 1 << 30;
+/// Stands in revisions of templates with a WAL volume.
+const WITH_WAL: &str = "~wal";
 
 /// One input of a decision.
 #[derive(Clone, Debug, PartialEq)]
@@ -262,6 +264,21 @@ impl Scene {
         self.generation += 1;
     }
 
+    /// Asks for a WAL volume, as a user would.
+    pub fn add_wal_volume(&mut self) {
+        let wal = WalStorageSpec {
+            size: "1Gi".to_owned(),
+            storage_class_name: None,
+        };
+        self.edit(|spec| spec.storage.wal = Some(wal));
+        let (base, resources) = self.revision.split_once('+').unwrap_or((&self.revision, ""));
+        let resources = Some(resources).filter(|resources| !resources.is_empty());
+        self.revision = format!(
+            "{base}{WITH_WAL}{}",
+            resources.map_or(String::new(), |text| format!("+{text}"))
+        );
+    }
+
     /// Calls `with` with what is wanted.
     pub fn with_wanted<R>(&self, with: impl FnOnce(&Wanted<'_>) -> R) -> R {
         let settings = settings_hash(&self.spec.postgres.parameters);
@@ -277,6 +294,7 @@ impl Scene {
             settings: &settings,
             revision: &self.revision,
             base_revision: base_of(&self.revision),
+            bare_revision: &bare_of(&self.revision),
             data_bytes: self.data_bytes,
             wal_bytes: None,
             recreate_lease: self.recreate_lease.as_deref(),
@@ -394,6 +412,11 @@ pub(super) fn base_of(revision: &str) -> &str {
     revision.split_once('+').map_or(revision, |(base, _)| base)
 }
 
+/// A revision without its WAL volume.
+pub(super) fn bare_of(revision: &str) -> String {
+    revision.replace(WITH_WAL, "")
+}
+
 pub(super) fn child_uid(kind: ChildKind) -> String {
     format!("uid-{kind:?}")
 }
@@ -403,6 +426,7 @@ pub(super) fn set(replicas: u32) -> SetFacts {
         uid: child_uid(ChildKind::StatefulSet),
         resource_version: "1".to_owned(),
         replicas,
+        wal: WalVolumes::default(),
     }
 }
 
@@ -427,6 +451,7 @@ pub(super) fn pod(ordinal: u32, revision: &str, now: DateTime<Utc>) -> Pod {
         terminating: false,
         revision: Some(revision.to_owned()),
         base_revision: Some(base_of(revision).to_owned()),
+        wal_claim: None,
         resizing: None,
         resources: Resources::Given,
         role: Some("replica".to_owned()),

@@ -5,12 +5,12 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use chrono::{DateTime, TimeDelta, Utc};
 
-use super::scene::{NAME, Scene, UID, child_uid, claim, empty_lease, holder, pod, set};
+use super::scene::{NAME, Scene, UID, bare_of, child_uid, claim, empty_lease, holder, pod, set};
 use crate::cluster::budgets::{primary_stays, replicas_stay};
 use crate::cluster::members::ordinal_of;
 use crate::cluster::{
-    Action, Apply, ApplyHow, ChildKind, ChildState, Decision, Due, Exact, Fault, FaultKind, ImageError, Known, Pod,
-    PodMark, Resources, Target,
+    Action, Apply, ApplyHow, ChildKind, ChildState, Claim, Decision, Due, Exact, Fault, FaultKind, ImageError, Known,
+    Pod, PodMark, Resources, SetFacts, Target, Volume, WalVolumes,
 };
 use crate::protocol::{Epoch, MemberId, MemberReport, MemberState, Release, settings_hash};
 
@@ -23,6 +23,11 @@ const OUTAGE: TimeDelta = TimeDelta::seconds(5);
 /// The cpu and memory of a revision. Words that sort later are more memory.
 fn resources_of(revision: &str) -> &str {
     revision.split_once('+').map_or("", |(_, resources)| resources)
+}
+
+/// The name of a member's WAL claim.
+fn wal_name(ordinal: u32) -> String {
+    format!("wal-{NAME}-{ordinal}")
 }
 
 /// When the operator dies.
@@ -80,6 +85,10 @@ pub struct World {
     dead: BTreeMap<String, DateTime<Utc>>,
     /// Claims (by UID) with a database of this identity on them.
     data: BTreeMap<String, MemberId>,
+    /// Data claims (by UID) whose database has its WAL on its WAL volume.
+    moved: BTreeSet<String>,
+    /// No volumes can be had for claims.
+    pub no_volumes: bool,
     /// Revision of the StatefulSet's template.
     template: String,
     /// The generation that was looked at last.
@@ -108,6 +117,8 @@ impl World {
             in_force: BTreeMap::new(),
             dead: BTreeMap::new(),
             data: BTreeMap::new(),
+            moved: BTreeSet::new(),
+            no_volumes: false,
             template: String::new(),
             generation: 1,
             crash: Crash::Never,
@@ -233,7 +244,8 @@ impl World {
             Action::ResizePod(exact) => self.resize(exact),
             Action::ReplacePod(exact) => self.pod(exact).terminating = true,
             Action::DeleteRoleBinding(_) => self.scene.set_child(ChildKind::RoleBinding, ChildState::Missing),
-            Action::OrphanStatefulSet(_) => self.remove_set(),
+            Action::OrphanStatefulSet(_) => self.orphan(),
+            Action::MakeWalClaim { name, .. } => self.make_wal_claim(name),
             Action::DeleteStatefulSet(_) => {
                 self.remove_set();
                 for pod in self.scene.pods_mut() {
@@ -297,6 +309,38 @@ impl World {
         found.unwrap_or_else(|| panic!("there is no pod {} with UID {}", exact.name(), exact.uid()))
     }
 
+    fn make_wal_claim(&mut self, name: &str) {
+        let claims = self.scene.claims_mut();
+        if claims.iter().any(|claim| claim.name == name) {
+            return;
+        }
+        let ordinal = name
+            .rsplit('-')
+            .next()
+            .and_then(|text| text.parse().ok())
+            .unwrap_or_default();
+        let made = Claim {
+            name: name.to_owned(),
+            volume: Volume::Wal,
+            uid: format!("uid-{name}"),
+            bound: false,
+            ..claim(ordinal, self.scene.data_bytes)
+        };
+        self.scene.claims_mut().push(made);
+    }
+
+    /// A pod that the StatefulSet's controller is making at this time would go with it.
+    fn orphan(&mut self) {
+        let replicas = self.scene.observed.stateful_set.as_ref().map_or(0, |set| set.replicas);
+        let current = matches!(
+            self.scene.observed.children[ChildKind::StatefulSet],
+            Known::Known(ChildState::Current { .. })
+        );
+        let complete = (0..replicas).all(|ordinal| self.scene.pods().iter().any(|pod| pod.ordinal == ordinal));
+        assert!(!current || complete, "a pod is being made");
+        self.remove_set();
+    }
+
     fn remove_set(&mut self) {
         self.scene.set_child(ChildKind::StatefulSet, ChildState::Missing);
         self.scene.observed.stateful_set = None;
@@ -341,8 +385,23 @@ impl World {
             self.scene.observed.lease = Known::Known(Some(empty_lease()));
         }
         if apply.kind == ChildKind::StatefulSet {
-            self.template = self.scene.revision.clone();
-            self.scene.observed.stateful_set = Some(set(apply.replicas.unwrap_or(0)));
+            let before = self.scene.observed.stateful_set.as_ref().map(|set| set.wal);
+            let mut new = set(apply.replicas.unwrap_or(0));
+            let asked = self.scene.spec.storage.wal.is_some();
+            new.wal = apply.wal.or(before).filter(|_| asked).unwrap_or_default();
+            let kept = before.is_none_or(|before| {
+                [before, new.wal]
+                    .iter()
+                    .all(|wal| *wal != WalVolumes::Templated || before == new.wal)
+            });
+            assert!(kept, "claim templates cannot be changed");
+            let bare = new.wal == WalVolumes::Withheld;
+            self.template = if bare {
+                bare_of(&self.scene.revision)
+            } else {
+                self.scene.revision.clone()
+            };
+            self.scene.observed.stateful_set = Some(new);
         }
     }
 
@@ -350,6 +409,9 @@ impl World {
     fn tick(&mut self) {
         self.stateful_set_controller();
         self.scheduler();
+        if !self.no_volumes {
+            self.scene.claims_mut().iter_mut().for_each(|claim| claim.bound = true);
+        }
         self.ticks = self.ticks.wrapping_add(1);
         if !self.ticks.is_multiple_of(self.pace) {
             return;
@@ -400,6 +462,7 @@ impl World {
     }
 
     fn stateful_set_controller(&mut self) {
+        let mut removed = false;
         let stopped: Vec<String> = self
             .scene
             .pods()
@@ -410,12 +473,22 @@ impl World {
         for uid in stopped {
             self.stop(&uid);
             self.scene.pods_mut().retain(|pod| pod.uid != uid);
+            removed = true;
         }
-        let Some(replicas) = self.scene.observed.stateful_set.as_ref().map(|set| set.replicas) else {
+        // It is seen that a pod is gone before the next one is there.
+        if removed {
+            return;
+        }
+        let Some(SetFacts { replicas, wal, .. }) = self.scene.observed.stateful_set.clone() else {
             return;
         };
         for pod in self.scene.pods_mut() {
             pod.terminating |= pod.ordinal >= replicas;
+        }
+        // The first one whose volumes are not those of the claim templates is put right, which is refused: the others wait.
+        let fits = |pod: &Pod| self.scene.spec.storage.wal.is_none() || pod.wal_claim == Some(wal_name(pod.ordinal));
+        if wal == WalVolumes::Templated && !self.scene.pods().iter().all(fits) {
+            return;
         }
         // One pod for each tick, so that not all of them appear at once.
         if let Some(ordinal) = (0..replicas).find(|ordinal| self.scene.pods().iter().all(|pod| pod.ordinal != *ordinal))
@@ -433,7 +506,15 @@ impl World {
             .get()
             .cloned()
             .unwrap_or_default();
-        for pod in self.scene.pods_mut().iter_mut().filter(|pod| pod.node.is_none()) {
+        let claims = self.scene.claims_mut().clone();
+        let is_bound = |name: &String| claims.iter().any(|claim| claim.name == *name && claim.bound);
+        let fits = |pod: &Pod| {
+            pod.wal_claim
+                .as_ref()
+                .is_none_or(|claim| *claim == wal_name(pod.ordinal) && is_bound(claim))
+        };
+        let mut pods = self.scene.pods_mut().iter_mut();
+        for pod in pods.by_ref().filter(|pod| pod.node.is_none() && fits(pod)) {
             pod.node = Some(format!("node-{}", pod.ordinal)).filter(|node| !cordoned.contains(node));
         }
     }
@@ -470,10 +551,21 @@ impl World {
                 since: self.scene.now,
             });
         }
+        new.wal_claim = match self.scene.observed.stateful_set.as_ref().map(|set| set.wal) {
+            Some(WalVolumes::Of(named)) => Some(wal_name(named)),
+            Some(WalVolumes::Templated) if self.scene.spec.storage.wal.is_some() => {
+                self.make_wal_claim(&wal_name(ordinal));
+                Some(wal_name(ordinal))
+            }
+            _ => None,
+        };
         let bytes = self.scene.data_bytes;
         let serial = self.serial;
         let claims = self.scene.claims_mut();
-        if claims.iter().all(|claim| claim.ordinal != ordinal) {
+        if claims
+            .iter()
+            .all(|claim| claim.ordinal != ordinal || claim.volume != Volume::Data)
+        {
             let mut made = claim(ordinal, bytes);
             made.uid = format!("{serial:08x}-aaaa-bbbb-cccc-dddddddddddd");
             claims.push(made);
@@ -595,6 +687,18 @@ impl World {
         let (Some(claim), true) = (member.claim_uid, member.pod_uid.as_ref() == Some(&pod.uid)) else {
             return;
         };
+        // An agent refuses another's WAL volume, and data whose WAL is on a volume that its pod has not got.
+        if pod
+            .wal_claim
+            .as_ref()
+            .is_some_and(|claim| *claim != wal_name(pod.ordinal))
+            || (pod.wal_claim.is_none() && self.moved.contains(&claim))
+        {
+            return;
+        }
+        if pod.wal_claim.is_some() {
+            self.moved.insert(claim.clone());
+        }
         let identity = MemberId::new(pod.ordinal, &claim, 7);
         let granted = self
             .scene
