@@ -167,12 +167,18 @@ async fn a_wal_volume_is_added_to_a_running_database() -> Result<()> {
         .delete(&format!("{NAME}-1"), &DeleteParams::default())
         .await?;
     let again = || async {
-        let now = namespace.pod_uids(NAME).await?;
-        let remade = now.len() == 4 && now[&format!("{NAME}-1")] != kept[&format!("{NAME}-1")];
-        Ok(if remade {
+        // The resource says `Ready` for a while yet, of the pod before.
+        let name = format!("{NAME}-1");
+        let pod = namespace.api::<Pod>().get_opt(&name).await?;
+        let pod = pod.filter(|pod| pod.metadata.uid.as_ref() != kept.get(&name));
+        let conditions = pod.and_then(|pod| pod.status?.conditions).unwrap_or_default();
+        let ready = conditions
+            .iter()
+            .any(|found| found.type_ == "Ready" && found.status == "True");
+        Ok(if ready {
             Seen::Yes(())
         } else {
-            Seen::NotYet(format!("{now:?}"))
+            Seen::NotYet(format!("{conditions:?}"))
         })
     };
     until("the deleted pod to be made again", BOUND, again).await?;

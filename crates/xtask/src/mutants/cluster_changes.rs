@@ -53,7 +53,7 @@ pub const MUTANTS: &[Mutant] = &[
         planted: "The pod of an instance that the user looks at is replaced.",
         breaks: "rule `await-fenced`",
         file: "cluster/fenced.rs",
-        text: "is_fenced(facts, &pod.name) && pod.node.is_some() && pod.image_error.is_none()",
+        text: "is_fenced(facts, &pod.name) && may_run",
         instead: "false",
         found_by: unit("cluster::fenced::tests::the_pod_of_a_fenced_instance_is_not_replaced_unless_it_never_ran"),
     },

@@ -121,8 +121,8 @@ pub const MUTANTS: &[Mutant] = &[
         planted: "The pod template goes on naming the WAL claim of the pod that was made last.",
         breaks: "rule `settle-wal-volumes`",
         file: "cluster/wal.rs",
-        text: "if is_made(ordinal)",
-        instead: "if is_made(ordinal) && set.replicas == 0",
+        text: "facts.has_wal_volume(pod) && !pod.terminating",
+        instead: "set.replicas == 0",
         found_by: unit(
             "cluster::wal::tests::the_volume_is_there_before_the_pod_is_replaced_from_a_template_that_names_it",
         ),
@@ -141,8 +141,8 @@ pub const MUTANTS: &[Mutant] = &[
         planted: "A pod that serves is replaced for a WAL volume that cannot be had.",
         breaks: "rule `await-wal-volume`",
         file: "cluster/rollout.rs",
-        text: " && !wal::is_not_yet_due(facts, pod))?;",
-        instead: ")?;",
+        text: "needs_replacing(facts, pod) && !wal::is_not_yet_due(facts, pod)",
+        instead: "needs_replacing(facts, pod)",
         found_by: unit("cluster::wal::tests::a_class_that_is_missing_costs_no_pod_and_is_named"),
     },
 ];
