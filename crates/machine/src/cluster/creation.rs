@@ -76,7 +76,7 @@ fn await_database(facts: &Facts<'_>) -> Option<Proposal> {
             let what = format!("pod {}, which may make the first database", grant.pod);
             Proposal::wait(facts, Step::Bootstrap, what, "the StatefulSet controller")
         }
-        Some(pod) if pod.node.is_none() || pod.image_error.is_some() => pending(facts, Step::Bootstrap, pod),
+        Some(pod) if pod.never_ran() => pending(facts, Step::Bootstrap, pod),
         Some(pod) => {
             let what = format!("{} to make the first database", pod.name);
             Proposal::wait(facts, Step::Bootstrap, what, format!("the agent in pod {}", pod.name))

@@ -100,7 +100,7 @@ fn await_primary(facts: &Facts<'_>) -> Option<Proposal> {
         return Proposal::wait(facts, Step::Primary, what, "the agents");
     };
     match pod_of(facts, last) {
-        Some(pod) if pod.node.is_none() || pod.image_error.is_some() => pending(facts, Step::Primary, pod),
+        Some(pod) if pod.never_ran() => pending(facts, Step::Primary, pod),
         Some(pod) => {
             let what = format!("the primary {} to serve", pod.name);
             Proposal::wait(facts, Step::Primary, what, format!("the agent in pod {}", pod.name))

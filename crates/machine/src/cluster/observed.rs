@@ -319,6 +319,13 @@ pub struct Pod {
     pub bootstrap_error: Option<String>,
 }
 
+impl Pod {
+    /// Its containers cannot have run: it has no node, or its image cannot be had.
+    pub fn never_ran(&self) -> bool {
+        self.node.is_none() || self.image_error.is_some()
+    }
+}
+
 /// A change of a pod's cpu and memory that was begun.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]

@@ -73,7 +73,7 @@ pub(super) const HOLDER_PATIENCE: TimeDelta = TimeDelta::minutes(1);
 fn replace_idle(facts: &Facts<'_>) -> Option<Proposal> {
     let holder = facts.holder_pod().filter(|_| facts.bootstrapped());
     let is_holder = |pod: &Pod| holder.is_some_and(|holder| holder.uid == pod.uid);
-    let never_ran = |pod: &Pod| pod.node.is_none() || pod.image_error.is_some() || wal::has_anothers(facts, pod);
+    let never_ran = |pod: &Pod| pod.never_ran() || wal::has_anothers(facts, pod);
     // PostgreSQL restarts, and may need no other pod then.
     let permit = restarting(facts);
     let restarts = |pod: &Pod| permit.is_some_and(|permit| permit.pod_uid == pod.uid) && resize::suffices(facts, pod);

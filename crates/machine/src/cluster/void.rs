@@ -20,10 +20,7 @@ pub const REPLACE_VOID: Rule = Rule {
 fn stuck<'a>(facts: &Facts<'a>) -> impl Iterator<Item = &'a Pod> {
     let expected = facts.expected();
     let idle = facts.pods().iter().filter(|pod| !pod.ready && !pod.terminating);
-    idle.filter(move |pod| {
-        let never_ran = pod.node.is_none() || pod.image_error.is_some();
-        never_ran && !pod.token_void && pod.ordinal < expected
-    })
+    idle.filter(move |pod| pod.never_ran() && !pod.token_void && pod.ordinal < expected)
 }
 
 /// A pod that the StatefulSet cannot make, and who can end that.

@@ -6,8 +6,8 @@ use api::status::{BootstrapGrant, DurabilityMode};
 
 use super::*;
 use crate::protocol::{
-    Epoch, HolderRecord, Incarnation, LeaseRecord, Lsn, MemberId, MemberReport, MemberState, Position, PromiseReply,
-    Timeline,
+    Epoch, Fork, HolderRecord, Incarnation, LeaseRecord, Lsn, MemberId, MemberReport, MemberState, Position,
+    PromiseReply, Timeline,
 };
 use crate::quorum::SyncRule;
 use crate::timing::Timing;
@@ -241,6 +241,23 @@ pub(super) fn restarted() -> Observed {
     observed.lease.confirmed = None;
     observed.peers.clear();
     observed.route = None;
+    observed
+}
+
+/// Stopped, with data that ends at `end` on timeline 1; the primary is on timeline 2, which began at 0x100.
+pub(super) fn left_behind(mut observed: Observed, end: u64, primary: bool) -> Observed {
+    observed.postgres = stopped();
+    let record = record(&mut observed);
+    record.holder.as_mut().unwrap().timeline = Some(Timeline(2));
+    record.timeline = Some(Timeline(2));
+    record.history = vec![Fork {
+        timeline: Timeline(1),
+        end: Lsn(0x100),
+    }];
+    let Data::Present(database) = &mut volume(&mut observed).data else {
+        panic!("data")
+    };
+    (database.checkpoint, database.primary) = (Lsn(end), primary);
     observed
 }
 

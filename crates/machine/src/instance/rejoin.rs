@@ -558,20 +558,8 @@ mod tests {
 
     /// A stopped member whose data ends at `end` on timeline 1; the primary is on timeline 2, which began at 0x100.
     fn behind(end: u64, primary: bool) -> Observed {
-        let mut observed = standby();
-        observed.postgres = stopped();
+        let mut observed = left_behind(standby(), end, primary);
         observed.tasks.report.running = Some(Work::Report);
-        let record = record(&mut observed);
-        record.holder.as_mut().unwrap().timeline = Some(Timeline(2));
-        record.timeline = Some(Timeline(2));
-        record.history = vec![Fork {
-            timeline: Timeline(1),
-            end: Lsn(0x100),
-        }];
-        let Data::Present(database) = &mut volume(&mut observed).data else {
-            panic!("data")
-        };
-        (database.checkpoint, database.primary) = (Lsn(end), primary);
         observed
     }
 

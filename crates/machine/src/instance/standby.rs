@@ -159,7 +159,7 @@ pub(super) fn fault(context: &Context) -> Option<String> {
 mod tests {
     use super::super::fixtures::*;
     use super::super::*;
-    use crate::protocol::{Epoch, Fork, Lsn, Position, Release, Timeline};
+    use crate::protocol::{Epoch, Lsn, Position, Release, Timeline};
     use crate::timing::BootTime;
 
     fn decided(observed: &Observed) -> Decision {
@@ -257,20 +257,7 @@ mod tests {
 
     /// A former primary under `ANY 1`, up to 0x180 of timeline 1. The holder is on timeline 2, which began at 0x100; it was heard last at 1 s.
     fn former_primary() -> Observed {
-        let mut observed = voter();
-        observed.postgres = stopped();
-        let record = record(&mut observed);
-        record.holder.as_mut().unwrap().timeline = Some(Timeline(2));
-        record.timeline = Some(Timeline(2));
-        record.history = vec![Fork {
-            timeline: Timeline(1),
-            end: Lsn(0x100),
-        }];
-        let Data::Present(database) = &mut volume(&mut observed).data else {
-            panic!("data")
-        };
-        (database.checkpoint, database.primary) = (Lsn(0x180), true);
-        observed
+        left_behind(voter(), 0x180, true)
     }
 
     /// [`SILENT`], and a lease later.
