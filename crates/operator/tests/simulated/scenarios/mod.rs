@@ -33,6 +33,16 @@ const ALL: &[&str] = &[
     "storageclasses",
 ];
 
+/// Nothing of the database is left; nodes and classes are the cluster's.
+fn nothing_is_left(script: &Scenario) {
+    for plural in ALL
+        .iter()
+        .filter(|plural| !["nodes", "storageclasses"].contains(plural))
+    {
+        assert_eq!(script.uids(plural).len(), 0, "{plural}");
+    }
+}
+
 fn three() -> Value {
     json!({"replicas": 3})
 }
