@@ -8,7 +8,7 @@ use anyhow::{Context, Result, bail, ensure};
 use api::ClusteredDatabase;
 use api::names::{CONTAINER, LABEL_CLUSTER, Names};
 use clap::Args;
-use e2e::availability::run::{Done, Plan, check, run as make_run};
+use e2e::availability::run::{Done, Plan, check, forget, run as make_run};
 use e2e::availability::scenario::{self, Fault, Heal, Needs, Scenario};
 use e2e::availability::subject::Subject;
 use e2e::availability::svg;
@@ -380,8 +380,11 @@ impl Bench {
                 Ok(done) => {
                     tell(&done);
                     self.write(&done)?;
-                    results.runs.push(done.run);
+                    results.runs.push(done.run.clone());
                     self.write_results(results)?;
+                    if number < runs {
+                        forget(subject, scenario, &done.run).await?;
+                    }
                 }
                 Err(error) => {
                     println!("    could not be made: {error:#}");

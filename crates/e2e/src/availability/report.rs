@@ -32,6 +32,8 @@ pub struct Facts {
     pub primary: String,
     /// When the fault began, in nanoseconds since the epoch.
     pub injected: u64,
+    /// When that was undone which kept the old primary away, if anything did.
+    pub released: Option<u64>,
     /// What the tables hold at the end.
     pub rows: Vec<Rows>,
 }
@@ -68,8 +70,8 @@ pub struct Report {
     pub overlap: Option<Overlap>,
     /// From the fault to the last row of the session held from before; absent when it outlived the run.
     pub held_until: Option<f64>,
-    /// From the fault until each other pod showed rows that were written after the outage. The old primary's is the
-    /// time until it streams again.
+    /// From the fault until each other pod showed rows that were written after the outage; if that was later, from when
+    /// the fault was undone. The old primary's is the time until it streams again.
     pub streaming: BTreeMap<String, f64>,
 }
 
@@ -274,8 +276,8 @@ fn streaming(history: &History, facts: &Facts, worst: Option<Gap>) -> BTreeMap<S
     let mut seen = BTreeMap::new();
     for (at, pod, seq) in &history.follows {
         if *at >= from && *seq >= first.seq {
-            seen.entry(pod.clone())
-                .or_insert_with(|| millis_between(facts.injected, *at));
+            let since = facts.released.filter(|released| released <= at).unwrap_or(facts.injected);
+            seen.entry(pod.clone()).or_insert_with(|| millis_between(since, *at));
         }
     }
     seen

@@ -51,12 +51,16 @@ fn all_there(history: &History) -> Vec<Rows> {
 }
 
 fn measure(history: &History, rows: Vec<Rows>) -> Report {
-    let facts = Facts {
+    Report::of(history, &facts(rows))
+}
+
+fn facts(rows: Vec<Rows>) -> Facts {
+    Facts {
         primary: "a".to_owned(),
         injected: FAULT,
+        released: None,
         rows,
-    };
-    Report::of(history, &facts)
+    }
 }
 
 #[test]
@@ -230,6 +234,12 @@ fn a_pod_streams_again_when_it_shows_a_row_of_the_time_after() {
     let report = measure(&history, all_there(&history));
     assert_eq!(report.streaming["c"], 2_000.0);
     assert_eq!(report.old_primary_streaming(), Some(5_000.0));
+    let undone = Facts {
+        released: Some(7_000 * MS),
+        ..facts(all_there(&history))
+    };
+    let report = Report::of(&history, &undone);
+    assert_eq!((report.streaming["c"], report.streaming["a"]), (2_000.0, 1_000.0));
 }
 
 #[test]

@@ -4,6 +4,9 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
+use k8s_openapi::api::core::v1::Pod;
+use kube::ResourceExt;
+use kube::api::DeleteParams;
 use tokio::time::{Instant, sleep};
 
 use crate::availability::history::History;
@@ -11,7 +14,7 @@ use crate::availability::inject::{Remedy, Scene};
 use crate::availability::pod::{Duty, Order, WriterPod, wall_clock};
 use crate::availability::record::{Record, Rows};
 use crate::availability::report::{Facts, Report};
-use crate::availability::scenario::{Fault, Heal, Scenario};
+use crate::availability::scenario::{Fault, Heal, Scenario, Signal};
 use crate::availability::status::Status;
 use crate::availability::subject::{Member, Subject, targets};
 use crate::availability::table::Run;
@@ -26,6 +29,8 @@ const BASELINE: Duration = Duration::from_secs(3);
 const STEADY: Duration = Duration::from_secs(3);
 /// Bound for everything to be as before, from the end of the fault.
 const WHOLE: Duration = Duration::from_secs(240);
+/// PostgreSQL that has run for so long has not ended in a row with the last time.
+const RUN_OF_ENDS: Duration = Duration::from_secs(61);
 /// Bound for the database to be whole before a run.
 const READY: Duration = Duration::from_secs(300);
 /// Between two looks.
@@ -255,6 +260,7 @@ impl Writers {
         let facts = Facts {
             primary: scene.primary.pod.clone(),
             injected,
+            released: plan.scenario.keeps_away().then(|| history.marked("healed", 0)).flatten(),
             rows: rows.clone(),
         };
         let run = Run {
@@ -326,6 +332,37 @@ async fn wait_steady(writer: &WriterPod, time: Duration) -> Result<()> {
         })
     })
     .await?;
+    Ok(())
+}
+
+/// Lets be forgotten what a run has left behind and the next one of the same scenario would show as well: ends of PostgreSQL
+/// that follow each other within a minute, after which it is started later each time (by this operator), and ends of a
+/// container, which the kubelet starts later each time until its pod is made anew.
+///
+/// # Errors
+/// When the pod cannot be deleted, or the database is not whole again.
+pub async fn forget(subject: &Subject, scenario: &Scenario, run: &Run) -> Result<()> {
+    match scenario.fault {
+        // Time itself is what is waited for.
+        Fault::Postmaster(Signal::Kill) => sleep(RUN_OF_ENDS).await,
+        Fault::FirstProcess(Signal::Kill) => {
+            let pods = subject.namespace.api::<Pod>();
+            let pod = &run.report.primary;
+            let before = pods.get(pod).await.context("read the pod whose container was killed")?.uid();
+            let deleted = pods.delete(pod, &DeleteParams::default()).await;
+            deleted.context("delete the pod whose container was killed")?;
+            until("the pod to be made anew", READY, || async {
+                let now = pods.get_opt(pod).await?.and_then(|pod| pod.uid());
+                Ok(if now.is_some() && now != before {
+                    Seen::Yes(())
+                } else {
+                    Seen::NotYet(format!("{pod} is {now:?}"))
+                })
+            })
+            .await?;
+        }
+        _ => {}
+    }
     Ok(())
 }
 

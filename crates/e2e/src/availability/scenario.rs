@@ -112,6 +112,14 @@ impl Fault {
     }
 }
 
+impl Scenario {
+    /// The primary cannot come back before it is undone. A switchover's wish keeps nobody away.
+    #[must_use]
+    pub fn keeps_away(&self) -> bool {
+        self.heal != Heal::Nothing && self.fault != Fault::Switchover
+    }
+}
+
 /// All scenarios that the benchmark knows, in the order in which they run.
 #[must_use]
 pub fn all() -> Vec<Scenario> {
