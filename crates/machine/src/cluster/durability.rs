@@ -202,7 +202,7 @@ mod tests {
         );
         assert_eq!(
             recovery,
-            "about 5 s after the primary is lost: 3 s of silence, then an election and a promotion"
+            "about 4.7 s after the primary is lost: 2.7 s of silence, then an election and a promotion"
         );
         scene.edit(|spec| spec.failover.reads = FailoverReads::Strict);
         assert!(
@@ -227,7 +227,7 @@ mod tests {
         );
         let mut fast = Scene::ready(3);
         fast.edit(|spec| spec.failover.profile = FailoverProfile::Fast);
-        assert!(of(&fast).2.contains("1.3 s of silence"), "{}", of(&fast).2);
+        assert!(of(&fast).2.contains("1.2 s of silence"), "{}", of(&fast).2);
         let mut preferred = Scene::ready(3);
         preferred.edit(|spec| spec.durability.mode = Some(DurabilityMode::Preferred));
         assert_eq!(of(&preferred).0, DurabilityMode::Preferred);

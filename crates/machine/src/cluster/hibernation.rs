@@ -400,7 +400,7 @@ mod tests {
         );
         let serves = hibernating(3);
         let promised = serves.status(&serves.decide()).durability.unwrap();
-        assert!(promised.recovery_bound.starts_with("about 5 s"), "it still serves");
+        assert!(promised.recovery_bound.starts_with("about 4.7 s"), "it still serves");
     }
 
     #[test]
