@@ -276,7 +276,10 @@ fn streaming(history: &History, facts: &Facts, worst: Option<Gap>) -> BTreeMap<S
     let mut seen = BTreeMap::new();
     for (at, pod, seq) in &history.follows {
         if *at >= from && *seq >= first.seq {
-            let since = facts.released.filter(|released| released <= at).unwrap_or(facts.injected);
+            let since = facts
+                .released
+                .filter(|released| released <= at)
+                .unwrap_or(facts.injected);
             seen.entry(pod.clone()).or_insert_with(|| millis_between(since, *at));
         }
     }

@@ -260,7 +260,11 @@ impl Writers {
         let facts = Facts {
             primary: scene.primary.pod.clone(),
             injected,
-            released: plan.scenario.keeps_away().then(|| history.marked("healed", 0)).flatten(),
+            released: plan
+                .scenario
+                .keeps_away()
+                .then(|| history.marked("healed", 0))
+                .flatten(),
             rows: rows.clone(),
         };
         let run = Run {
@@ -348,7 +352,11 @@ pub async fn forget(subject: &Subject, scenario: &Scenario, run: &Run) -> Result
         Fault::FirstProcess(Signal::Kill) => {
             let pods = subject.namespace.api::<Pod>();
             let pod = &run.report.primary;
-            let before = pods.get(pod).await.context("read the pod whose container was killed")?.uid();
+            let before = pods
+                .get(pod)
+                .await
+                .context("read the pod whose container was killed")?
+                .uid();
             let deleted = pods.delete(pod, &DeleteParams::default()).await;
             deleted.context("delete the pod whose container was killed")?;
             until("the pod to be made anew", READY, || async {
