@@ -121,7 +121,8 @@ fn next_restart<'a>(facts: &Facts<'a>, spent: Option<&RestartPermit>) -> Option<
         });
         pending && !fenced::is_fenced(facts, &pod.name)
     };
-    let mut all = facts.pods().iter().rev().filter(|pod| !pod.terminating).filter(pending);
+    let stays = |pod: &&Pod| !pod.terminating && pod.ordinal < facts.expected();
+    let mut all = facts.pods().iter().rev().filter(stays).filter(pending);
     let unspent = |pod: &&Pod| spent.is_none_or(|spent| spent.pod_uid != pod.uid);
     let mut idle = all.clone().filter(|pod| !facts.serves(pod));
     if let Some(idle) = idle.clone().find(unspent).or_else(|| idle.next()) {
@@ -277,6 +278,15 @@ mod tests {
                 .to_string()
                 .ends_with("invalid value for parameter \"work_mem\"")
         );
+    }
+
+    #[test]
+    fn who_is_about_to_go_need_not_restart() {
+        let mut scene = Scene::pending_restart(false);
+        scene.edit(|spec| spec.replicas = 2);
+        scene.observed.stateful_set.as_mut().unwrap().replicas = 2;
+        scene.report_mut(2).state = crate::protocol::MemberState::CatchingUp;
+        assert_eq!(scene.permitted(), Some("demo-1".to_owned()));
     }
 
     #[test]

@@ -8,7 +8,7 @@ use super::decision::Step;
 use super::drift::{self, foreign_claim};
 use super::durability;
 use super::facts::Facts;
-use super::members::exact_claim;
+use super::members::{exact_claim, ordinal_of};
 use super::observed::{ChildKind, Claim, SetFacts, Volume};
 use super::rule::{Proposal, Rule};
 
@@ -25,7 +25,7 @@ pub const SCALE: Rule = Rule {
 pub const REMOVED_MEMBERS: Rule = Rule {
     name: "removed-members",
     family: "scaling",
-    what: "When a removed instance's pod is gone, its claims go if volumePolicy.onScaleDown says so, and it is forgotten.",
+    what: "When a removed instance's pod is gone, and the synchronous rule does without it, its claims go if volumePolicy.onScaleDown says so, and it is forgotten.",
     propose: removed_members,
     passable: false,
 };
@@ -106,15 +106,20 @@ fn await_scale(facts: &Facts<'_>) -> Option<Proposal> {
         .or_else(|| Proposal::wait(facts, Step::Scaling, "the claims to be read", "the API server"))
 }
 
-/// A member of the status that was removed, and whose pod is gone.
+/// A member of the status that was removed, and whose pod is gone. One whom the synchronous rule counts is not yet: a new
+/// primary begins with all members that the Lease knows, and an election needs the answers of those.
 fn removed<'a>(facts: &Facts<'a>) -> Option<(&'a str, u32, Option<&'a str>)> {
     let set = facts.observed.stateful_set.as_ref()?;
     facts.observed.pods.get()?;
     facts.primary()?;
     let kept = facts.wanted.replicas().max(set.replicas);
+    let counted = |ordinal: u32| {
+        let mut names = facts.lease.iter().flat_map(|lease| &lease.rule.names);
+        names.any(|name| ordinal_of(name) == Some(ordinal))
+    };
     facts.status.members.iter().find_map(|(pod, member)| {
         let ordinal = facts.ordinal(pod)?;
-        (ordinal >= kept && facts.pod(ordinal).is_none()).then_some((
+        (ordinal >= kept && facts.pod(ordinal).is_none() && !counted(ordinal)).then_some((
             pod.as_str(),
             ordinal,
             member.claim_uid.as_deref(),
@@ -193,6 +198,7 @@ mod tests {
     use super::super::Known;
     use super::super::testing::Scene;
     use super::*;
+    use crate::quorum::SyncRule;
 
     fn replicas(scene: &Scene) -> Option<u32> {
         match scene.decide().action {
@@ -260,6 +266,17 @@ mod tests {
         scene.claims_mut().remove(1);
         scene.store();
         assert!(!scene.stored.members.contains_key("demo-1"));
+    }
+
+    #[test]
+    fn whom_elections_still_count_keeps_its_claim() {
+        let mut scene = scaled_down(VolumeFate::Delete);
+        scene.stored.members.remove("demo-1");
+        let member = scene.report_mut(2).member.clone();
+        scene.lease_mut().unwrap().rule = SyncRule::any(1, [member]);
+        assert_eq!(scene.decide().rule, "await-durability");
+        scene.lease_mut().unwrap().rule = SyncRule::default();
+        assert!(matches!(scene.decide().action, Action::DeleteClaim(claim) if claim.name() == "data-demo-2"));
     }
 
     #[test]

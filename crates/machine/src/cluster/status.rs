@@ -273,7 +273,8 @@ fn describe_database(next: &mut ClusteredDatabaseStatus, facts: &Facts<'_>) {
         next.timeline = Some(timeline.0);
     }
     if lease.epoch.0 > 0 {
-        next.epoch = Some(lease.epoch.0);
+        // A Lease behind it is an old view, or was put back by somebody: agents know it by this.
+        next.epoch = next.epoch.max(Some(lease.epoch.0));
     }
     if hibernation::is_back(facts) || next.phase == Some(Phase::Ready) {
         next.memo.put_down = None;
@@ -317,6 +318,16 @@ mod tests {
         );
         scene.pod_mut(0).ready = false;
         assert_eq!(scene.due(&scene.decide()), Due::Now, "the phase changes");
+    }
+
+    #[test]
+    fn the_epoch_never_goes_back() {
+        let mut scene = Scene::ready(3);
+        for (lease, stored) in [(9, 9), (8, 9), (10, 10)] {
+            scene.lease_mut().unwrap().epoch.0 = lease;
+            scene.store();
+            assert_eq!(scene.stored.epoch, Some(stored));
+        }
     }
 
     #[test]

@@ -174,10 +174,12 @@ pub(super) fn fault(context: &Context, memo: &Memo) -> Option<String> {
         let error = task.error.as_ref().filter(|_| task.failures > 0)?;
         Some(format!("{what}: {error}"))
     };
+    // One that runs needed it no more: it is not tried again, and nobody would hand over to what has failed.
+    let is_idle = context.running().is_none();
     identity::fault(context)
         .or_else(|| standby::fault(context))
         .or_else(|| crash::fault(context, memo))
-        .or_else(|| failed("prepare the volume", &context.tasks().volume))
+        .or_else(|| failed("prepare the volume", &context.tasks().volume).filter(|_| is_idle))
         .or_else(|| failed("start PostgreSQL", &context.tasks().start))
 }
 
@@ -274,6 +276,28 @@ mod tests {
         assert!(readiness(&observed, now).is_err());
         assert!(readiness(&primary(), BootTime(FENCE)).is_err());
         assert_eq!(readiness(&primary(), now), Ok(()));
+    }
+
+    #[test]
+    fn a_rewind_that_failed_and_was_not_needed_any_more_is_no_fault() {
+        let mut observed = standby();
+        observed.tasks.volume = Task {
+            failures: 2,
+            error: Some("the primary cannot be reached".to_owned()),
+            ..Task::default()
+        };
+        let told = |observed: &Observed| {
+            status(observed, &Memo::default(), BootTime(1_200))
+                .unwrap()
+                .report
+                .fault
+        };
+        assert_eq!(told(&observed), None, "it streams");
+        observed.postgres = stopped();
+        assert_eq!(
+            told(&observed).as_deref(),
+            Some("prepare the volume: the primary cannot be reached")
+        );
     }
 
     #[test]
