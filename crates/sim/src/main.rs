@@ -8,6 +8,7 @@ use sim::simulator::{Bug, Coverage, Fault, Line, Outcome, Plan, Target, run, shr
 
 const USAGE: &str = "\
 usage: sim run [--seeds N | --for SECONDS] [--from SEED] [--all] [--bug NAME]   many seeds, until one fails or all of them
+       (any command with --whole: an operator runs, too)
        sim replay SEED [--without N,N…] [--bug NAME]                    one seed, twice: is it the same?
        sim explain SEED [--without N,N…] [--bug NAME]                   one seed, as a table
        sim shrink SEED [--bug NAME]                                     as few faults as still fail, and their table
@@ -21,6 +22,7 @@ struct Options {
     seconds: Option<u64>,
     from: u64,
     all: bool,
+    whole: bool,
     runs: Option<u64>,
     without: BTreeSet<usize>,
     bug: Option<Bug>,
@@ -70,6 +72,7 @@ fn parse(arguments: &[String]) -> Result<Options, String> {
             "--for" => options.seconds = Some(number(value()?)?),
             "--from" => options.from = number(value()?)?,
             "--all" => options.all = true,
+            "--whole" => options.whole = true,
             "--runs" => options.runs = Some(number(value()?)?),
             "--without" => {
                 let numbers = value()?.split(',').map(number);
@@ -107,7 +110,12 @@ fn number(text: &str) -> Result<u64, String> {
 
 fn planned(seed: u64, options: &Options) -> Plan {
     let bug = options.bug;
-    Plan { bug, ..Plan::of(seed) }.without(&options.without)
+    let plan = if options.whole {
+        Plan::whole(seed)
+    } else {
+        Plan::of(seed)
+    };
+    Plan { bug, ..plan }.without(&options.without)
 }
 
 /// How long this thread has computed; the machine may do other things as well. Where that is not told, how long it has been there.
@@ -157,7 +165,11 @@ fn many(options: &Options) -> Result<bool, String> {
         coverage.events,
         coverage.losses,
     );
-    let missing = coverage.missing();
+    let missing = if options.whole {
+        coverage.missing_operated()
+    } else {
+        coverage.missing()
+    };
     if !missing.is_empty() {
         println!("never reached: {}", missing.join(", "));
     }
@@ -167,6 +179,9 @@ fn many(options: &Options) -> Result<bool, String> {
 fn print_coverage(coverage: &Coverage) {
     for ((rule, action), count) in &coverage.decisions {
         println!("{count:>10}  {rule}: {action}");
+    }
+    for ((rule, action), count) in &coverage.operator {
+        println!("{count:>10}  operator: {rule}: {action}");
     }
     for (fault, count) in &coverage.faults {
         println!("{count:>10}  fault {fault:?}");
@@ -214,9 +229,10 @@ fn smallest(plan: Plan) -> bool {
         return false;
     };
     let numbers: Vec<_> = left_out.iter().map(usize::to_string).collect();
-    let seed = plan.seed;
+    let (seed, whole) = (plan.seed, plan.whole);
     explain(plan.without(&left_out));
-    println!("again: sim explain {seed} --without {}", numbers.join(","));
+    let whole = if whole { " --whole" } else { "" };
+    println!("again: sim explain {seed}{whole} --without {}", numbers.join(","));
     true
 }
 

@@ -39,6 +39,7 @@ fn told(name: &str, members: usize, standbys: usize, faults: Vec<Injection>) -> 
     let first = faults.iter().map(|fault| fault.at).min().unwrap_or(0);
     let plan = Plan {
         members,
+        replicas: members,
         durability: WantedDurability {
             mode: DurabilityMode::Required,
             standbys,
@@ -49,6 +50,7 @@ fn told(name: &str, members: usize, standbys: usize, faults: Vec<Injection>) -> 
         pace: 200,
         size: 8_000,
         gone: None,
+        whole: false,
         bug: None,
         faults,
         seed: 1,

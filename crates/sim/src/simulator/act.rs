@@ -22,14 +22,15 @@ impl World {
     /// A container starts: a new run, which knows nothing.
     pub fn boot(&mut self, node: usize) {
         let place = &mut self.nodes[node];
-        if !place.on || place.agent.is_some() {
+        if !place.on || place.agent.is_some() || !place.sandbox.runs() {
             return;
         }
+        let pod_uid = place.sandbox.uid.clone().unwrap_or_default();
         place.runs += 1;
         (place.armed, place.granted, place.agent_frozen) = (None, BootTime(0), 0);
         place.agent_waits.clear();
         let run = place.runs;
-        place.agent = Some(Agent::new(node, run));
+        place.agent = Some(Agent::new(node, pod_uid, run));
         self.note(Some(node), || format!("the agent starts, run {run}"));
         let (spec, lease) = (Rc::new(self.api.spec.clone()), Rc::clone(&self.api.lease));
         self.tell_if_api(node, News::Cluster(spec));

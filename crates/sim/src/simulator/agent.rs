@@ -8,7 +8,7 @@ use machine::protocol::{LeaseRecord, PromiseReply, PromiseRequest};
 use machine::timing::BootTime;
 
 use super::event::Call;
-use super::names::{address, pod, pod_uid};
+use super::names::{address, pod};
 
 /// One run of an agent.
 #[derive(Clone, Debug)]
@@ -57,10 +57,10 @@ pub struct Held {
 const HOLD: u64 = 200;
 
 impl Agent {
-    pub fn new(node: usize, run: u32) -> Self {
+    pub fn new(node: usize, pod_uid: String, run: u32) -> Self {
         Self {
             run,
-            observed: unknown(node, run),
+            observed: unknown(node, pod_uid, run),
             memo: Memo::default(),
             version: 0,
             heard: None,
@@ -122,11 +122,11 @@ pub fn action_name(action: &Action) -> String {
     text.split([' ', '{']).next().unwrap_or_default().to_owned()
 }
 
-fn unknown(node: usize, run: u32) -> Observed {
+fn unknown(node: usize, pod_uid: String, run: u32) -> Observed {
     Observed::nothing(Own {
         pod: pod(node),
         ordinal: node as u32,
-        pod_uid: pod_uid(node),
+        pod_uid,
         run: format!("run-{run}"),
         address: address(node),
         agent_version: String::new(),

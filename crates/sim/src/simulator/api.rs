@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 
 use api::WantedDurability;
-use api::status::DurabilityMode;
+use api::status::{DurabilityMode, RestartPermit};
 use machine::instance::{ClusterView, SignedCertificate};
 use machine::lease_object::LeaseContent;
 use machine::protocol::{Epoch, HolderRecord, Incarnation, LeaseRecord, Timeline};
@@ -13,6 +13,7 @@ use machine::timing::Timing;
 
 use super::event::{Event, News};
 use super::names::{CLUSTER, LEASE, SETTINGS, SYSTEM_ID, address, claim, member, owner, pod, pod_uid};
+use super::operator::{Kind, Objects};
 use super::plan::Plan;
 use super::world::World;
 
@@ -22,6 +23,8 @@ pub struct Api {
     pub lease: Rc<LeaseRecord>,
     version: u64,
     pub spec: Spec,
+    /// What the operator works on, where one runs.
+    pub objects: Objects,
     /// Where `-rw` points, and in which epoch that was written.
     pub route: Option<(usize, u64)>,
     /// Nobody reaches it.
@@ -40,10 +43,15 @@ pub struct Spec {
     pub fenced: BTreeSet<usize>,
     /// `status.epoch`.
     pub epoch: u64,
-    /// Which volume each pod has.
-    pub volumes: Vec<u32>,
+    /// The claims that pods are published with.
+    pub claims: Vec<Option<String>>,
     /// The members for which a certificate was signed.
     pub certified: Vec<Option<String>>,
+    /// Hash of the settings.
+    pub settings: String,
+    /// `status.intent`.
+    pub restart: Option<RestartPermit>,
+    pub stop: bool,
 }
 
 /// How long the operator needs to see something, in milliseconds.
@@ -51,7 +59,7 @@ const OPERATOR: u64 = 1_000;
 
 impl Api {
     pub fn new(plan: &Plan) -> Self {
-        let others = (1..plan.members).map(|other| member(other, 0));
+        let others = (1..plan.replicas).map(|other| member(other, 0));
         let standbys = plan.durability.standbys;
         let rule = match plan.durability.mode {
             DurabilityMode::Async => SyncRule::default(),
@@ -87,21 +95,33 @@ impl Api {
             lease: Rc::new(lease),
             version: 1,
             spec: Spec {
-                members: plan.members,
+                members: plan.replicas,
                 timing: plan.timing,
                 durability: plan.durability,
                 primary: None,
                 fenced: BTreeSet::new(),
                 epoch: 1,
-                volumes: vec![0; plan.members],
-                certified: (0..plan.members)
-                    .map(|node| Some(member(node, 0).to_string()))
+                claims: (0..plan.members)
+                    .map(|node| (node < plan.replicas).then(|| claim(node, 0)))
                     .collect(),
+                certified: (0..plan.members)
+                    .map(|node| (node < plan.replicas).then(|| member(node, 0).to_string()))
+                    .collect(),
+                settings: SETTINGS.to_owned(),
+                restart: None,
+                stop: false,
             },
+            objects: Objects::new(plan),
             route: None,
             down: 0,
             errors: 0,
         }
+    }
+
+    /// The version of the next change of anything.
+    pub fn next(&mut self) -> u64 {
+        self.version += 1;
+        self.version
     }
 }
 
@@ -112,17 +132,17 @@ impl Spec {
             uid: CLUSTER.to_owned(),
             replicas: self.members as u32,
             timing: self.timing,
-            settings: SETTINGS.to_owned(),
+            settings: self.settings.clone(),
             system_id: Some(SYSTEM_ID.to_owned()),
             epoch: Some(Epoch(self.epoch)),
-            claim_uid: Some(claim(node, self.volumes[node])),
+            claim_uid: self.claims[node].clone(),
             certificate: self.certified[node].clone().map(|member| SignedCertificate {
                 member,
                 pem: "pem".to_owned(),
             }),
             grant: None,
-            restart: None,
-            stop: false,
+            restart: self.restart.clone(),
+            stop: self.stop,
             durability: self.durability,
             strict_reads: false,
             primary: self.primary.map(pod),
@@ -138,8 +158,8 @@ impl World {
         let overwrites = self.overwrites_lease();
         let outcome = if content.version == self.api.lease.version || overwrites {
             let before = Rc::clone(&self.api.lease);
-            self.api.version += 1;
-            self.api.lease = Rc::new(written(content, self.api.version, self.now));
+            let version = self.api.next();
+            self.api.lease = Rc::new(written(content, version, self.now));
             self.lease_changed(node, run, &before);
             Ok(Rc::clone(&self.api.lease))
         } else {
@@ -162,6 +182,8 @@ impl World {
         for watcher in 0..self.plan.members {
             self.watch(watcher, News::Lease(Rc::clone(&after)));
         }
+        self.came_back();
+        self.show(Kind::Lease);
     }
 
     /// News for one member, in order, late, or never: then its watch is begun again some time later.

@@ -16,6 +16,8 @@ const SPINS: u32 = 50;
 pub struct Coverage {
     /// Decisions, by the rule that made them and the action.
     pub decisions: BTreeMap<(&'static str, &'static str), u64>,
+    /// Decisions of the operator, in the same way.
+    pub operator: BTreeMap<(&'static str, &'static str), u64>,
     /// Faults that struck.
     pub faults: BTreeMap<Fault, u64>,
     /// Named goals.
@@ -89,6 +91,56 @@ pub const RULES: &[&str] = &[
     "wait",
 ];
 
+/// The same where an operator runs: how often at least.
+pub const OPERATED_GOALS: &[(&str, u64)] = &[
+    ("converged", 100),
+    ("template changed", 20),
+    ("parameter changed", 20),
+    ("switchover requested", 20),
+    ("preferred primary changed", 5),
+    ("durability changed", 5),
+    ("fence changed", 5),
+    ("replicas changed", 20),
+    ("hibernation changed", 5),
+    ("scaled down", 20),
+    ("claim deleted", 5),
+    ("evicted", 10),
+    ("edit during a failover", 20),
+    ("edit during a change", 20),
+    ("pod replaced", 50),
+    ("restart permitted", 50),
+    ("switchover asked for", 50),
+    ("conflict met", 20),
+    ("nothing deleted on an outdated view", 1),
+    ("operator killed during a request", 1),
+    ("operator's write done and not answered", 1),
+];
+
+/// Rules of the operator that must have decided.
+pub const OPERATOR_RULES: &[&str] = &[
+    "label-roles",
+    "record",
+    "children",
+    "request",
+    "switch-over",
+    "replace-idle",
+    "replace-serving",
+    "restart",
+    "await-primary",
+    "await-standbys",
+    "await-settings",
+    "await-fenced",
+    "await-switchover",
+    "await-durability",
+    "scale",
+    "removed-members",
+    "await-scale",
+    "hibernate",
+    "wake",
+    "await-waking",
+    "rest",
+];
+
 impl Coverage {
     /// A goal is reached.
     pub fn reach(&mut self, goal: &'static str) {
@@ -107,6 +159,9 @@ impl Coverage {
     pub fn add(&mut self, other: &Coverage) {
         for (key, count) in &other.decisions {
             *self.decisions.entry(*key).or_default() += count;
+        }
+        for (key, count) in &other.operator {
+            *self.operator.entry(*key).or_default() += count;
         }
         for (key, count) in &other.faults {
             *self.faults.entry(*key).or_default() += count;
@@ -130,6 +185,22 @@ impl Coverage {
         goals
             .map(|goal| format!("goal {goal:?}"))
             .chain(rules.map(|rule| format!("rule {rule:?}")))
+            .chain(faults.map(|fault| format!("fault {fault:?}")))
+            .collect()
+    }
+    /// What should have been reached where an operator runs, and was not.
+    pub fn missing_operated(&self) -> Vec<String> {
+        let short = |(goal, least): &(&'static str, u64)| {
+            let reached = self.reached.get(goal).copied().unwrap_or(0);
+            (reached < *least).then(|| format!("goal {goal:?} ({reached} of {least})"))
+        };
+        let decided = |rule: &str| self.operator.keys().any(|(known, _)| *known == rule);
+        let rules = OPERATOR_RULES.iter().filter(|rule| !decided(rule));
+        let faults = Fault::ALL.into_iter().chain(Fault::OPERATED);
+        let faults = faults.filter(|fault| !self.faults.contains_key(fault));
+        let goals = OPERATED_GOALS.iter().filter_map(short);
+        goals
+            .chain(rules.map(|rule| format!("rule {rule:?} of the operator")))
             .chain(faults.map(|fault| format!("fault {fault:?}")))
             .collect()
     }

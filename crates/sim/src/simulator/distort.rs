@@ -3,8 +3,9 @@
 
 use std::borrow::Cow;
 
+use machine::cluster::{self, Known};
 use machine::instance::{Action, Decision, Mode, Observed, Process, Reading};
-use machine::protocol::{Epoch, Lsn, Position, Timeline};
+use machine::protocol::{Epoch, Lsn, MemberState, Position, Timeline};
 use machine::quorum::SyncRule;
 use machine::timing::BootTime;
 
@@ -31,11 +32,15 @@ pub enum Bug {
     OpensInDoubt,
     /// A holder does not hear what others have promised.
     EpochIsNotRaised,
+    /// The operator's writes and deletes expect no version, and it reads nothing again before a delete.
+    OperatorExpectsNothing,
+    /// The operator takes everybody for serving that it does not wait for: it replaces one member after the other.
+    OperatorTrustsAll,
 }
 
 impl Bug {
     /// All of them.
-    pub const ALL: [Bug; 10] = [
+    pub const ALL: [Bug; 12] = [
         Bug::FenceIsSkipped,
         Bug::StalePromiseCounts,
         Bug::RuleIsNotRecorded,
@@ -46,6 +51,8 @@ impl Bug {
         Bug::TimelineIsUsedTwice,
         Bug::OpensInDoubt,
         Bug::EpochIsNotRaised,
+        Bug::OperatorExpectsNothing,
+        Bug::OperatorTrustsAll,
     ];
 
     /// By its name, as it is written here.
@@ -107,6 +114,28 @@ pub fn shown(bug: Option<Bug>, observed: &Observed, _now: BootTime) -> Cow<'_, O
         _ => {}
     }
     Cow::Owned(shown)
+}
+
+/// What the operator's machine is shown.
+pub fn seen(bug: Option<Bug>, mut observed: cluster::Observed, revision: &str) -> cluster::Observed {
+    if bug != Some(Bug::OperatorTrustsAll) {
+        return observed;
+    }
+    if let (Known::Known(pods), Known::Known(Some(lease))) = (&mut observed.pods, &mut observed.lease) {
+        for pod in pods {
+            if std::mem::replace(&mut pod.terminating, false) || !pod.ready {
+                (pod.ready, pod.revision) = (true, Some(revision.to_owned()));
+            }
+            if let Some(report) = lease.members.get_mut(&pod.name) {
+                report.pod_uid.clone_from(&pod.uid);
+                if report.state != MemberState::Primary {
+                    report.state = MemberState::Streaming;
+                }
+                report.fault = None;
+            }
+        }
+    }
+    observed
 }
 
 /// What is done with a decision.

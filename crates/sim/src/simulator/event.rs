@@ -12,6 +12,7 @@ use machine::quorum::SyncRule;
 use machine::timing::{BootTime, Timing};
 
 use super::api::Spec;
+use super::operator::{Kind, Operating, Request};
 use super::status::Status;
 use super::wal::End;
 
@@ -44,6 +45,26 @@ pub enum Event {
     Relist { node: usize },
     /// The operator looks.
     Operator,
+    /// A process of an operator does something.
+    Operate { operator: usize, run: u32, what: Operating },
+    /// A request of an operator arrives.
+    Asked {
+        operator: usize,
+        run: u32,
+        call: u64,
+        request: Box<Request>,
+        answer: bool,
+    },
+    /// A broken watch of an operator is begun again.
+    WatchAgain { operator: usize, run: u32, kind: Kind },
+    /// An operator's process is started, and leads.
+    StartOperator { operator: usize },
+    /// One that does not lead any more ends.
+    EndOperator { operator: usize },
+    /// A kubelet looks at its pod; `again`: and will in its time.
+    Kubelet { node: usize, again: bool },
+    /// The StatefulSet's controller makes a pod that is missing.
+    Control,
     /// A container is started.
     Boot { node: usize },
     /// An application goes on.
@@ -202,9 +223,11 @@ pub enum Task {
     },
     StartPrimary {
         rule: SyncRule,
+        settings: String,
     },
     StartStandby {
         upstream: Option<Upstream>,
+        settings: String,
     },
     Configure {
         upstream: Option<Upstream>,
@@ -237,7 +260,9 @@ pub enum Task {
     SetAside {
         keep: bool,
     },
-    CreateMember,
+    CreateMember {
+        claim_uid: String,
+    },
     StoreCertificate,
     Scan,
     Kill,
@@ -285,6 +310,13 @@ impl Event {
             Event::Fault { .. } => 13,
             Event::Calm => 14,
             Event::Check => 15,
+            Event::Operate { .. } => 16,
+            Event::Asked { .. } => 17,
+            Event::WatchAgain { .. } => 18,
+            Event::StartOperator { .. } => 19,
+            Event::Kubelet { .. } => 20,
+            Event::Control => 21,
+            Event::EndOperator { .. } => 22,
         }
     }
     /// Which agent's process does it; `None`: somebody else.

@@ -37,19 +37,21 @@ impl World {
             Action::AskFailsafe { peers, request } => {
                 return self.round(node, Work::Failsafe, &peers, &Body::Failsafe(request));
             }
-            Action::CreateMember { .. } => Task::CreateMember,
+            Action::CreateMember { claim_uid } => Task::CreateMember { claim_uid },
             Action::StoreCertificate { .. } => Task::StoreCertificate,
             Action::Clone { upstream, .. } => Task::Clone {
                 from: number(&upstream),
                 stage: 0,
             },
-            Action::StartPrimary { rule, until, .. } => {
+            Action::StartPrimary {
+                rule, until, settings, ..
+            } => {
                 self.allow_writing(node, Some(until));
-                Task::StartPrimary { rule }
+                Task::StartPrimary { rule, settings }
             }
-            Action::StartStandby { upstream, .. } => {
+            Action::StartStandby { upstream, settings } => {
                 self.allow_writing(node, None);
-                Task::StartStandby { upstream }
+                Task::StartStandby { upstream, settings }
             }
             Action::Promise { epoch } => Task::Promise {
                 epoch: epoch.0,
@@ -276,6 +278,9 @@ impl World {
         self.kill_container(node);
         let delay = self.random.work.between(500, 3_000);
         self.after(delay, Event::Boot { node });
+        if self.plan.whole {
+            self.kubelet_soon(node);
+        }
     }
 
     /// Everything in the container is gone.

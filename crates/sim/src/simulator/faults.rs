@@ -1,6 +1,7 @@
 //! Faults, and their end.
 
 use super::event::{Event, News};
+use super::names::claim;
 use super::net::{Way, count};
 use super::node::Disk;
 use super::plan::{Fault, Target, durability};
@@ -71,12 +72,13 @@ impl World {
             Fault::ApiErrors => self.api.errors = if begins { 300 } else { 0 },
             Fault::LagWatch => self.nodes[node].watch_lag = if begins { LAG } else { 0 },
             Fault::SlowNetwork => (self.net.slow, self.net.loss) = if begins { (400, 100) } else { (0, 0) },
+            fault if self.plan.whole && self.strike_whole(fault, node, other, begins) => {}
             Fault::EditDurability | Fault::EditPrimary | Fault::EditFenced => self.edit(fault, node, other, begins),
             Fault::LoseVolume if begins => self.lose_volume(node),
             Fault::Terminate if begins => {
                 self.tell(0, node, News::Terminate);
             }
-            Fault::KillPostgres | Fault::CutPair | Fault::LoseVolume | Fault::Terminate => {}
+            _ => {}
         }
     }
 
@@ -111,16 +113,22 @@ impl World {
 
     /// The pod comes back with an empty volume, under another claim.
     fn lose_volume(&mut self, node: usize) {
+        let number = self.empty_volume(node);
+        self.api.spec.claims[node] = Some(claim(node, number));
+        self.api.spec.certified[node] = None;
+        self.spec_changed();
+        let delay = self.random.work.between(3_000, 10_000);
+        self.after(delay, Event::Boot { node });
+    }
+
+    /// Another volume takes the place of this member's; returns its number.
+    pub fn empty_volume(&mut self, node: usize) -> u32 {
         self.kill_container(node);
         let volume = &mut self.nodes[node].volume;
         volume.number += 1;
         (volume.member, volume.data, volume.certificate) = (None, None, false);
         (volume.promise, volume.promoting, volume.credential, volume.rewinding) = (0, None, false, false);
-        self.api.spec.volumes[node] += 1;
-        self.api.spec.certified[node] = None;
-        self.spec_changed();
-        let delay = self.random.work.between(3_000, 10_000);
-        self.after(delay, Event::Boot { node });
+        volume.number
     }
 
     fn thaw_agent(&mut self, node: usize) {
@@ -150,7 +158,10 @@ impl World {
         self.note(None, || "faults are over".to_owned());
         self.net.heal();
         (self.api.down, self.api.errors) = (0, 0);
-        (self.api.spec.primary, self.api.spec.fenced) = (None, std::collections::BTreeSet::new());
+        match self.plan.whole {
+            true => self.calm_operated(),
+            false => (self.api.spec.primary, self.api.spec.fenced) = (None, std::collections::BTreeSet::new()),
+        }
         for node in 0..self.plan.members {
             self.nodes[node].disk = Disk::default();
             self.nodes[node].watch_lag = 0;

@@ -227,8 +227,8 @@ impl Agent {
             heard: self.heard,
             received_all: status.in_recovery && !status.receiver,
             knows_end: true,
-            pending_restart: false,
-            lowers_limits: false,
+            pending_restart: status.pending_restart,
+            lowers_limits: status.lowers_limits,
         };
         let postgres = &mut self.observed.postgres;
         let writes = postgres.process == (Process::Running { mode: Mode::Primary }) && !answer.in_recovery;

@@ -10,6 +10,8 @@ use super::world::World;
 /// So long after the last fault it must serve, and all must follow, in milliseconds: leases run out, a rewind that fails six times
 /// is given up for a copy, a holder that gave way keeps its lease for two minutes.
 const BOUND: u64 = 300_000;
+/// The same where an operator runs: a switchover that comes to nothing is tried again after one, two, four minutes.
+const BOUND_OPERATED: u64 = 900_000;
 /// Distance between looks.
 const EVERY: u64 = 500;
 
@@ -17,14 +19,18 @@ impl World {
     /// Looks whether all is as it should be.
     pub fn check_liveness(&mut self) {
         let since = self.calm_since.unwrap_or(self.now);
-        if let Some(primary) = self.serves() {
+        let bound = if self.plan.whole { BOUND_OPERATED } else { BOUND };
+        let (primary, wanted) = (self.serves(), self.as_wanted());
+        if let (Some(primary), Ok(())) = (primary, &wanted) {
             self.over = true;
             self.coverage.reach("converged");
+            self.count_edits();
             return self.check_nothing_is_lost(primary);
         }
-        if self.now - since > BOUND {
+        if self.now - since > bound {
             self.over = true;
-            match self.excuse() {
+            let excuse = if primary.is_none() { self.excuse() } else { None };
+            match excuse.or_else(|| self.excuse_operated()) {
                 Some(why) => {
                     self.coverage.reach("excused");
                     self.excused = Some(why);
@@ -36,8 +42,9 @@ impl World {
                     let (epoch, rule) = (lease.epoch.0, &lease.rule);
                     let names: Vec<_> = rule.names.iter().map(|name| name.as_str()).collect();
                     self.violate(format!(
-                        "{} s after the last fault it does not serve, or not all follow: {}; epoch {epoch}, held by {holder:?}, ANY {} ({})",
-                        BOUND / 1_000,
+                        "{} s after the last fault it does not serve, or not all follow{}: {}; epoch {epoch}, held by {holder:?}, ANY {} ({})",
+                        bound / 1_000,
+                        wanted.err().map_or(String::new(), |what| format!(", or {what}")),
                         states.join("; "),
                         rule.required,
                         names.join(", ")
@@ -60,7 +67,7 @@ impl World {
                 .values()
                 .any(|sender| sender.to == node && sender.streaming)
         };
-        let all = (0..self.plan.members).all(|node| node == primary || !self.nodes[node].on || streams(node));
+        let all = (0..self.api.spec.members).all(|node| node == primary || !self.nodes[node].on || streams(node));
         let commits = self.checks.acknowledged > self.before_calm || self.commits_wait(primary);
         (open && all && commits).then_some(primary)
     }
@@ -86,7 +93,7 @@ impl World {
             let volume = &self.nodes[node].volume;
             !volume.rewinding && volume.data.as_ref().is_some_and(|data| data.consistent.is_none())
         };
-        let live = |node: &usize| self.nodes[*node].on && sound(*node);
+        let live = |node: &usize| self.nodes[*node].on && self.nodes[*node].sandbox.runs() && sound(*node);
         if !(0..self.plan.members).any(|node| live(&node)) {
             return Some("no member that lives has data that is consistent".to_owned());
         }

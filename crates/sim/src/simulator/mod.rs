@@ -18,6 +18,7 @@ mod liveness;
 mod names;
 mod net;
 mod node;
+mod operator;
 mod oracle;
 mod peers;
 mod plan;
@@ -35,7 +36,7 @@ mod trace;
 mod wal;
 mod world;
 
-pub use coverage::{Coverage, GOALS, RULES};
+pub use coverage::{Coverage, GOALS, OPERATED_GOALS, OPERATOR_RULES, RULES};
 pub use distort::Bug;
 pub use plan::{Fault, Injection, Plan, Target};
 pub use run::{Outcome, run, shrink};

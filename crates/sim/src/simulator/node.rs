@@ -7,6 +7,7 @@ use machine::timing::BootTime;
 
 use super::agent::Agent;
 use super::event::Event;
+use super::operator::Sandbox;
 use super::postgres::Server;
 use super::wal::End;
 
@@ -43,6 +44,8 @@ pub struct Volume {
     /// Counts lost volumes: each has a claim of its own.
     pub number: u32,
     pub member: Option<MemberId>,
+    /// The claim that its member was made for.
+    pub claim: String,
     pub certificate: bool,
     pub data: Option<Data>,
     pub promise: u64,
@@ -87,6 +90,8 @@ pub struct Node {
     pub disk: Disk,
     pub postgres: Option<Server>,
     pub agent: Option<Agent>,
+    /// The pod that the kubelet runs here, where there is an operator.
+    pub sandbox: Sandbox,
     /// Runs of the agent so far.
     pub runs: u32,
     /// It is switched on.

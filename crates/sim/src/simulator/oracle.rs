@@ -1,19 +1,30 @@
 //! What must hold at every moment. An acknowledgement counts when the primary lets the commit go, which is before any
 //! application hears of it.
 
+use std::collections::BTreeMap;
+
 use machine::protocol::LeaseRecord;
 use machine::quorum::SyncRule;
 
+use super::operator::Taken;
 use super::wal::End;
 use super::world::World;
 
 /// What the checks have counted.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub struct Checks {
     /// Acknowledged commits.
     pub acknowledged: u64,
     /// Promotions under a rule of nobody that left something acknowledged behind, as is documented for that.
     pub losses: u64,
+    /// Since when the present run holds the Lease.
+    pub held_since: u64,
+    /// Members that the operator has taken away.
+    pub taken: BTreeMap<usize, Taken>,
+    /// Writes of the operator.
+    pub writes: u64,
+    /// What the user has changed, and how often.
+    pub edits: BTreeMap<&'static str, u64>,
 }
 
 impl World {
@@ -164,6 +175,9 @@ impl World {
             ));
         }
         let run = |record: &LeaseRecord| record.holder.as_ref().map(|holder| holder.incarnation.identity());
+        if run(after) != run(before) {
+            self.checks.held_since = self.now;
+        }
         if run(after).is_some() && run(before) != run(after) && after.epoch == before.epoch {
             self.violate(format!("epoch {} has two holders", after.epoch.0));
         }

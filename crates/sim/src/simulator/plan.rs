@@ -55,6 +55,30 @@ pub enum Fault {
     LoseVolume,
     /// The container is asked to end (SIGTERM), and started again: a rolling change.
     Terminate,
+    /// The user wants another image.
+    EditTemplate,
+    /// The user wants another value of a parameter that needs a restart.
+    EditParameter,
+    /// The user asks for a switchover.
+    RequestSwitchover,
+    /// The user wants another number of instances.
+    EditReplicas,
+    /// The user lets the database hibernate for a while.
+    EditHibernated,
+    /// The user deletes a pod.
+    DeletePod,
+    /// A node is drained for a while: it takes no pods, and its pod is evicted when its budget allows that.
+    DrainNode,
+    /// The operator's process is killed, and started again.
+    KillOperator,
+    /// The operator's process is stopped.
+    FreezeOperator,
+    /// What the operator's watches tell comes late.
+    LagOperator,
+    /// Some of the operator's watches tell nothing.
+    BlindOperator,
+    /// The operator's process is stopped, another one leads meanwhile, and it goes on for a moment.
+    ReplaceOperator,
 }
 
 impl Fault {
@@ -83,19 +107,41 @@ impl Fault {
         Fault::Terminate,
     ];
 
+    /// Those that are there only where an operator runs.
+    pub const OPERATED: [Fault; 12] = [
+        Fault::EditTemplate,
+        Fault::EditParameter,
+        Fault::RequestSwitchover,
+        Fault::EditReplicas,
+        Fault::EditHibernated,
+        Fault::DeletePod,
+        Fault::DrainNode,
+        Fault::KillOperator,
+        Fault::FreezeOperator,
+        Fault::LagOperator,
+        Fault::BlindOperator,
+        Fault::ReplaceOperator,
+    ];
+
     /// By its name, as it is written here.
     pub fn named(name: &str) -> Option<Fault> {
-        Fault::ALL.into_iter().find(|fault| format!("{fault:?}") == name)
+        let mut all = Fault::ALL.into_iter().chain(Fault::OPERATED);
+        all.find(|fault| format!("{fault:?}") == name)
     }
 
     /// How long it lasts, in milliseconds: at least, at most.
     fn lasts(self) -> (u64, u64) {
         match self {
             Fault::KillPostgres | Fault::EditDurability | Fault::LoseVolume => (0, 0),
+            Fault::EditTemplate | Fault::EditParameter | Fault::RequestSwitchover => (0, 0),
+            Fault::EditReplicas | Fault::DeletePod => (0, 0),
+            Fault::EditHibernated | Fault::DrainNode => (5_000, 60_000),
+            Fault::ReplaceOperator => (16_000, 40_000),
             Fault::KillAgent | Fault::Terminate => (500, 4_000),
             Fault::Reboot => (3_000, 40_000),
             Fault::EditPrimary => (10_000, 40_000),
             Fault::SlowDisk | Fault::SlowNetwork | Fault::LagWatch | Fault::ApiErrors => (5_000, 40_000),
+            Fault::LagOperator | Fault::BlindOperator => (5_000, 40_000),
             _ => (500, 25_000),
         }
     }
@@ -130,8 +176,10 @@ pub struct Injection {
 pub struct Plan {
     /// The seed.
     pub seed: u64,
-    /// Members.
+    /// Nodes; each is the place of one member.
     pub members: usize,
+    /// `spec.replicas` at the beginning: as many as there are nodes, or fewer where an operator runs.
+    pub replicas: usize,
     /// `spec.durability` at the beginning.
     pub durability: WantedDurability,
     /// `spec.failover`.
@@ -148,6 +196,8 @@ pub struct Plan {
     pub size: u64,
     /// Never switched on again.
     pub gone: Option<usize>,
+    /// An operator runs, with the decisions of `machine::cluster`.
+    pub whole: bool,
     /// What is broken on purpose.
     pub bug: Option<Bug>,
 }
@@ -180,6 +230,7 @@ impl Plan {
         Self {
             seed,
             members,
+            replicas: members,
             durability,
             timing,
             length,
@@ -188,7 +239,34 @@ impl Plan {
             pace,
             size,
             gone,
+            whole: false,
             bug: None,
+        }
+    }
+
+    /// The plan of a seed with an operator: fewer faults of each kind, and the user's edits.
+    pub fn whole(seed: u64) -> Self {
+        let mut random = Random::of(seed, "whole");
+        let replicas = random.one(&[1, 2, 3, 3, 3, 3, 3, 4]);
+        let members = random.between(replicas as u64, 4) as usize;
+        let plain = Self::of(seed);
+        let length = random.between(40_000, 120_000);
+        let mut kinds: BTreeSet<Fault> = Fault::ALL.into_iter().filter(|_| random.chance(120)).collect();
+        kinds.extend(Fault::OPERATED.into_iter().filter(|_| random.chance(350)));
+        Self {
+            members,
+            replicas,
+            durability: durability(random.below(10), replicas),
+            length,
+            faults: draw(seed, members, length, &kinds),
+            rates: (0..members)
+                .map(|node| plain.rates.get(node).copied().unwrap_or(0))
+                .collect(),
+            size: random.one(&[200, 8_000, 8_000, 3_000_000]),
+            pace: random.one(&[200, 500]),
+            gone: (replicas > 1 && random.chance(60)).then(|| random.below(replicas as u64) as usize),
+            whole: true,
+            ..plain
         }
     }
 
@@ -222,6 +300,7 @@ impl Plan {
             .collect();
         Self {
             members: 3,
+            replicas: 3,
             durability: required(1),
             timing: Timing::DEFAULT,
             length: 5_000 + count * every,

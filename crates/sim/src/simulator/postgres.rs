@@ -8,6 +8,7 @@ use machine::quorum::SyncRule;
 use machine::timing::BootTime;
 
 use super::event::{Event, Inner, News};
+use super::names::SETTINGS;
 use super::wal::End;
 use super::world::World;
 
@@ -40,6 +41,9 @@ pub struct Server {
     pub stop: Option<Stop>,
     /// The shutdown checkpoint is written.
     pub final_record: bool,
+    /// Hash of the settings in its files, and of those that it was started with.
+    pub configured: String,
+    pub started_with: String,
     /// What was there before it began to write ends here: it may be in doubt.
     pub in_doubt: u64,
     /// Commits that are not acknowledged yet, in order.
@@ -151,6 +155,8 @@ impl World {
             open: false,
             stop: None,
             final_record: false,
+            configured: SETTINGS.to_owned(),
+            started_with: SETTINGS.to_owned(),
             in_doubt: 0,
             commits: VecDeque::new(),
             canary: None,

@@ -4,7 +4,6 @@ use machine::instance::{Configured, Mode, Process, Work};
 use machine::quorum::SyncRule;
 
 use super::event::Task;
-use super::names::SETTINGS;
 use super::postgres::RECORD;
 use super::wal::{End, Written};
 use super::world::World;
@@ -111,6 +110,8 @@ impl World {
 
     fn promoted(&mut self, node: usize, rule: SyncRule) {
         let (promise, asked, status) = (self.promise_on(node), self.boot_time(node), self.status(node));
+        let server = self.nodes[node].postgres.as_ref();
+        let settings = server.map(|server| server.configured.clone()).unwrap_or_default();
         let Some(agent) = self.nodes[node].agent.as_mut() else {
             return;
         };
@@ -124,7 +125,6 @@ impl World {
         let postgres = &mut agent.observed.postgres;
         (postgres.in_doubt, postgres.wrote) = (Some(status.inserted), Some(asked));
         postgres.sync.proven_at = status.inserted;
-        let settings = SETTINGS.to_owned();
         agent.configured(Configured {
             settings,
             upstream: None,

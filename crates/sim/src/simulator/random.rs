@@ -57,6 +57,8 @@ pub struct Streams {
     pub work: Random,
     /// When applications write.
     pub clients: Random,
+    /// The operator's requests and watches, controllers and kubelets.
+    pub operator: Random,
 }
 
 impl Streams {
@@ -68,6 +70,7 @@ impl Streams {
             disk: Random::of(seed, "disk"),
             work: Random::of(seed, "work"),
             clients: Random::of(seed, "clients"),
+            operator: Random::of(seed, "operator"),
         }
     }
 }

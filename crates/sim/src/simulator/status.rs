@@ -6,7 +6,7 @@ use machine::instance::{Data, Database, Member, Promise, VolumeView};
 use machine::protocol::{Epoch, Fork, Lsn, MemberId, Position, Timeline};
 use machine::timing::BootTime;
 
-use super::names::{SYSTEM_ID, claim};
+use super::names::SYSTEM_ID;
 use super::world::World;
 
 /// The answer to one question.
@@ -22,6 +22,9 @@ pub struct Status {
     pub standbys: BTreeMap<MemberId, Lsn>,
     pub receiving: BTreeSet<MemberId>,
     pub history: Vec<Fork>,
+    /// Settings wait for a restart, and one of them lowers a limit.
+    pub pending_restart: bool,
+    pub lowers_limits: bool,
 }
 
 impl World {
@@ -34,6 +37,7 @@ impl World {
         let data = self.nodes[node].volume.data.as_ref()?;
         let end = if server.in_recovery { server.end } else { data.end };
         let streams = server.senders.values();
+        let limit = |settings: &String| self.api.objects.limits.get(settings);
         Some(Status {
             in_recovery: server.in_recovery,
             position: self.wal.position(end),
@@ -52,6 +56,8 @@ impl World {
                 .collect(),
             receiving: streams.map(|sender| sender.member.clone()).collect(),
             history: self.wal.history(server.end.branch),
+            pending_restart: server.configured != server.started_with,
+            lowers_limits: limit(&server.configured) < limit(&server.started_with),
         })
     }
 
@@ -79,7 +85,7 @@ impl World {
         VolumeView {
             member: volume.member.clone().map(|id| Member {
                 id,
-                claim_uid: claim(node, volume.number),
+                claim_uid: volume.claim.clone(),
                 public_key: "key".to_owned(),
                 certificate: volume.certificate.then(|| "pem".to_owned()),
             }),

@@ -8,7 +8,7 @@ use machine::quorum::SyncRule;
 
 use super::distort::Bug;
 use super::event::{Event, News, Task};
-use super::names::{SETTINGS, member, number};
+use super::names::number;
 use super::world::World;
 
 /// The longest that the end of a WAL receiver may take, in milliseconds.
@@ -35,8 +35,10 @@ impl World {
                 stage,
                 begun,
             } => self.promote(node, timeline, rule, stage, begun),
-            Task::StartPrimary { rule } if !hung => self.start(node, Mode::Primary, None, rule),
-            Task::StartStandby { upstream } if !hung => self.start(node, Mode::Standby, upstream, SyncRule::default()),
+            Task::StartPrimary { rule, settings } if !hung => self.start(node, Mode::Primary, None, (rule, settings)),
+            Task::StartStandby { upstream, settings } if !hung => {
+                self.start(node, Mode::Standby, upstream, (SyncRule::default(), settings));
+            }
             Task::Configure { upstream, settings } if !hung => self.configure(node, upstream, settings),
             Task::SetSync {
                 rule,
@@ -161,7 +163,7 @@ impl World {
         Ok(())
     }
 
-    fn start(&mut self, node: usize, mode: Mode, upstream: Option<Upstream>, rule: SyncRule) {
+    fn start(&mut self, node: usize, mode: Mode, upstream: Option<Upstream>, (rule, settings): (SyncRule, String)) {
         let work = match mode {
             Mode::Primary => Work::StartPrimary,
             Mode::Standby => Work::StartStandby,
@@ -173,6 +175,9 @@ impl World {
             let follows = upstream.as_ref().map(|upstream| number(&upstream.address));
             self.start_server(node, mode, follows, rule.clone())
         });
+        if let (Ok(_), Some(server)) = (&result, self.server(node)) {
+            (server.configured, server.started_with) = (settings.clone(), settings.clone());
+        }
         let since = self.boot_time(node);
         let Some(agent) = self.nodes[node].agent.as_mut() else {
             return;
@@ -181,7 +186,6 @@ impl World {
             agent.server = Some((id, since, false));
             agent.stopped(None);
             agent.observed.postgres.process = Process::Running { mode };
-            let settings = SETTINGS.to_owned();
             agent.configured(Configured { settings, upstream });
             agent.closed_with(rule);
         });
@@ -196,6 +200,7 @@ impl World {
         let result = result.and_then(|()| {
             let server = self.server(node).filter(|server| running && server.up);
             let server = server.ok_or("PostgreSQL does not answer")?;
+            server.configured.clone_from(&settings);
             if server.upstream != follows {
                 server.upstream = follows;
                 if let Some(receiver) = server.receiver.take() {
@@ -285,9 +290,10 @@ impl World {
                 volume.aside.extend(old.filter(|_| keep).map(|data| data.end));
                 (Work::SetAside, Ok(()))
             }
-            Task::CreateMember => {
+            Task::CreateMember { claim_uid } => {
                 let volume = &mut self.nodes[node].volume;
-                volume.member = Some(member(node, volume.number));
+                volume.member = Some(MemberId::new(node as u32, &claim_uid, volume.number));
+                volume.claim = claim_uid;
                 volume.certificate = false;
                 (Work::CreateMember, Ok(()))
             }

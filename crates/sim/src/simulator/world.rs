@@ -8,9 +8,10 @@ use super::api::Api;
 use super::clients::Client;
 use super::coverage::Coverage;
 use super::event::{Event, Inner, News, Queue};
-use super::names::{member, number};
+use super::names::{claim, member, number, pod_uid};
 use super::net::Net;
 use super::node::{Clock, Data, Disk, Node, Volume};
+use super::operator::{Operator, Sandbox};
 use super::oracle::Checks;
 use super::plan::Plan;
 use super::random::{Random, Streams};
@@ -29,6 +30,10 @@ pub struct World {
     pub wal: Wal,
     pub nodes: Vec<Node>,
     pub clients: Vec<Client>,
+    /// The operators' processes; none where the API server does itself what agents need of one.
+    pub operators: Vec<Operator>,
+    /// Which of them leads.
+    pub leader: usize,
     pub coverage: Coverage,
     pub checks: Checks,
     pub trace: Trace,
@@ -68,6 +73,10 @@ impl World {
             wal: Wal::new(),
             nodes,
             clients: (0..plan.members).map(|_| Client::default()).collect(),
+            operators: (0..if plan.whole { 2 } else { 0 })
+                .map(|_| Operator::default())
+                .collect(),
+            leader: 0,
             coverage: Coverage::default(),
             checks: Checks::default(),
             trace: Trace::new(explained),
@@ -89,7 +98,10 @@ impl World {
         for (index, fault) in faults {
             world.queue.push(fault.at, Event::Fault { index, ends: false });
         }
-        world.queue.push(500, Event::Operator);
+        match world.plan.whole {
+            false => world.queue.push(500, Event::Operator),
+            true => world.begin_whole(),
+        }
         world.queue.push(world.plan.length, Event::Calm);
         world
     }
@@ -157,6 +169,19 @@ impl World {
             Event::RouteWrite { node, run, epoch } => self.route_arrives(node, run, epoch),
             Event::Relist { node } => self.relist(node),
             Event::Operator => self.operate(),
+            Event::Operate { operator, run, what } => self.operate_step(operator, run, what),
+            Event::Asked {
+                operator,
+                run,
+                call,
+                request,
+                answer,
+            } => self.asked_for(operator, run, call, *request, answer),
+            Event::WatchAgain { operator, run, kind } => self.watch_again(operator, run, kind),
+            Event::StartOperator { operator } => self.take_over(operator),
+            Event::EndOperator { operator } => self.end_operator(operator),
+            Event::Kubelet { node, again } => self.kubelet(node, again),
+            Event::Control => self.control(),
             Event::Boot { node } => self.boot(node),
             Event::Client { client } => self.client(client),
             Event::Fault { index, ends } => self.fault(index, ends),
@@ -220,7 +245,7 @@ impl World {
 }
 
 fn first(plan: &Plan, node: usize, random: &mut Random) -> Node {
-    let slots: BTreeSet<_> = (0..plan.members).map(|other| member(other, 0)).collect();
+    let slots: BTreeSet<_> = (0..plan.replicas).map(|other| member(other, 0)).collect();
     let data = Data {
         end: End { branch: 0, lsn: FIRST },
         redo: FIRST,
@@ -229,6 +254,7 @@ fn first(plan: &Plan, node: usize, random: &mut Random) -> Node {
         clean: node == 0,
         slots: if node == 0 { slots } else { BTreeSet::new() },
     };
+    let there = node < plan.replicas;
     Node {
         clock: Clock {
             base: random.between(1_000_000, 9_000_000),
@@ -236,10 +262,11 @@ fn first(plan: &Plan, node: usize, random: &mut Random) -> Node {
         },
         volume: Volume {
             number: 0,
-            member: Some(member(node, 0)),
-            certificate: true,
-            data: Some(data),
-            promise: 1,
+            member: there.then(|| member(node, 0)),
+            claim: claim(node, 0),
+            certificate: there,
+            data: Some(data).filter(|_| there),
+            promise: u64::from(there),
             promoting: None,
             credential: false,
             rewinding: false,
@@ -248,6 +275,11 @@ fn first(plan: &Plan, node: usize, random: &mut Random) -> Node {
         disk: Disk::default(),
         postgres: None,
         agent: None,
+        sandbox: if there {
+            Sandbox::of(pod_uid(node))
+        } else {
+            Sandbox::default()
+        },
         runs: 0,
         on: true,
         agent_frozen: 0,

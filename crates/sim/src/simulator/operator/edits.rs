@@ -1,0 +1,149 @@
+//! What befalls the operator and its objects: the users' edits, and faults of its process and its watches.
+
+use super::super::event::Event;
+use super::super::names::{number, pod};
+use super::super::net::count;
+use super::super::plan::{Fault, durability};
+use super::super::world::World;
+use super::objects::{self, PARAMETER};
+
+/// So much later its watches tell where they lag, in milliseconds.
+const LAG: u64 = 6_000;
+/// A leader that is silent is waited for so long, in milliseconds, as in the operator.
+const LEAD: u64 = 15_000;
+/// Values of [`PARAMETER`].
+const VALUES: [&str; 4] = ["50", "100", "200", "400"];
+
+impl World {
+    /// What runs from the beginning where there is an operator.
+    pub fn begin_whole(&mut self) {
+        self.queue.push(300, Event::StartOperator { operator: 0 });
+        for node in 0..self.plan.members {
+            self.queue
+                .push(400 + 130 * node as u64, Event::Kubelet { node, again: true });
+        }
+    }
+
+    /// A fault that is another one, or only there, where an operator runs; says whether it is.
+    pub fn strike_whole(&mut self, fault: Fault, node: usize, other: usize, begins: bool) -> bool {
+        let (members, leader) = (self.plan.members, self.leader);
+        match fault {
+            Fault::EditDurability if begins => {
+                let wanted = durability(other as u64 % 10, self.replicas());
+                self.edit_database("durability changed", |database| {
+                    database.spec.durability = objects::durability(wanted);
+                });
+            }
+            Fault::EditPrimary => {
+                let prefer = begins.then(|| pod(other % self.replicas()));
+                self.edit_database("preferred primary changed", |database| {
+                    database.spec.primary.prefer = prefer
+                });
+            }
+            Fault::EditFenced => self.edit_database("fence changed", |database| {
+                let fences = begins && node < database.replicas() as usize;
+                let fenced = &mut database.spec.fenced;
+                fenced.retain(|name| number(name) != node);
+                fenced.extend(fences.then(|| pod(node)));
+            }),
+            Fault::EditReplicas if begins => self.edit_database("replicas changed", |database| {
+                let replicas = other % members + 1;
+                let spec = &mut database.spec;
+                spec.replicas = i32::try_from(replicas).unwrap_or(1);
+                // What the resource's rules demand of the user.
+                spec.durability
+                    .standbys
+                    .take_if(|standbys| *standbys as usize >= replicas);
+                spec.durability.mode.take_if(|_| replicas == 1);
+                spec.primary.prefer.take_if(|prefer| number(prefer) >= replicas);
+                spec.fenced.retain(|name| number(name) < replicas);
+            }),
+            Fault::EditHibernated => {
+                self.edit_database("hibernation changed", |database| database.spec.hibernated = begins);
+            }
+            Fault::DrainNode => self.cordon(node, begins),
+            Fault::EditTemplate if begins => self.edit_database("template changed", |database| database.image += 1),
+            Fault::EditParameter if begins => self.edit_database("parameter changed", |database| {
+                let value = VALUES[other % VALUES.len()].to_owned();
+                database.spec.postgres.parameters.insert(PARAMETER.to_owned(), value);
+            }),
+            Fault::RequestSwitchover if begins => {
+                let value = format!("{}/{}", pod(other % self.replicas()), self.now);
+                self.edit_database("switchover requested", |database| database.switchover = Some(value));
+            }
+            Fault::DeletePod if begins && self.pod_object(node).is_some() => {
+                self.change_pod(node, |pod| pod.terminating = true);
+                self.kubelet_soon(node);
+            }
+            Fault::LoseVolume if begins => self.lose_claim(node),
+            Fault::KillOperator if begins => self.kill_operator(leader),
+            Fault::KillOperator => self.start_operator(leader),
+            Fault::FreezeOperator if begins => count(&mut self.operators[leader].frozen, true),
+            Fault::FreezeOperator => self.go_on(leader),
+            Fault::LagOperator => {
+                let lag = if begins { LAG } else { 0 };
+                self.operators.iter_mut().for_each(|operator| operator.lag = lag);
+            }
+            Fault::BlindOperator => {
+                (0..self.operators.len()).for_each(|index| self.blind_operator(index, other, begins))
+            }
+            Fault::ReplaceOperator if begins => {
+                count(&mut self.operators[leader].frozen, true);
+                let takes_over = Event::StartOperator { operator: 1 - leader };
+                self.after(LEAD, takes_over);
+            }
+            Fault::ReplaceOperator => self.go_on(1 - leader),
+            _ => return false,
+        }
+        true
+    }
+
+    fn replicas(&self) -> usize {
+        self.api.objects.database.replicas() as usize
+    }
+
+    /// The disk is lost: the user deletes claim and pod, and both are made again.
+    fn lose_claim(&mut self, node: usize) {
+        self.drop_claim(node);
+        self.nodes[node].sandbox.end();
+        if self.pod_object(node).is_some() {
+            self.make_claim(node);
+            self.remove_pod(node);
+        }
+    }
+
+    /// One that was stopped goes on. If it leads no more it finds that soon.
+    fn go_on(&mut self, index: usize) {
+        self.thaw_operator(index);
+        if index != self.leader {
+            let delay = self.random.operator.between(1, 100);
+            self.after(delay, Event::EndOperator { operator: index });
+        }
+    }
+
+    /// An operator leads from now on.
+    pub fn take_over(&mut self, index: usize) {
+        if self.calm_since.is_none() {
+            self.leader = index;
+            self.start_operator(index);
+        }
+    }
+
+    /// One that leads no more ends, unless it leads again.
+    pub fn end_operator(&mut self, index: usize) {
+        if self.leader != index {
+            self.kill_operator(index);
+        }
+    }
+
+    /// Faults are over: one operator lives and sees, no node is drained, and nobody is fenced or hibernates.
+    pub fn calm_operated(&mut self) {
+        self.edit_database("fences lifted", |database| {
+            database.spec.fenced.clear();
+            database.spec.hibernated = false;
+        });
+        (0..self.plan.members).for_each(|node| self.cordon(node, false));
+        self.kill_operator(1 - self.leader);
+        self.heal_operators();
+    }
+}
