@@ -5,4 +5,4 @@ mod scene;
 mod world;
 
 pub use scene::Scene;
-pub use world::{Crash, Resizes, World};
+pub use world::{Crash, Refusal, Resizes, World, Write};

@@ -1,6 +1,10 @@
 //! An abstract cluster: it carries out what is decided, and its controllers and agents move on by themselves. Only what
 //! the operator can see is in it; what it knows of PostgreSQL is who has a database and who streams.
 
+mod steps;
+
+pub use steps::{Refusal, Write};
+
 use std::collections::{BTreeMap, BTreeSet};
 
 use chrono::{DateTime, TimeDelta, Utc};
