@@ -14,10 +14,6 @@ use crate::postgres::{Sql, SqlError, Status};
 use crate::process::postgres_processes;
 use crate::volume::EnforcedSettings;
 
-/// Distance between questions while PostgreSQL serves in its role.
-const STEADY: Duration = Duration::from_secs(1);
-/// Distance while something is expected to change: half of it is the average delay that this adds to a start.
-const EXPECTING: Duration = Duration::from_millis(100);
 /// So many questions in a row must go unanswered before PostgreSQL counts as not answering: a slow one is not a dead one.
 const SILENT: u32 = 3;
 
@@ -28,8 +24,8 @@ pub struct Poll {
     pub server: Option<u32>,
     /// Its port.
     pub port: u16,
-    /// It serves in its role.
-    pub steady: bool,
+    /// How long after an answer it is asked again.
+    pub pause: Duration,
     /// It is a primary's, and can write.
     pub writes: bool,
     /// What it said before is void: its settings changed then, or a promise ended what it receives. It is asked at once.
@@ -46,7 +42,7 @@ pub async fn poll(
     let mut connection: Option<(u16, Sql)> = None;
     loop {
         let Poll {
-            server, port, steady, ..
+            server, port, pause, ..
         } = wanted.borrow_and_update().clone();
         let Some(pid) = server else {
             connection = None;
@@ -59,7 +55,6 @@ pub async fn poll(
         let (_, sql) = connection.insert(fresh.unwrap_or_else(|| (port, Sql::new(socket.clone(), port))));
         let asked = boot_time();
         tell(pid, asked, sql.status().await.map(Box::new));
-        let pause = if steady { STEADY } else { EXPECTING };
         if let Ok(Err(_)) = tokio::time::timeout(pause, wanted.changed()).await {
             return;
         }

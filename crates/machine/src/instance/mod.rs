@@ -5,6 +5,7 @@
 //! go on during long ones. Who is primary comes from the Lease alone.
 
 mod action;
+mod asking;
 mod bootstrap;
 mod context;
 mod crash;

@@ -123,26 +123,6 @@ impl Observed {
             configured.upstream.take_if(|upstream| upstream.epoch < promise.epoch);
         }
     }
-
-    /// PostgreSQL serves in its role, and the primary is heard: it need not be asked often.
-    pub fn is_steady(&self, now: BootTime) -> bool {
-        let tasks = &self.tasks;
-        let mut awaited = [&tasks.start, &tasks.promise, &tasks.ask, &tasks.sync].into_iter();
-        let Some(answer) = self
-            .postgres
-            .answer
-            .filter(|_| awaited.all(|task| task.running.is_none()))
-        else {
-            return false;
-        };
-        if !answer.in_recovery {
-            // Until applications are let in, standbys are waited for.
-            return self.postgres.open;
-        }
-        let timing = self.cluster.is().map_or(Timing::DEFAULT, |cluster| cluster.timing);
-        let lately = |heard| now.since(heard) <= timing.suspect() / 2;
-        answer.streaming && answer.heard.is_some_and(lately)
-    }
 }
 
 /// This agent.

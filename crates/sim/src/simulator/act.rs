@@ -14,9 +14,6 @@ use super::world::World;
 const LONGEST_SLEEP: u64 = 500;
 /// More actions than this without a pause are a defect.
 const MOST_ACTIONS: usize = 32;
-/// Distance between questions to PostgreSQL while it serves in its role, and while something is expected, in milliseconds.
-const STEADY: u64 = 1_000;
-const EXPECTING: u64 = 100;
 
 impl World {
     /// A container starts: a new run, which knows nothing.
@@ -209,7 +206,7 @@ impl World {
             && postgres.answer.is_some_and(|answer| !answer.in_recovery);
         let wanted = (
             agent.server.map(|server| server.0),
-            agent.observed.is_steady(now),
+            agent.observed.asks_again_after(now),
             writes,
             agent.configured_at,
         );
@@ -254,7 +251,7 @@ impl World {
             return self.after(2_000, Event::Poll { node, run, generation });
         }
         agent.silent = 0;
-        let pause = if agent.polled.1 { STEADY } else { EXPECTING };
+        let pause = agent.polled.1;
         self.tell(2, node, News::Status { server, asked, status });
         self.after(pause, Event::Poll { node, run, generation });
     }

@@ -37,7 +37,7 @@ pub struct Agent {
     pub held: Vec<Held>,
     pub wake: u64,
     pub poll: u64,
-    pub polled: (Option<u64>, bool, bool, BootTime),
+    pub polled: (Option<u64>, u64, bool, BootTime),
     /// Answers that did not come, in a row.
     pub silent: u32,
     pub said: String,
@@ -76,7 +76,7 @@ impl Agent {
             held: Vec::new(),
             wake: 0,
             poll: 0,
-            polled: (None, false, false, BootTime(0)),
+            polled: (None, 0, false, BootTime(0)),
             silent: 0,
             said: String::new(),
         }
