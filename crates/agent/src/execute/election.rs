@@ -90,14 +90,14 @@ impl Executor {
             let volume = wanted.volume();
             let promoted = promote(volume, &server, sql, &config, timeline, &rule, allowed).await?;
             let asked = boot_time();
-            let status = Box::new(sql.status().await?);
             let dropping = volume.clone();
+            let (promise, status) = tokio::join!(blocking(move || dropping.drop_promoting()), sql.status());
             Ok(Effect::Promoted {
                 rule,
                 configured: wanted.configured(),
                 in_doubt: promoted.at,
-                promise: blocking(move || dropping.drop_promoting()).await?,
-                status,
+                promise: promise?,
+                status: Box::new(status?),
                 asked,
             })
         };

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use machine::protocol::{Fork, Lsn, Timeline};
 use machine::quorum::SyncRule;
 
-use super::reload::take_up;
+use super::reload::{have_read, write};
 use super::server::file;
 use super::sync::end_of_wal;
 use super::{
@@ -37,9 +37,10 @@ const SESSIONS_TIMEOUT: Duration = Duration::from_secs(1);
 const CHECKPOINT_TIMEOUT: Duration = Duration::from_secs(3_600);
 
 /// Promotes the running standby to `timeline`. `config` is that of a primary with `rule`, closed to applications. In this
-/// order: lets all WAL be replayed, at the price of sessions that hold it up; notes the promotion on the volume; takes up `config`, and proves it; ends the sessions of applications; makes the
-/// slots of the rule's names; lays stubs so that PostgreSQL picks `timeline`; asks `allowed` for the last time; promotes;
-/// reads the timeline back. A checkpoint follows in the background.
+/// order: lets all WAL be replayed, at the price of sessions that hold it up; notes the promotion on the volume (and writes `config`
+/// meanwhile); has `config` read, and proves it; ends the sessions of applications; beside these three makes the slots of the
+/// rule's names; lays stubs so that PostgreSQL picks `timeline`; asks `allowed` for the last time; promotes; reads the timeline
+/// back. A checkpoint follows in the background.
 ///
 /// An error before the promotion leaves a standby with a primary's configuration, which has to be configured anew. Once it
 /// is asked for, an error, or dropping this future, stops the server at once.
@@ -64,10 +65,16 @@ pub async fn promote(
     if !before.replayed_all {
         await_replay(sql).await?;
     }
-    volume.blocking(move |volume| volume.record_promoting(timeline)).await?;
-    take_up(volume, server, sql, config).await?;
-    end_sessions(sql).await?;
-    let slots = sql.ensure_slots(&rule.names).await;
+    let mut beside = sql.another();
+    let (slots, closed) = tokio::join!(beside.ensure_slots(&rule.names), async {
+        // Nobody reads the configuration before the note is on disk.
+        let noting = volume.blocking(move |volume| volume.record_promoting(timeline));
+        let (noted, before) = tokio::join!(noting, write(volume, sql, config));
+        noted?;
+        have_read(server, sql, config, &before?).await?;
+        end_sessions(sql).await
+    });
+    closed?;
     slots.map_err(sql_failed("make the slots of the standbys"))?;
     let wal = volume.pgdata().join("pg_wal");
     let reserved = blocking(move || history::reserve(&wal, timeline)).await;

@@ -14,7 +14,7 @@ use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 use super::server::file;
 use super::{PostgresError, Server, blocking, processes_on};
 use crate::process::postgres_processes;
-use crate::volume::{Volume, read_if_there, write_atomically};
+use crate::volume::{Volume, read_if_there, write_whole};
 
 /// A WAL receiver flushes what it has, and ends; one that takes longer hangs in its disk.
 const END_TIMEOUT: Duration = Duration::from_secs(5);
@@ -154,7 +154,7 @@ fn forget_upstream(pgdata: &Path) -> io::Result<()> {
         })
         .collect();
     if emptied != text {
-        write_atomically(&path, emptied.as_bytes(), 0o600)?;
+        write_whole(&path, emptied.as_bytes(), 0o600)?;
     }
     Ok(())
 }

@@ -51,11 +51,27 @@ pub async fn reload(
 /// Writes the configuration, has the server read it, and waits until a fresh session proves that it has, with the
 /// synchronous rule in force that was written and no line of `pg_hba.conf` refused.
 pub(super) async fn take_up(volume: &Volume, server: &Server, sql: &Sql, config: &Config) -> Result<(), PostgresError> {
-    // Of a fresh session, too: an older one may not have heard of the last reload yet.
-    let before = loaded(sql).await?;
+    let before = write(volume, sql, config).await?;
+    have_read(server, sql, config, &before).await
+}
+
+/// The first half of [`take_up`]: writes the configuration, and says what the server goes by that has not been told of it.
+pub(super) async fn write(volume: &Volume, sql: &Sql, config: &Config) -> Result<Loaded, PostgresError> {
     let (pgdata, writing) = (volume.pgdata(), config.clone());
-    let written = blocking(move || writing.write(&pgdata)).await;
+    let writing = blocking(move || writing.write(&pgdata));
+    // Of a fresh session, too: an older one may not have heard of the last reload yet.
+    let (before, written) = tokio::join!(loaded(sql), writing);
     written.map_err(file("write the configuration"))?;
+    before
+}
+
+/// The second half: has the server read it, and proves that it has.
+pub(super) async fn have_read(
+    server: &Server,
+    sql: &Sql,
+    config: &Config,
+    before: &Loaded,
+) -> Result<(), PostgresError> {
     // Even if nothing differs: the server may not have read what an interrupted reload wrote.
     server.reload()?;
     let begun = Instant::now();
@@ -75,7 +91,7 @@ pub(super) async fn take_up(volume: &Volume, server: &Server, sql: &Sql, config:
 }
 
 /// What a session that has just begun goes by: it inherits it from the postmaster.
-struct Loaded {
+pub(super) struct Loaded {
     /// When the postmaster read its settings.
     at: String,
     synchronous: String,

@@ -12,7 +12,7 @@ use tokio::sync::watch;
 
 use super::{Config, Files, PostgresError, Tools, blocking, history, torn};
 use crate::process::{Output, ProcessError, Signal, Supervisor, postgres_processes, wait_for};
-use crate::volume::{Volume, make_directory, read_if_there, sync_parent, write_atomically};
+use crate::volume::{Volume, make_directory, read_if_there, sync_parent, write_for_now, write_whole};
 
 /// The exit code of `postgres` after a FATAL error, such as settings that it refuses.
 const REFUSED: i32 = 1;
@@ -220,7 +220,7 @@ pub(super) async fn check(tools: &Tools, volume: &Volume, config: &Config) -> Re
     let pgdata = volume.pgdata();
     let candidate = pgdata.join("postgresql.conf.candidate");
     let (place, text) = (candidate.clone(), config.postgresql_conf.clone());
-    let written = blocking(move || write_atomically(&place, text.as_bytes(), 0o600)).await;
+    let written = blocking(move || write_for_now(&place, text.as_bytes(), 0o600)).await;
     written.map_err(file("write the configuration"))?;
     let mut command = tools.command("postgres");
     command
@@ -264,35 +264,37 @@ fn words(stderr: &str) -> String {
 }
 
 impl Config {
-    /// Replaces the configuration files in PGDATA. `ALTER SYSTEM` does not stand above them: its file is emptied.
-    /// `true` if anything differed.
-    pub(super) fn write(&self, pgdata: &Path) -> io::Result<bool> {
-        let files = [
-            ("postgresql.conf", self.postgresql_conf.as_str()),
-            ("pg_hba.conf", self.pg_hba_conf.as_str()),
-            ("pg_ident.conf", self.pg_ident_conf.as_str()),
-            (
-                "postgresql.auto.conf",
-                "# Not used: settings belong into the ClusteredDatabase.\n",
-            ),
+    /// Replaces the configuration files in PGDATA that differ. `ALTER SYSTEM` does not stand above them: its file is emptied.
+    ///
+    /// While the machine runs they are whole, and whoever reads them next reads these. What they hold after a crash of the machine
+    /// matters to nobody but `pg_rewind`: a server is started only after they have been written anew ([`Server::start_if`]), but
+    /// `pg_rewind` lets an unclean one recover alone, which reads the settings. So these are whole then, too: as they are now or
+    /// were before, with either of which it recovers. The other two, which it does not read, may be empty. So the closing of a
+    /// promotion waits for one flush instead of four, and the opening after it for none.
+    pub(super) fn write(&self, pgdata: &Path) -> io::Result<()> {
+        type Write = fn(&Path, &[u8], u32) -> io::Result<()>;
+        const AUTO: &str = "# Not used: settings belong into the ClusteredDatabase.\n";
+        let files: [(&str, &str, Write); 4] = [
+            ("postgresql.conf", &self.postgresql_conf, write_whole),
+            ("pg_hba.conf", &self.pg_hba_conf, write_for_now),
+            ("pg_ident.conf", &self.pg_ident_conf, write_for_now),
+            ("postgresql.auto.conf", AUTO, write_whole),
         ];
-        let mut changed = false;
-        for (name, content) in files {
+        for (name, content, write) in files {
             let path = pgdata.join(name);
             // What cannot be read is replaced as well.
             if read_if_there(&path).ok().flatten().as_deref() != Some(content) {
-                write_atomically(&path, content.as_bytes(), 0o600)?;
-                changed = true;
+                write(&path, content.as_bytes(), 0o600)?;
             }
         }
-        Ok(changed)
+        Ok(())
     }
 
     /// Makes or removes `standby.signal`; `recovery.signal` is never wanted.
     fn write_signal(&self, pgdata: &Path) -> io::Result<()> {
         let standby = pgdata.join("standby.signal");
         match (self.standby, fs::exists(&standby)?) {
-            (true, false) => write_atomically(&standby, b"", 0o600)?,
+            (true, false) => write_for_now(&standby, b"", 0o600)?,
             (false, true) => fs::remove_file(&standby)?,
             (true, true) | (false, false) => {}
         }
@@ -334,9 +336,46 @@ pub(super) fn file(action: &str) -> impl FnOnce(io::Error) -> PostgresError {
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::fs::MetadataExt;
     use std::os::unix::process::ExitStatusExt;
 
     use super::*;
+    use crate::volume::tests::Scratch;
+
+    #[test]
+    fn only_files_that_differ_are_replaced() {
+        let scratch = Scratch::new();
+        let pgdata = scratch.0.join("data");
+        let mut config = Config {
+            postgresql_conf: "port = '5432'\n".to_owned(),
+            pg_hba_conf: "closed\n".to_owned(),
+            pg_ident_conf: "users\n".to_owned(),
+            standby: false,
+            synchronous: String::new(),
+        };
+        fs::write(pgdata.join("postgresql.auto.conf"), "work_mem = '1GB'\n").expect("written");
+        config.write(&pgdata).expect("written");
+        let file = |name: &str| fs::metadata(pgdata.join(name)).expect("a file").ino();
+        let names = [
+            "postgresql.conf",
+            "pg_ident.conf",
+            "postgresql.auto.conf",
+            "pg_hba.conf",
+        ];
+        let before = names.map(file);
+        config.pg_hba_conf = "open\n".to_owned();
+        config.write(&pgdata).expect("written");
+        let after = names.map(file);
+        assert_eq!(before[..3], after[..3]);
+        assert_ne!(before[3], after[3]);
+        let read = |name: &str| fs::read_to_string(pgdata.join(name)).expect("readable");
+        assert_eq!(read("pg_hba.conf"), "open\n");
+        assert!(
+            read("postgresql.auto.conf").starts_with('#'),
+            "no setting stands above ours"
+        );
+        assert!(!pgdata.join("pg_hba.conf.new").exists());
+    }
 
     #[test]
     fn only_postgresqls_judgement_refuses_settings() {

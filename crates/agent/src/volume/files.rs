@@ -15,8 +15,24 @@ pub(super) fn failed(action: &'static str, path: &Path) -> impl FnOnce(io::Error
     move |source| VolumeError::File { action, path, source }
 }
 
-/// Replaces `path` by a file with this content and mode: after a crash it holds either the old or the new content.
+/// Replaces `path` by a file with this content and mode, durably: after a crash it holds either the old or the new content, and the
+/// new one once this has returned.
 pub(crate) fn write_atomically(path: &Path, content: &[u8], mode: u32) -> io::Result<()> {
+    write_whole(path, content, mode)?;
+    sync_parent(path)
+}
+
+/// As [`write_atomically`], but after a crash of the machine it may hold the old content again.
+pub(crate) fn write_whole(path: &Path, content: &[u8], mode: u32) -> io::Result<()> {
+    replace(path, content, mode, File::sync_all)
+}
+
+/// As [`write_atomically`], for what is written anew before it is read after a crash of the machine: nothing is put on disk.
+pub(crate) fn write_for_now(path: &Path, content: &[u8], mode: u32) -> io::Result<()> {
+    replace(path, content, mode, |_| Ok(()))
+}
+
+fn replace(path: &Path, content: &[u8], mode: u32, sync: impl FnOnce(&File) -> io::Result<()>) -> io::Result<()> {
     let mut staged = path.as_os_str().to_owned();
     staged.push(".new");
     let staged = PathBuf::from(staged);
@@ -31,9 +47,8 @@ pub(crate) fn write_atomically(path: &Path, content: &[u8], mode: u32) -> io::Re
         .open(&staged)?;
     file.set_permissions(fs::Permissions::from_mode(mode))?;
     file.write_all(content)?;
-    file.sync_all()?;
-    fs::rename(&staged, path)?;
-    sync_parent(path)
+    sync(&file)?;
+    fs::rename(&staged, path)
 }
 
 /// Makes a directory (and those above it) that only its owner may enter.

@@ -26,7 +26,7 @@ use crate::postgres::Tools;
 use files::{exists, failed, is_empty, remove_tree};
 
 pub use control::{ClusterState, ControlData, EnforcedSettings, WalSizes};
-pub(crate) use files::{make_directory, read_if_there, sync_parent, write_atomically};
+pub(crate) use files::{make_directory, read_if_there, sync_parent, write_atomically, write_for_now, write_whole};
 pub use identity::Member;
 
 /// The volumes of one instance.

@@ -4,15 +4,15 @@
 //! Beside PGDATA, because `pg_rewind` and `pg_basebackup` overwrite what is inside.
 
 use std::fs;
-use std::io::ErrorKind;
-use std::path::PathBuf;
+use std::io::{self, ErrorKind};
+use std::path::{Path, PathBuf};
 use std::sync::{MutexGuard, PoisonError};
 
 use machine::instance::Promise;
 use machine::protocol::{Epoch, Timeline};
 use serde::{Deserialize, Serialize};
 
-use super::files::{failed, read_if_there, read_store, sync_parent, write_atomically};
+use super::files::{failed, read_if_there, read_store, sync_parent, write_atomically, write_whole};
 use super::{Volume, VolumeError};
 
 /// `agent/promise.json`.
@@ -45,7 +45,8 @@ impl Volume {
         let _one = self.one_promise();
         let mut promise = self.promise()?;
         promise.epoch = promise.epoch.max(epoch);
-        self.store(promise)?;
+        // Its name is on disk with that of the credential gone: both are in one directory.
+        self.store_by(promise, write_whole)?;
         self.take_credential_away()?;
         Ok(promise)
     }
@@ -118,6 +119,10 @@ impl Volume {
     }
 
     fn store(&self, promise: Promise) -> Result<(), VolumeError> {
+        self.store_by(promise, write_atomically)
+    }
+
+    fn store_by(&self, promise: Promise, write: fn(&Path, &[u8], u32) -> io::Result<()>) -> Result<(), VolumeError> {
         let path = self.promise_file();
         let stored = Stored {
             version: STORE_VERSION,
@@ -125,16 +130,18 @@ impl Volume {
             promoting: promise.promoting,
         };
         let content = serde_json::to_vec(&stored).map_err(|error| failed("write", &path)(error.into()))?;
-        write_atomically(&path, &content, 0o600).map_err(failed("write", &path))
+        write(&path, &content, 0o600).map_err(failed("write", &path))
     }
 
+    /// Puts the names in the agent's directory on disk, even if it fails.
     fn take_credential_away(&self) -> Result<(), VolumeError> {
         let credential = self.credential_file();
-        match fs::remove_file(&credential) {
-            Err(error) if error.kind() != ErrorKind::NotFound => return Err(failed("remove", &credential)(error)),
-            _ => {}
+        let removed = fs::remove_file(&credential);
+        sync_parent(&credential).map_err(failed("sync", &credential))?;
+        match removed {
+            Err(error) if error.kind() != ErrorKind::NotFound => Err(failed("remove", &credential)(error)),
+            _ => Ok(()),
         }
-        sync_parent(&credential).map_err(failed("sync", &credential))
     }
 
     fn one_promise(&self) -> MutexGuard<'_, ()> {
