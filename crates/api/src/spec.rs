@@ -172,14 +172,24 @@ pub struct DurabilitySpec {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct PrimarySpec {
-    /// Name of the instance (pod) that is to be the primary; any if absent. It becomes primary by a switchover once it
-    /// streams and has caught up.
+    /// Name of the instance (pod) that is to be the primary; any if absent or `Any`. It becomes primary by a switchover
+    /// once it streams and has caught up.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub prefer: Option<String>,
     /// Whether a rolling change goes on to the primary by itself (`Automatic`), or stops before it, while `status.waiting`
     /// says how to let it go on (`Supervised`).
     #[serde(default)]
     pub updates: PrimaryUpdates,
+}
+
+impl PrimarySpec {
+    /// What [`PrimarySpec::prefer`] says where no instance is preferred; no name of a pod has an upper-case letter.
+    const ANY: &str = "Any";
+
+    /// The instance that is to be the primary, if one is.
+    pub fn preferred(&self) -> Option<&str> {
+        self.prefer.as_deref().filter(|prefer| *prefer != Self::ANY)
+    }
 }
 
 /// What a rolling change does when only the primary is left.

@@ -126,6 +126,19 @@ fn what_breaks_the_schema_cannot_be_read() {
 }
 
 #[test]
+fn negative_numbers_are_refused_in_the_words_of_their_rules() {
+    let (table, schema) = (table(), schema());
+    let negative = |case: &&Case| case.name.starts_with("negative") && case.server_message.is_some();
+    let cases: Vec<_> = table.cases.iter().filter(negative).collect();
+    assert!(cases.len() >= 5, "{}", cases.len());
+    for case in cases {
+        let found = cel(&schema, &merged(&table.base, &case.patch), None);
+        let said = case.server_message.iter().all(|message| found.contains(message));
+        assert!(said, "{}: {found:#?}", case.name);
+    }
+}
+
+#[test]
 fn the_table_is_large_and_its_names_differ() {
     let names: Vec<_> = table().cases.into_iter().map(|case| case.name).collect();
     assert!(names.len() >= 40, "{} cases", names.len());

@@ -45,13 +45,8 @@ pub fn patch(db: &ClusteredDatabase, wish: Wish<'_>, now: DateTime<Utc>) -> Resu
             if primary == Some(instance) {
                 return Ok((None, format!("{instance} is the primary already")));
             }
-            if let Some(preferred) = db
-                .spec
-                .primary
-                .prefer
-                .as_deref()
-                .filter(|preferred| *preferred != instance)
-            {
+            let preferred = db.spec.primary.preferred();
+            if let Some(preferred) = preferred.filter(|preferred| *preferred != instance) {
                 bail!(
                     "spec.primary.prefer of {name} is {preferred}, and would bring the primary back: change or remove that instead"
                 );

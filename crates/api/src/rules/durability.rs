@@ -12,7 +12,8 @@ const NONE: &str =
 const TOO_MANY: &str = "durability.standbys must be less than replicas: lower it, or raise replicas";
 const ALONE: &str = "durability.mode must be Async with one instance, which has no standby to wait for: leave it out, or raise replicas";
 const MEANINGLESS: &str = "durability.standbys needs mode Required or Preferred, and Async is the default below three instances: set the mode, or leave standbys out";
-const NO_INSTANCE: &str = "primary.prefer must name an instance: metadata.name, a dash and a number below replicas";
+const NO_INSTANCE: &str =
+    "primary.prefer must name an instance (metadata.name, a dash and a number below replicas) or be Any";
 
 pub(super) fn rules() -> Vec<Rule> {
     vec![
@@ -49,13 +50,13 @@ pub(super) fn rules() -> Vec<Rule> {
         ),
         Rule::holds(
             "",
-            "!has(self.spec.primary.prefer) || [0, 1, 2, 3, 4, 5, 6, 7, 8].exists(number, number < self.spec.replicas && self.spec.primary.prefer == self.metadata.name + ['-0', '-1', '-2', '-3', '-4', '-5', '-6', '-7', '-8'][number])",
+            "!has(self.spec.primary.prefer) || self.spec.primary.prefer == 'Any' || [0, 1, 2, 3, 4, 5, 6, 7, 8].exists(number, number < self.spec.replicas && self.spec.primary.prefer == self.metadata.name + ['-0', '-1', '-2', '-3', '-4', '-5', '-6', '-7', '-8'][number])",
             NO_INSTANCE,
             |resource| {
                 let names = Names::new(resource.metadata.name.as_deref().unwrap_or_default());
                 let instances = u32::try_from(resource.spec.replicas.min(9)).unwrap_or(0);
-                let prefer = resource.spec.primary.prefer.as_ref();
-                prefer.is_none_or(|prefer| (0..instances).any(|number| names.pod(number) == *prefer))
+                let prefer = resource.spec.primary.preferred();
+                prefer.is_none_or(|prefer| (0..instances).any(|number| names.pod(number) == prefer))
             },
         ),
     ]

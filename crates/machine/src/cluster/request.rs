@@ -122,7 +122,7 @@ fn request(facts: &Facts<'_>) -> Option<Proposal> {
 
 /// The instance that the spec prefers instead.
 fn contradicts<'a>(facts: &Facts<'a>, target: &str) -> Option<&'a str> {
-    let prefer = facts.wanted.spec.primary.prefer.as_deref();
+    let prefer = facts.wanted.spec.primary.preferred();
     prefer.filter(|prefer| *prefer != target)
 }
 
@@ -274,10 +274,12 @@ mod tests {
             message.contains("spec.primary.prefer names demo-1; change"),
             "{message}"
         );
-        let mut agrees = asked("demo-2");
-        agrees.edit(|spec| spec.primary.prefer = Some("demo-2".to_owned()));
-        agrees.store();
-        assert_eq!(agrees.stored.intent.primary.as_deref(), Some("demo-2"));
+        for prefer in ["demo-2", "Any"] {
+            let mut agrees = asked("demo-2");
+            agrees.edit(|spec| spec.primary.prefer = Some(prefer.to_owned()));
+            agrees.store();
+            assert_eq!(agrees.stored.intent.primary.as_deref(), Some("demo-2"));
+        }
     }
 
     #[test]

@@ -180,10 +180,10 @@ fn await_supervisor(facts: &Facts<'_>) -> Option<Proposal> {
 
 /// The first standby that a switchover can be requested to.
 fn successor<'a>(facts: &Facts<'a>, primary: &Pod) -> Option<&'a Pod> {
-    let prefer = facts.wanted.spec.primary.prefer.as_ref();
+    let prefer = facts.wanted.spec.primary.preferred();
     let fit = |pod: &&Pod| {
         pod.uid != primary.uid
-            && prefer.is_none_or(|prefer| *prefer == pod.name)
+            && prefer.is_none_or(|prefer| prefer == pod.name)
             && request::unfit(facts, primary, &pod.name).is_none()
     };
     facts.pods().iter().find(fit)

@@ -156,7 +156,7 @@ fn await_refuge(facts: &Facts<'_>) -> Option<Proposal> {
 /// The instance that the spec prefers to this primary. While its node takes no pods it is not preferred: it would have to
 /// move away again.
 fn preferred_instead<'a>(facts: &Facts<'a>, primary: &Pod) -> Option<&'a str> {
-    let prefer = facts.wanted.spec.primary.prefer.as_deref()?;
+    let prefer = facts.wanted.spec.primary.preferred()?;
     let drained = |pod: &Pod| pod.name == prefer && !facts.takes_pods(pod);
     (prefer != primary.name && !facts.pods().iter().any(drained)).then_some(prefer)
 }
@@ -199,7 +199,7 @@ fn candidates<'a>(facts: &Facts<'a>, primary: &Pod, reason: Reason<'_>) -> Vec<&
             facts.takes_pods(pod),
             request::open(facts) == Some(pod.name.as_str()),
             facts.current_revision(pod),
-            facts.wanted.spec.primary.prefer.as_ref() == Some(&pod.name),
+            facts.wanted.spec.primary.preferred() == Some(pod.name.as_str()),
             position(pod).unwrap_or(Position::default()),
         )
     };
@@ -518,8 +518,10 @@ mod tests {
         scene.store();
         let decision = scene.decide();
         assert_eq!((decision.rule, decision.phase), ("rest", Phase::Ready));
-        scene.edit(|spec| spec.primary.prefer = None);
-        assert_eq!(scene.decide().rule, "rest", "any may stay");
+        for nobody in [None, Some("Any".to_owned())] {
+            scene.edit(|spec| spec.primary.prefer = nobody);
+            assert_eq!(scene.decide().rule, "rest", "any may stay");
+        }
     }
 
     #[test]
