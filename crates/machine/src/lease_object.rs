@@ -276,6 +276,22 @@ mod tests {
     }
 
     #[test]
+    fn a_rule_of_another_kind_is_not_understood() {
+        let mut lease = write(&empty(), &content(), MicroTime(Timestamp::UNIX_EPOCH));
+        assert!(read(&lease).is_ok());
+        for rule in [
+            "FIRST 1 (cdb_1_bb_00000002)",
+            r#"{"required":1,"names":["cdb_1_bb_00000002"],"method":"FIRST"}"#,
+            r#"{"required":-1}"#,
+            r#"{"required":1,"names":["*"]}"#,
+        ] {
+            let annotations = lease.metadata.annotations.as_mut().unwrap();
+            annotations.insert(LEASE_RULE.to_owned(), rule.to_owned());
+            assert!(matches!(read(&lease), Err(InvalidLease::Annotation { .. })), "{rule}");
+        }
+    }
+
+    #[test]
     fn a_release_takes_the_holder_away() {
         let held = write(&empty(), &content(), MicroTime(Timestamp::UNIX_EPOCH));
         let released = LeaseContent {

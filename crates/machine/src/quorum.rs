@@ -3,20 +3,32 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize};
 
 use crate::protocol::{Lsn, MemberId};
 
 /// `ANY required (names)`: a commit is acknowledged once `required` of `names` have flushed it. With `required` 0 a
 /// commit is acknowledged by the primary alone.
+///
+/// There is no other kind: under `FIRST` who acknowledges depends on who is connected. A rule on record with anything more in it
+/// is one that this program does not know, and is not read.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct SyncRule {
     /// How many of the names must have flushed.
     pub required: usize,
     /// The members that count; the primary is not among them.
-    #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
+    #[serde(default, deserialize_with = "members", skip_serializing_if = "BTreeSet::is_empty")]
     pub names: BTreeSet<MemberId>,
+}
+
+/// Names that stand in PostgreSQL's setting as they are: `*` would be anybody (protocol.md rule 3).
+fn members<'de, D: Deserializer<'de>>(deserializer: D) -> Result<BTreeSet<MemberId>, D::Error> {
+    let names = BTreeSet::<MemberId>::deserialize(deserializer)?;
+    match names.iter().find(|name| MemberId::parse(name.as_str()).is_none()) {
+        Some(name) => Err(serde::de::Error::custom(format!("{:?} is no member", name.as_str()))),
+        None => Ok(names),
+    }
 }
 
 impl SyncRule {

@@ -31,6 +31,8 @@ mod standby;
 mod waiting;
 
 #[cfg(test)]
+#[cfg(test)]
+mod ballots;
 mod exploration;
 #[cfg(test)]
 mod fixtures;
