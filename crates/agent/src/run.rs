@@ -8,6 +8,7 @@ mod measure;
 mod secrets;
 mod startup;
 
+use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -73,6 +74,10 @@ pub enum Event {
     Status(u32, BootTime, Result<Box<Status>, SqlError>),
     /// A write of the canary that was begun at that time was flushed.
     Wrote(u32, BootTime),
+    /// A session that was begun at that time was taken.
+    Greeted(u32, BootTime),
+    /// What was set aside and kept.
+    Kept(BTreeSet<String>),
     /// A Secret's files have changed.
     Secret(Secret),
     /// The application's role has the password of the Secret; `true` if it was changed.
@@ -296,6 +301,8 @@ impl Agent {
             Event::Promise { pod, reply } => self.world.promise_answered(pod, reply, now),
             Event::Failsafe { pod, reply, sent } => self.world.failsafe_answered(pod, reply, sent),
             Event::Wrote(pid, begun) => self.world.wrote(pid, begun),
+            Event::Greeted(pid, begun) => self.world.greeted(pid, begun),
+            Event::Kept(kept) => self.world.observed.kept = kept,
             Event::Secret(Secret::Certificate) => self.executor.reload_certificate(&self.world),
             Event::Secret(Secret::Password) => self.password.changed(),
             Event::Password(done) => self.password.done(done, now),

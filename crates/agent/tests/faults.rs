@@ -21,6 +21,7 @@ use std::time::Duration;
 use cluster::{Cluster, become_agent_if_asked, in_a_cluster};
 use database::{commits, healthy, replaced, rows, spec, with_a_row};
 use rustix::process::{Signal, kill_process};
+use serde_json::json;
 
 /// An agent of the other tests; nothing by itself.
 #[test]
@@ -86,6 +87,49 @@ fn a_slow_standby_holds_up_nobody_and_deposes_nobody() {
         assert_eq!(cluster.epoch(), epoch, "nobody was elected");
         assert_eq!(started().await.expect("an answer"), before, "the primary went on");
         has(&cluster, slow, &rows(&cluster, first).await).await;
+    });
+}
+
+#[test]
+fn a_standby_behind_a_slow_network_holds_up_nobody_and_deposes_nobody() {
+    let name = "a_standby_behind_a_slow_network_holds_up_nobody_and_deposes_nobody";
+    in_a_cluster(name, spec(), |cluster| async move {
+        let first = with_a_row(&cluster).await;
+        let epoch = cluster.epoch();
+        let started = async || cluster.sql(first, "SELECT pg_postmaster_start_time()").await;
+        let before = started().await.expect("an answer");
+        let slow = others(first)[0];
+        cluster.slow_down(slow, Some(64_000));
+        // For the slow one it is half a minute's worth.
+        let many = "INSERT INTO entry SELECT generate_series(10, 2000)";
+        cluster.sql(first, many).await.expect("a commit");
+        let (count, longest) = commits(&cluster, first, 10_000, 15).await;
+        println!("{count} commits, the longest gap {} ms", longest.as_millis());
+        assert!(count > 10 && longest < Duration::from_secs(6), "{count} {longest:?}");
+        let behind = "SELECT count(*) FROM pg_stat_replication WHERE pg_current_wal_lsn() - flush_lsn > 50000";
+        assert_eq!(
+            cluster.sql(first, behind).await.as_deref(),
+            Ok("1"),
+            "it follows, far behind"
+        );
+        cluster.slow_down(slow, None);
+        assert_eq!(healthy(&cluster, "three members", 60).await, first);
+        assert_eq!(cluster.epoch(), epoch, "nobody was elected");
+        assert_eq!(started().await.expect("an answer"), before, "the primary went on");
+        has(&cluster, slow, &rows(&cluster, first).await).await;
+    });
+}
+
+#[test]
+fn a_primary_whose_postmaster_stands_still_gives_way() {
+    let name = "a_primary_whose_postmaster_stands_still_gives_way";
+    in_a_cluster(name, spec(), |cluster| async move {
+        let first = with_a_row(&cluster).await;
+        // Its sessions go on, and so do its WAL senders and its agent's canary.
+        cluster.stop_postmaster(first);
+        let (second, _) = replaced(&cluster, first, 2, 40).await;
+        assert_eq!(healthy(&cluster, "the old primary follows", 60).await, second);
+        assert_eq!(rows(&cluster, second).await, "1,2");
     });
 }
 
@@ -188,6 +232,18 @@ fn a_rewind_for_which_wal_is_missing_gives_way_to_a_copy() {
         let aside = fs::read_dir(cluster.volume(first).join("aside")).expect("what was moved aside");
         let kept: Vec<_> = aside.map(|entry| entry.expect("an entry").path()).collect();
         assert!(kept.len() == 1 && kept[0].join("PG_VERSION").exists(), "{kept:?}");
+
+        // It is told, and goes on the user's word alone.
+        let name = kept[0].file_name().expect("a name").to_string_lossy().into_owned();
+        let told = |cluster: &Cluster| {
+            let members = cluster.annotation(api::names::LEASE_MEMBERS);
+            members[format!("orders-{first}")]["kept"].clone()
+        };
+        let listed = async |cluster: &Cluster| (told(cluster) == json!([name])).then_some(());
+        cluster.until("what is kept is told", 40, listed).await;
+        cluster.discard_kept(first, &name);
+        let gone = async |cluster: &Cluster| (told(cluster).is_null() && !kept[0].exists()).then_some(());
+        cluster.until("it is gone", 20, gone).await;
     });
 }
 

@@ -35,6 +35,9 @@ pub const ANNOTATION_SWITCHOVER: &str = "clustereddatabase.io/switchover";
 /// epoch of the Lease (`status.epoch`) let the instances that are left elect a primary without them. Commits that only the
 /// lost ones have are lost with them.
 pub const ANNOTATION_ACCEPT_LOSS: &str = "clustereddatabase.io/accept-loss";
+/// Annotation that a user puts on a `ClusteredDatabase` to have data removed that an instance has set aside and kept
+/// (condition `DataSetAside`): the instance's name, a slash, and the name of what it keeps.
+pub const ANNOTATION_DISCARD_KEPT: &str = "clustereddatabase.io/discard-kept";
 /// The finalizer on a `ClusteredDatabase`.
 pub const FINALIZER: &str = "clustereddatabase.io/cleanup";
 

@@ -2,7 +2,7 @@
 //!
 //! The Lease's record and annotations are one Kubernetes object, so that one compare-and-swap changes all of it.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::str::FromStr;
 
@@ -236,6 +236,9 @@ pub struct MemberReport {
     /// A fault that keeps it from its work, in words.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub fault: Option<String>,
+    /// Data that was set aside on its volume and kept, by name: it may have commits that nobody else has.
+    #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
+    pub kept: BTreeSet<String>,
 }
 
 /// What the holder writes as [`MemberReport::fault`] of a member that it has not heard of for 5 s. Part of the protocol:
@@ -332,6 +335,11 @@ pub fn accepted_loss(annotation: &str, uid: &str) -> Option<Epoch> {
     epoch.parse().ok().map(Epoch)
 }
 
+/// What `pod` may remove of what it has set aside, by [`api::names::ANNOTATION_DISCARD_KEPT`].
+pub fn discarded<'a>(annotation: &'a str, pod: &str) -> Option<&'a str> {
+    annotation.strip_prefix(pod)?.strip_prefix('/')
+}
+
 /// A candidate's request for a promise (`POST /v1/promise`): receive nothing any more from an epoch below `epoch`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
@@ -409,6 +417,18 @@ mod tests {
         assert_eq!(accepted_loss("c0ffee/7", "c0ffee"), Some(Epoch(7)));
         for stale in ["c0ffee", "c0ffee/", "c0ffee/x", "decade/7", "c0ffee7", "", "c0ffee/7 "] {
             assert_eq!(accepted_loss(stale, "c0ffee"), None, "{stale}");
+        }
+    }
+
+    #[test]
+    fn what_is_let_go_is_one_pods() {
+        assert_eq!(discarded("orders-1/2-0_3000060-1", "orders-1"), Some("2-0_3000060-1"));
+        for (annotation, pod) in [
+            ("orders-1/2", "orders-2"),
+            ("orders-11/2", "orders-1"),
+            ("orders-1", "orders-1"),
+        ] {
+            assert_eq!(discarded(annotation, pod), None, "{annotation}");
         }
     }
 

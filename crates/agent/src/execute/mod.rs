@@ -122,6 +122,7 @@ impl Executor {
             Action::Open => self.open(world),
             Action::Rewind { upstream, member } => self.rewind(world, upstream, member),
             Action::SetAside { keep } => self.set_aside(world, keep),
+            Action::DiscardKept { name } => self.discard_kept(name),
         }
     }
 

@@ -135,6 +135,15 @@ impl Executor {
         });
     }
 
+    pub(super) fn discard_kept(&self, name: String) {
+        let volume = self.volume.clone();
+        self.spawn(Work::DiscardKept, None, async move {
+            blocking(move || volume.discard_kept(&name))
+                .await
+                .map(Effect::Discarded)
+        });
+    }
+
     /// PostgreSQL's programs; without them the task fails.
     pub(super) fn tools(&self, world: &World, work: Work) -> Option<Arc<Tools>> {
         if world.tools.is_none() {

@@ -1,11 +1,11 @@
 //! The ClusteredDatabase, as the machine needs it.
 
 use api::ClusteredDatabase;
-use api::names::ANNOTATION_ACCEPT_LOSS;
+use api::names::{ANNOTATION_ACCEPT_LOSS, ANNOTATION_DISCARD_KEPT};
 use api::spec::FailoverReads;
 use kube::ResourceExt;
 use machine::instance::{ClusterView, SignedCertificate};
-use machine::protocol::{Epoch, accepted_loss, settings_hash};
+use machine::protocol::{Epoch, accepted_loss, discarded, settings_hash};
 use machine::timing::Timing;
 
 /// What `cluster` says to `pod`. Failover times that break their rule change nothing: `timing` stays in force.
@@ -15,6 +15,7 @@ pub(super) fn view(cluster: &ClusteredDatabase, pod: &str, timing: Timing) -> Cl
     let member = status.members.get(pod).cloned().unwrap_or_default();
     let certificate = member.member_id.zip(member.certificate);
     let accepted = cluster.annotations().get(ANNOTATION_ACCEPT_LOSS);
+    let discard = cluster.annotations().get(ANNOTATION_DISCARD_KEPT);
     ClusterView {
         uid: cluster.metadata.uid.clone().unwrap_or_default(),
         replicas: u32::try_from(spec.replicas).unwrap_or(0),
@@ -35,5 +36,6 @@ pub(super) fn view(cluster: &ClusteredDatabase, pod: &str, timing: Timing) -> Cl
         primary: status.intent.primary,
         accepted_loss: accepted.and_then(|accepted| accepted_loss(accepted, cluster.metadata.uid.as_deref()?)),
         fenced: spec.fenced.iter().cloned().collect(),
+        discard: discard.and_then(|discard| discarded(discard, pod)).map(str::to_owned),
     }
 }

@@ -27,6 +27,8 @@ pub struct Done {
 pub enum Effect {
     /// The volume was changed, and read again.
     Volume(Box<Scan>),
+    /// Something that was set aside is gone; this is left.
+    Discarded(BTreeSet<String>),
     /// PostgreSQL was started.
     Started {
         /// The server.
@@ -241,6 +243,7 @@ impl World {
     fn effect(&mut self, effect: Effect, now: BootTime) {
         match effect {
             Effect::Volume(scan) => self.scanned(Ok(*scan)),
+            Effect::Discarded(left) => self.observed.kept = left,
             Effect::Started {
                 server,
                 mode,

@@ -17,11 +17,11 @@ use machine::instance::{Memo, Observed, Own, Promise, Reading};
 use machine::protocol::settings_hash;
 use machine::timing::{BootTime, Timing};
 
-pub use canary::canary;
+pub use canary::{canary, greet};
 pub use done::{Contacted, Done, Effect, Failure, News};
 pub use postgres::{Poll, poll};
 pub use secrets::{Secret, watch_secrets};
-pub use volume::{Scan, scan};
+pub use volume::{Scan, scan, watch_kept};
 
 use crate::postgres::{Server, Status, Tools};
 use crate::volume::EnforcedSettings;

@@ -144,6 +144,14 @@ impl World {
         }
     }
 
+    /// A session, begun at `begun`, was taken, or refused with words.
+    pub fn greeted(&mut self, pid: u32, begun: BootTime) {
+        if self.server.as_ref().is_some_and(|running| running.server.pid() == pid) {
+            let postgres = &mut self.observed.postgres;
+            postgres.greeted = postgres.greeted.max(Some(begun));
+        }
+    }
+
     fn answer(&self, status: &Status, asked: BootTime) -> Answer {
         let age = status
             .heard_age()
@@ -225,7 +233,7 @@ impl World {
         postgres.sync = SyncSetting::default();
         postgres.standbys.clear();
         postgres.receiving.clear();
-        postgres.wrote = None;
+        (postgres.wrote, postgres.greeted) = (None, None);
         postgres.history.clear();
         self.heard = None;
         self.status = None;

@@ -1,6 +1,7 @@
 //! Reading the volume.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
 
 use machine::instance::{Data, Database, Member, Promise, VolumeView};
 
@@ -86,4 +87,21 @@ fn read_files(volume: &Volume) -> Result<Files, VolumeError> {
         promise.ok(),
         volume.is_rewinding()?,
     ))
+}
+
+/// How often it is looked what is kept.
+const LOOK: Duration = Duration::from_secs(15);
+
+/// Looks for ever what was set aside and kept, which people may remove, and tells `tell` what there is now.
+pub async fn watch_kept(volume: Volume, tell: impl Fn(BTreeSet<String>)) {
+    loop {
+        let looking = volume.clone();
+        // On a volume that hangs this waits, and nothing else does.
+        match tokio::task::spawn_blocking(move || looking.kept()).await {
+            Ok(Ok(kept)) => tell(kept),
+            Ok(Err(error)) => tracing::debug!("look what is kept: {error}"),
+            Err(error) => tracing::debug!("look what is kept: {error}"),
+        }
+        tokio::time::sleep(LOOK).await;
+    }
 }

@@ -16,6 +16,9 @@ const KEY: usize = 1024;
 /// Kubernetes lets an object's annotations have.
 const WORDS: usize = 1024;
 
+/// So many names of data that is kept are told.
+const KEPT: usize = 4;
+
 /// Checks a report, and cuts its words.
 pub(super) fn check_report(mut request: ReportRequest, names: &Names) -> Result<ReportRequest, String> {
     check_pod(&request.pod, names)?;
@@ -30,8 +33,12 @@ pub(super) fn check_report(mut request: ReportRequest, names: &Names) -> Result<
         agent_version,
         settings_error,
         fault,
+        kept,
         ..
     } = report;
+    while kept.len() > KEPT {
+        kept.pop_last();
+    }
     if address.parse::<IpAddr>().is_err() {
         return Err(format!("{address:?} is no address"));
     }
@@ -41,7 +48,7 @@ pub(super) fn check_report(mut request: ReportRequest, names: &Names) -> Result<
         server_version.as_ref(),
         Some(&*agent_version),
     ];
-    if short.into_iter().flatten().any(|text| text.len() > SHORT)
+    if short.into_iter().flatten().chain(&*kept).any(|text| text.len() > SHORT)
         || public_key.as_ref().is_some_and(|key| key.len() > KEY)
     {
         return Err("a field is too long".to_owned());
@@ -135,6 +142,9 @@ mod tests {
         let fault = cut.report.fault.expect("a fault");
         assert!(fault.len() < WORDS + 8 && fault.ends_with('…'));
         assert!(report(|value| value["report"]["podUid"] = long.as_str().into()).is_err());
+        assert!(report(|value| value["report"]["kept"] = [long.as_str()].as_slice().into()).is_err());
+        let many = report(|value| value["report"]["kept"] = ["1", "2", "3", "4", "5"].as_slice().into());
+        assert_eq!(many.expect("a report").report.kept.len(), KEPT);
         assert!(report(|value| value["report"]["publicKey"] = long.as_str().into()).is_err());
     }
 }

@@ -51,6 +51,8 @@ const QUICK: Duration = Duration::from_secs(2);
 const SLOW: Duration = Duration::from_secs(15);
 /// See [`Sql::write_canary`].
 const CANARY: Duration = Duration::from_secs(60);
+/// See [`Sql::greet`].
+const GREETING: Duration = Duration::from_secs(10);
 /// A transaction of its own, so that it is flushed at its end.
 const WRITE: &str = "SELECT pg_logical_emit_message(true, 'cdb', '')";
 
@@ -92,6 +94,12 @@ impl Sql {
     pub async fn write_canary(&mut self) -> Result<(), SqlError> {
         self.within(CANARY, async |client| client.batch_execute(WRITE).await)
             .await
+    }
+
+    /// Begins a session of its own and ends it: whether the server takes it, or says why not.
+    pub async fn greet(&self) -> bool {
+        let greeted = bounded(GREETING, connect(&self.config)).await;
+        matches!(greeted, Ok(_) | Err(SqlError::Refused(_) | SqlError::NotNow(_)))
     }
 
     /// Writes a little to the WAL, so that standbys report.

@@ -11,8 +11,8 @@ use crate::volume::EnforcedSettings;
 
 /// At least this many WAL senders and slots: nine members, each with a clone and a stream, and a few to spare.
 const SENDERS: u32 = 20;
-/// The agent's sessions: its questions, its changes, its canary, one that proves what new sessions see, and one for a
-/// checkpoint; and the three that PostgreSQL keeps for people.
+/// The agent's sessions: its questions, its changes, its canary, one that shows that new ones are taken, one that proves what these
+/// see, and one for a checkpoint; and two for people.
 const RESERVED: u32 = 8;
 const MIB: u64 = 1 << 20;
 

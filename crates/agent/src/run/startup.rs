@@ -18,7 +18,7 @@ use crate::deadman::{DeadMan, boot_time};
 use crate::execute::Executor;
 use crate::http::{self, Health, Metrics};
 use crate::kubernetes::{Clients, watch as watch_object};
-use crate::observe::{Poll, Scan, World, canary, poll, scan, watch_secrets};
+use crate::observe::{Poll, Scan, World, canary, greet, poll, scan, watch_kept, watch_secrets};
 use crate::peer;
 use crate::postgres::{Files, Tools};
 use crate::process::{Exit, Supervisor};
@@ -58,6 +58,10 @@ pub(super) async fn start(
     let mount = config.data.clone();
     let mount = tokio::task::spawn_blocking(move || std::fs::canonicalize(mount)).await?;
     let pgdata = mount.context("find the data volume")?.join("pgdata");
+    let tell = events.clone();
+    workers.spawn(watch_kept(volume.clone(), move |kept| {
+        let _ = tell.send(Event::Kept(kept));
+    }));
     let agent = Agent {
         world: World::new(own(&config)?, config.cluster_uid.clone()),
         executor: Executor {
@@ -184,6 +188,10 @@ fn start_poll(config: &Config, events: &UnboundedSender<Event>, workers: &Handle
     let tell = events.clone();
     workers.spawn(canary(config.socket.clone(), receiver.clone(), move |pid, begun| {
         let _ = tell.send(Event::Wrote(pid, begun));
+    }));
+    let tell = events.clone();
+    workers.spawn(greet(config.socket.clone(), receiver.clone(), move |pid, begun| {
+        let _ = tell.send(Event::Greeted(pid, begun));
     }));
     let tell = events.clone();
     workers.spawn(poll(config.socket.clone(), receiver, move |pid, asked, answer| {

@@ -1,9 +1,11 @@
 //! Data that gives way to a new copy, and data that is being rewound.
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::io::ErrorKind;
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use serde::{Deserialize, Serialize};
 
@@ -30,8 +32,11 @@ impl Volume {
                 control.newest_timeline().0,
                 control.end().to_string().replace('/', "_")
             ),
-            // What cannot be read can be kept all the same.
-            Err(_) => "unreadable".to_owned(),
+            // What cannot be read can be kept all the same. Its name is not to come again, in case it was let go of.
+            Err(_) => {
+                let now = SystemTime::now().duration_since(UNIX_EPOCH);
+                format!("unreadable-{}", now.map_or(0, |since| since.as_secs()))
+            }
         };
         self.blocking(move |volume| {
             let name = volume.free_name(&label)?;
@@ -42,6 +47,34 @@ impl Volume {
             volume.complete_setting_aside()
         })
         .await
+    }
+
+    /// What is kept, by name.
+    pub fn kept(&self) -> Result<BTreeSet<String>, VolumeError> {
+        let place = self.aside(self.data_mount());
+        let going = self.going()?.map(|going| going.name);
+        let entries = match fs::read_dir(&place) {
+            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(BTreeSet::new()),
+            entries => entries.map_err(failed("list", &place))?,
+        };
+        let names = entries.map(|entry| entry.map(|entry| entry.file_name().to_string_lossy().into_owned()));
+        let names: BTreeSet<String> = names.collect::<Result<_, _>>().map_err(failed("list", &place))?;
+        Ok(names
+            .into_iter()
+            .filter(|name| is_plain(name) && Some(name) != going.as_ref())
+            .collect())
+    }
+
+    /// Removes what is kept under this name; returns what is left.
+    pub fn discard_kept(&self, name: &str) -> Result<BTreeSet<String>, VolumeError> {
+        if self.kept()?.contains(name) {
+            // Its WAL first: as long as the data is there, it is known.
+            let mounts = [self.wal_mount(), Some(self.data_mount())];
+            for mount in mounts.into_iter().flatten() {
+                remove_tree(&self.aside(mount).join(name))?;
+            }
+        }
+        self.kept()
     }
 
     /// Something was done to PGDATA by `pg_rewind` that did not finish: it must not be started.
@@ -110,8 +143,7 @@ impl Volume {
             reason,
         };
         let going: Going = serde_json::from_str(&text).map_err(|error| damaged(error.to_string()))?;
-        let plain = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'-' || byte == b'_';
-        if going.name.is_empty() || !going.name.bytes().all(plain) {
+        if !is_plain(&going.name) {
             return Err(damaged(format!("{:?} is no name of ours", going.name)));
         }
         Ok(Some(going))
@@ -145,6 +177,12 @@ impl Volume {
     fn rewinding_file(&self) -> PathBuf {
         self.agent_directory().join("rewinding")
     }
+}
+
+/// A name of ours.
+fn is_plain(name: &str) -> bool {
+    let plain = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'-' || byte == b'_';
+    !name.is_empty() && name.bytes().all(plain)
 }
 
 /// Renames a directory, if it is still there.
@@ -221,6 +259,18 @@ mod tests {
             ));
             assert_eq!(fs::read_to_string(kept).expect("kept, with its WAL"), "wal");
         }
+        let names = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect::<BTreeSet<_>>();
+        let both = names(&["2-0_3000060-1", "2-0_3000060-2"]);
+        assert_eq!(volume.kept().expect("readable"), both);
+        for name in ["2-0_3000060-3", "..", "../aside/2-0_3000060-1", ""] {
+            assert_eq!(volume.discard_kept(name).expect("nothing to do"), both, "{name}");
+        }
+        let left = volume.discard_kept("2-0_3000060-1").expect("removed");
+        assert_eq!(left, names(&["2-0_3000060-2"]));
+        for mount in ["data", "wal"] {
+            assert!(!scratch.0.join(mount).join("aside/2-0_3000060-1").exists(), "{mount}");
+            assert!(scratch.0.join(mount).join("aside/2-0_3000060-2").exists(), "{mount}");
+        }
     }
 
     #[tokio::test]
@@ -229,6 +279,7 @@ mod tests {
         let volume = scratch.volume();
         let wal = data(&volume);
         begin(&volume, false);
+        assert_eq!(volume.kept().expect("readable"), BTreeSet::new());
         volume.discard_unfinished().await.expect("completed");
         assert!(!volume.pgdata().exists() && !wal.exists());
         assert!(!scratch.0.join("data/aside/2-0_3000060-1").exists());

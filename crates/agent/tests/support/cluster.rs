@@ -282,6 +282,19 @@ impl Cluster {
         ip(&format!("link set {} up", self.cables[ordinal as usize]));
     }
 
+    /// As a slow network does: what goes to the pod comes at this rate, in bits a second, and waits for up to ten seconds; or as
+    /// before.
+    pub fn slow_down(&self, ordinal: u32, rate: Option<u32>) {
+        let cable = &self.cables[ordinal as usize];
+        match rate {
+            Some(rate) => run(
+                "tc",
+                &format!("qdisc add dev {cable} root tbf rate {rate}bit burst 3000 latency 10s"),
+            ),
+            None => run("tc", &format!("qdisc del dev {cable} root")),
+        }
+    }
+
     /// As a network policy does that lets nobody call the agents: nobody gets an answer of another's agent, or everybody again.
     pub fn block_agents(&self, blocked: bool) {
         let change = if blocked { "add" } else { "del" };
@@ -297,6 +310,11 @@ impl Cluster {
     /// The postmaster dies at once; its children end soon after.
     pub fn kill_postmaster(&self, ordinal: u32) {
         kill_process(self.postmaster(ordinal), Signal::KILL).expect("killed");
+    }
+
+    /// The postmaster stands still; its children go on.
+    pub fn stop_postmaster(&self, ordinal: u32) {
+        kill_process(self.postmaster(ordinal), Signal::STOP).expect("stopped");
     }
 
     fn postmaster(&self, ordinal: u32) -> Pid {
@@ -371,6 +389,14 @@ impl Cluster {
         let mut cluster = self.api.get(CLUSTERS);
         let uid = cluster["metadata"]["uid"].as_str().expect("a UID").to_owned();
         cluster["metadata"]["annotations"][api::names::ANNOTATION_ACCEPT_LOSS] = format!("{uid}/{epoch}").into();
+        self.api.put(CLUSTERS, cluster);
+    }
+
+    /// As the user does who lets go of what an instance keeps.
+    pub fn discard_kept(&self, ordinal: u32, name: &str) {
+        let mut cluster = self.api.get(CLUSTERS);
+        cluster["metadata"]["annotations"][api::names::ANNOTATION_DISCARD_KEPT] =
+            format!("orders-{ordinal}/{name}").into();
         self.api.put(CLUSTERS, cluster);
     }
 

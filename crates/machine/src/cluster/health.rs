@@ -23,6 +23,9 @@ pub enum ConditionKind {
     DataSafe,
 }
 
+/// The condition that is there only as long as it is true: an instance keeps data that was set aside.
+const SET_ASIDE: &str = "DataSetAside";
+
 /// The answers' reasons.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Reason {
@@ -68,6 +71,8 @@ pub enum Reason {
     Fencing,
     /// `spec.hibernated`.
     Hibernated,
+    /// Data that could not be made to follow the primary was moved aside.
+    Kept,
     /// Something could not be read.
     Unknown,
 }
@@ -125,6 +130,7 @@ impl Reason {
             Reason::Fenced => "Fenced",
             Reason::Fencing => "Fencing",
             Reason::Hibernated => "Hibernated",
+            Reason::Kept => "Kept",
             Reason::Unknown => "Unknown",
         }
     }
@@ -149,14 +155,13 @@ impl Answer {
 
 /// All conditions. The time of a condition's last change is carried on from the stored one while its status is the same.
 pub fn conditions(facts: &Facts<'_>) -> Vec<Condition> {
-    ConditionKind::ALL
-        .into_iter()
-        .map(|kind| condition(facts, kind))
-        .collect()
+    let answers = ConditionKind::ALL.map(|kind| (kind.as_str(), answer(facts, kind)));
+    let set_aside = set_aside(facts).map(|answer| (SET_ASIDE, answer));
+    let all = answers.into_iter().chain(set_aside);
+    all.map(|(kind, answer)| condition(facts, kind, answer)).collect()
 }
 
-fn condition(facts: &Facts<'_>, kind: ConditionKind) -> Condition {
-    let answer = answer(facts, kind);
+fn condition(facts: &Facts<'_>, kind: &str, answer: Answer) -> Condition {
     let status = match answer.holds {
         Some(true) => "True",
         Some(false) => "False",
@@ -166,7 +171,7 @@ fn condition(facts: &Facts<'_>, kind: ConditionKind) -> Condition {
         .status
         .conditions
         .iter()
-        .find(|stored| stored.type_ == kind.as_str() && stored.status == status);
+        .find(|stored| stored.type_ == kind && stored.status == status);
     let now = || Time(Timestamp::from_second(facts.now.timestamp()).unwrap_or(Timestamp::UNIX_EPOCH));
     Condition {
         last_transition_time: before.map_or_else(now, |stored| stored.last_transition_time.clone()),
@@ -174,7 +179,7 @@ fn condition(facts: &Facts<'_>, kind: ConditionKind) -> Condition {
         observed_generation: Some(facts.wanted.generation),
         reason: answer.reason.as_str().to_owned(),
         status: status.to_owned(),
-        type_: kind.as_str().to_owned(),
+        type_: kind.to_owned(),
     }
 }
 
@@ -193,6 +198,23 @@ fn answer(facts: &Facts<'_>, kind: ConditionKind) -> Answer {
         ConditionKind::Degraded => degraded(facts),
         ConditionKind::DataSafe => data_safe(facts),
     }
+}
+
+/// What is kept, and how it is let go of.
+fn set_aside(facts: &Facts<'_>) -> Option<Answer> {
+    let members = facts.lease.into_iter().flat_map(|lease| &lease.members);
+    let kept: Vec<(&String, &String)> = members
+        .flat_map(|(pod, report)| report.kept.iter().map(move |name| (pod, name)))
+        .collect();
+    let (pod, name) = kept.first()?;
+    let all: Vec<String> = kept.iter().map(|(pod, name)| format!("{pod}/{name}")).collect();
+    let message = format!(
+        "{} was set aside and may have commits that no member has; to have it removed: kubectl annotate cdb {} --overwrite {}={pod}/{name}",
+        list(all.iter().map(String::as_str)),
+        facts.wanted.name,
+        api::names::ANNOTATION_DISCARD_KEPT,
+    );
+    Some(Answer::new(true, Reason::Kept, message))
 }
 
 const HIBERNATED: &str = "spec.hibernated is true";

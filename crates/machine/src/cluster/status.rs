@@ -397,6 +397,28 @@ mod tests {
     }
 
     #[test]
+    fn data_that_was_set_aside_is_named_as_long_as_it_is_kept() {
+        let mut scene = Scene::ready(3);
+        let said = |scene: &Scene| {
+            let conditions = scene.status(&scene.decide()).conditions;
+            conditions.into_iter().find(|found| found.type_ == "DataSetAside")
+        };
+        assert_eq!(said(&scene), None);
+        scene.report_mut(2).kept = ["1-0_3000060-1", "unreadable-1700000000-1"].map(str::to_owned).into();
+        let found = said(&scene).unwrap();
+        assert_eq!((found.status.as_str(), found.reason.as_str()), ("True", "Kept"));
+        for words in [
+            "demo-2/1-0_3000060-1, demo-2/unreadable-1700000000-1",
+            "kubectl annotate cdb demo --overwrite clustereddatabase.io/discard-kept=demo-2/1-0_3000060-1",
+        ] {
+            assert!(found.message.contains(words), "{}", found.message);
+        }
+        assert_eq!(scene.decide().phase, Phase::Ready, "nothing waits for it");
+        scene.report_mut(2).kept.clear();
+        assert_eq!(said(&scene), None);
+    }
+
+    #[test]
     fn a_paused_database_says_so_and_keeps_its_phase() {
         let mut scene = Scene::ready(3);
         scene.edit(|spec| (spec.paused, spec.replicas) = (true, 5));

@@ -114,6 +114,11 @@ pub enum Action {
         /// It may hold the only copy of acknowledged commits: keep it. Else it is removed.
         keep: bool,
     },
+    /// Remove data that was set aside and kept.
+    DiscardKept {
+        /// Which.
+        name: String,
+    },
     /// Start PostgreSQL as standby. With an upstream, its epoch is promised before.
     StartStandby {
         /// The primary; `None` follows nobody.
@@ -210,6 +215,7 @@ impl Action {
             Action::Open => Some(Work::Open),
             Action::Rewind { .. } => Some(Work::Rewind),
             Action::SetAside { .. } => Some(Work::SetAside),
+            Action::DiscardKept { .. } => Some(Work::DiscardKept),
             Action::Wait | Action::Stop(_) | Action::Exit | Action::GiveUp { .. } => None,
         }
     }

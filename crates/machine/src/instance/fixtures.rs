@@ -70,6 +70,7 @@ pub(super) fn blank() -> Observed {
             primary: None,
             accepted_loss: None,
             fenced: BTreeSet::new(),
+            discard: None,
         }),
         lease: LeaseView {
             record: Reading::Is(LeaseRecord {
@@ -181,6 +182,7 @@ pub(super) fn primary() -> Observed {
         server_version: None,
         agent_version: "0.1.0".to_owned(),
         fault: None,
+        kept: BTreeSet::new(),
     };
     let peer = Peer {
         report: report.clone(),

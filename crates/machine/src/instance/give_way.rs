@@ -20,6 +20,9 @@ const REPLAYING: u64 = 60_000;
 /// For so long the canary, a small write that is flushed each second, may be overdue, in milliseconds: a disk that is slow
 /// answers within this time, one that hangs does not.
 const CANARY: u64 = 4_000;
+/// For so long PostgreSQL may take no new session, in milliseconds. One is begun each five seconds: on a machine that is busy with
+/// other things it may take some seconds, and where the postmaster stands still it never comes, while those that were there go on.
+const GREETING: u64 = 12_000;
 /// Having given way, a holder that took the lease back, since nobody else did, keeps it for this long, in milliseconds,
 /// whatever happens.
 const AGAIN: u64 = 120_000;
@@ -37,7 +40,7 @@ pub(super) fn remember(context: &Context, memo: &mut Memo) {
         }
         return;
     };
-    if context.accepting() && !canary_is_overdue(context) {
+    if context.accepting() && !canary_is_overdue(context) && !is_mute(context) {
         memo.unable_since = None;
     } else {
         memo.unable_since = memo.unable_since.or(Some(context.now));
@@ -68,6 +71,12 @@ pub(super) fn is_rested(context: &Context, memo: &Memo) -> bool {
 fn canary_is_overdue(context: &Context) -> bool {
     let wrote = context.observed.postgres.wrote;
     wrote.is_some_and(|wrote| context.now >= wrote.plus(CANARY))
+}
+
+/// PostgreSQL has taken no new session for long.
+pub(super) fn is_mute(context: &Context) -> bool {
+    let greeted = context.observed.postgres.greeted;
+    greeted.is_some_and(|greeted| context.now >= greeted.plus(GREETING))
 }
 
 /// Stops whatever lives, and releases the lease. Until it is released, it is not renewed, and members that report are told.
@@ -239,6 +248,28 @@ mod tests {
         assert_eq!(decision.memo.gives_way, Some(Epoch(1)));
         observed.postgres.wrote = Some(BootTime(9_001 - CANARY));
         assert_ne!(decided(&observed, 9_000).rule, "give way", "a slow disk is no dead one");
+    }
+
+    #[test]
+    fn a_postmaster_that_takes_no_new_session_makes_the_holder_give_way_and_a_standby_unready() {
+        let now = 30_000;
+        let mut observed = stuck(now);
+        observed.postgres.wrote = Some(BootTime(now));
+        assert_ne!(decided(&observed, now).rule, "give way", "it was not asked yet");
+        observed.postgres.greeted = Some(BootTime(now - GREETING + 1));
+        assert_ne!(
+            decided(&observed, now).rule,
+            "give way",
+            "a busy machine is no dead postmaster"
+        );
+        assert_eq!(report::readiness(&observed, BootTime(now)), Ok(()));
+        observed.postgres.greeted = Some(BootTime(now - GREETING));
+        assert_eq!(decided(&observed, now).rule, "give way", "though it writes");
+        let mut standby = standby();
+        for (greeted, ready) in [(now - GREETING + 1, true), (now - GREETING, false)] {
+            standby.postgres.greeted = Some(BootTime(greeted));
+            assert_eq!(report::readiness(&standby, BootTime(now)).is_ok(), ready);
+        }
     }
 
     #[test]

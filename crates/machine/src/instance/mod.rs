@@ -17,6 +17,7 @@ mod fenced;
 mod give_way;
 mod handover;
 mod identity;
+mod kept;
 mod lease_rules;
 mod loss;
 mod members;
@@ -31,8 +32,8 @@ mod standby;
 mod waiting;
 
 #[cfg(test)]
-#[cfg(test)]
 mod ballots;
+#[cfg(test)]
 mod exploration;
 #[cfg(test)]
 mod fixtures;
@@ -264,6 +265,10 @@ pub const RULES: &[Rule] = &[
     Rule {
         name: "configure",
         apply: settings::configure,
+    },
+    Rule {
+        name: "discard kept",
+        apply: kept::discard,
     },
     Rule {
         name: "report",

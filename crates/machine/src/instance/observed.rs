@@ -68,6 +68,8 @@ pub struct Observed {
     pub failsafe: BTreeMap<String, Failsafe>,
     /// What this member has promised the holder.
     pub failsafe_given: Option<FailsafeGiven>,
+    /// Data that was set aside on the volume and kept, by name, as it was seen last.
+    pub kept: BTreeSet<String>,
     /// What is being done.
     pub tasks: Tasks,
     /// The container is asked to end (SIGTERM).
@@ -93,6 +95,7 @@ impl Observed {
             promises: BTreeMap::new(),
             failsafe: BTreeMap::new(),
             failsafe_given: None,
+            kept: BTreeSet::new(),
             tasks: Tasks::default(),
             terminating: false,
         }
@@ -178,6 +181,8 @@ pub struct ClusterView {
     pub accepted_loss: Option<Epoch>,
     /// `spec.fenced`.
     pub fenced: BTreeSet<String>,
+    /// What the user lets go of that was set aside here ([`api::names::ANNOTATION_DISCARD_KEPT`]).
+    pub discard: Option<String>,
 }
 
 /// What is heard of the holder beside the Lease. Of the holder's run that the Lease names; forgotten when that changes.
@@ -373,6 +378,8 @@ pub struct PostgresView {
     pub receiving: BTreeSet<MemberId>,
     /// When a small write to the WAL was last flushed here (a primary's canary).
     pub wrote: Option<BootTime>,
+    /// When a session was last begun that PostgreSQL took, or refused with words.
+    pub greeted: Option<BootTime>,
     /// Ancestors of its timeline, by its history file, oldest first.
     pub history: Vec<Fork>,
     /// Where a primary's oldest WAL begins; known while some slot is not in use.
@@ -397,6 +404,7 @@ impl PostgresView {
             standbys: BTreeMap::new(),
             receiving: BTreeSet::new(),
             wrote: None,
+            greeted: None,
             history: Vec::new(),
             oldest: None,
         }
@@ -575,6 +583,8 @@ pub struct Tasks {
     pub failsafe: Task,
     /// Changing `synchronous_standby_names`.
     pub sync: Task,
+    /// Removing what was set aside.
+    pub discard: Task,
 }
 
 /// One class of tasks.
@@ -635,6 +645,8 @@ pub enum Work {
     Rewind,
     /// See [`super::Action::SetAside`].
     SetAside,
+    /// See [`super::Action::DiscardKept`].
+    DiscardKept,
 }
 
 impl Tasks {
@@ -658,6 +670,7 @@ impl Tasks {
             Work::Ask => &mut self.ask,
             Work::Failsafe => &mut self.failsafe,
             Work::SetSync => &mut self.sync,
+            Work::DiscardKept => &mut self.discard,
         }
     }
 }

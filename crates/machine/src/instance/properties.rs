@@ -147,6 +147,8 @@ const CHANGES: &[Change] = &[
         })
     },
     |o| o.tasks.failsafe.running = Some(Work::Failsafe),
+    |o| o.kept = ["1-0_100-1".to_owned()].into(),
+    |o| with_cluster(o, |c| c.discard = Some("1-0_100-1".to_owned())),
     |o| o.own.pod_uid = "another pod".to_owned(),
     |o| o.own.run = "another run".to_owned(),
 ];
@@ -395,6 +397,7 @@ fn class(observed: &Observed, work: Work) -> &Task {
         Work::Route => &tasks.route,
         Work::Admit | Work::DropSlots => &tasks.admit,
         Work::Report => &tasks.report,
+        Work::DiscardKept => &tasks.discard,
     }
 }
 
@@ -463,6 +466,10 @@ fn check_action(observed: &Observed, decision: &Decision, now: BootTime) -> Resu
         }
         Action::Rewind { .. } | Action::SetAside { .. } => {
             prop_assert!(is_stopped(observed) && !holds(observed, now) && database.is_some());
+        }
+        Action::DiscardKept { name } => {
+            let named = observed.cluster.is().and_then(|cluster| cluster.discard.as_ref());
+            prop_assert!(named == Some(name) && observed.kept.contains(name));
         }
         Action::Open | Action::SetSync { .. } => prop_assert!(may_write(observed) && holds(observed, now)),
         Action::AskFailsafe { peers, request } => {

@@ -108,6 +108,9 @@ pub fn readiness(observed: &Observed, now: BootTime) -> Result<(), String> {
         (Some(Mode::Standby), Some(_)) if !observed.postgres.streamed => {
             Err("the standby has not streamed from the primary yet".to_owned())
         }
+        (Some(Mode::Primary | Mode::Standby), Some(_)) if give_way::is_mute(&context) => {
+            Err("PostgreSQL takes no new sessions".to_owned())
+        }
         (Some(Mode::Primary | Mode::Standby), Some(_)) => Ok(()),
     }
 }
@@ -145,6 +148,7 @@ fn own_with(context: &Context, memo: &Memo) -> Option<MemberReport> {
         server_version: postgres.version.clone(),
         agent_version: observed.own.agent_version.clone(),
         fault: fault(context, memo),
+        kept: observed.kept.clone(),
     })
 }
 

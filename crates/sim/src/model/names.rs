@@ -97,6 +97,7 @@ pub(super) fn told(member: usize) -> MemberReport {
         server_version: None,
         agent_version: String::new(),
         fault: None,
+        kept: [].into(),
     }
 }
 

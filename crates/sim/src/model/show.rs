@@ -176,6 +176,7 @@ impl<const N: usize> Sight<N> {
             primary: self.wanted.map(|wanted| pod(wanted.into())),
             accepted_loss: None,
             fenced: fenced.map(pod).collect::<BTreeSet<_>>(),
+            discard: None,
         }
     }
 

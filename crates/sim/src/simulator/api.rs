@@ -148,6 +148,7 @@ impl Spec {
             primary: self.primary.map(pod),
             accepted_loss: None,
             fenced: self.fenced.iter().copied().map(pod).collect(),
+            discard: None,
         }
     }
 }

@@ -224,6 +224,7 @@ fn name(action: &Action) -> &'static str {
         Action::Open => "Open",
         Action::Rewind { .. } => "Rewind",
         Action::SetAside { .. } => "SetAside",
+        Action::DiscardKept { .. } => "DiscardKept",
         Action::StartStandby { .. } => "StartStandby",
         Action::Configure { .. } => "Configure",
         Action::Stop(_) => "Stop",

@@ -93,6 +93,9 @@ impl World {
             }
             // No volume here is without data and without a database that it could copy.
             Action::Initdb { .. } => return self.finish(node, Work::Initdb, Err("there is a database".to_owned())),
+            Action::DiscardKept { .. } => {
+                return self.finish(node, Work::DiscardKept, Err("nothing is kept".to_owned()));
+            }
             Action::DiscardStaging => {
                 return self.finish(node, Work::DiscardStaging, Err("nothing is there".to_owned()));
             }

@@ -199,6 +199,7 @@ impl Scene {
             server_version: Some("17.6".to_owned()),
             agent_version: "0.1.0".to_owned(),
             fault: None,
+            kept: Default::default(),
         }
     }
 
