@@ -18,7 +18,7 @@ const BOUND: Duration = Duration::from_secs(180);
 const NAME: &str = "db";
 
 /// Bounds of an outage on a machine that is busy with other things; what it takes on a quiet one is in docs/availability.md.
-const CASES: [Case; 13] = [
+const CASES: [Case; 15] = [
     Case::new("switchover", 15.0, true),
     Case::new("pod-delete", 15.0, true),
     Case::new("pod-delete-forced", 20.0, false),
@@ -39,10 +39,16 @@ const CASES: [Case; 13] = [
     Case::new("freeze", 20.0, true),
     // The dead-man ends it after the fence time; then it starts anew, or another one is elected.
     Case::new("agent-stop", 20.0, true),
+    // Sessions that are there go on; new ones are waited for in vain, and it gives way.
+    Case::new("postmaster-stop", 25.0, true),
     Case::new("node-cut", 20.0, true),
     Case {
-        operator_killed: true,
-        ..Case::new("node-cut", 20.0, true)
+        stays: true,
+        ..Case::new("rolling-parameter", 15.0, false)
+    },
+    Case {
+        stays: true,
+        ..Case::new("rolling-resources", 10.0, false)
     },
     Case {
         replaces: true,
@@ -68,6 +74,14 @@ async fn ready(name: &str, durability: serde_json::Value) -> Result<Namespace> {
 async fn nothing_acknowledged_is_lost_and_writes_come_back() -> Result<()> {
     let namespace = ready("failover", json!({})).await?;
     run_all(&namespace, NAME, &CASES).await?;
+    namespace.remove().await
+}
+
+/// The operator decides nothing of it but what is planned, and that comes when its next pod does.
+#[tokio::test]
+async fn nor_if_the_operator_is_killed_at_the_same_moment() -> Result<()> {
+    let namespace = ready("failover-operator", json!({})).await?;
+    run_all(&namespace, NAME, &CASES.map(Case::without_operator)).await?;
     namespace.remove().await
 }
 

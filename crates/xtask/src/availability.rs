@@ -477,6 +477,16 @@ fn tell(done: &Done) {
         optional(stages.routed),
         optional(stages.reconnected),
     );
+    let agents = &report.agents;
+    println!(
+        "    by the agents: detected {}, fenced {}, elected {}, promoted {}, routed {}, opened {}",
+        optional(agents.detected),
+        optional(agents.fenced),
+        optional(agents.elected),
+        optional(agents.promoted),
+        optional(agents.routed),
+        optional(agents.opened),
+    );
     println!(
         "    {} -> {}; old primary streams {}, held session ended {}, as before {}; lost {}, ghosts {}, unexplained {}, overlap {}",
         report.primary,

@@ -10,7 +10,7 @@ use testbed::{Options, Testbed};
 
 use crate::availability::report::lost;
 use crate::availability::run::{Done, Plan, run};
-use crate::availability::scenario::{self, Heal, Scenario};
+use crate::availability::scenario::{self, Fault, Heal, Scenario};
 use crate::availability::subject::Subject;
 use crate::{Namespace, OPERATOR_IMAGE_VARIABLE};
 
@@ -51,7 +51,7 @@ pub enum Loss {
 }
 
 impl Case {
-    /// A case that loses nothing and replaces no pod that nothing happens to.
+    /// A case that loses nothing and replaces no pod but one that is deleted.
     #[must_use]
     pub const fn new(scenario: &'static str, outage: f64, moves: bool) -> Self {
         Self {
@@ -63,6 +63,15 @@ impl Case {
             replaces: false,
             lasts: None,
             loss: Loss::Nothing,
+        }
+    }
+
+    /// The same, with the operator's pods killed at the same moment.
+    #[must_use]
+    pub const fn without_operator(self) -> Self {
+        Self {
+            operator_killed: true,
+            ..self
         }
     }
 
@@ -101,8 +110,10 @@ pub async fn run_all(namespace: &Namespace, name: &str, cases: &[Case]) -> Resul
         if namespace.claim_uids(name).await? != claims {
             found.push("claims were replaced".to_owned());
         }
-        found.extend(replaced(case, &done, &pods, &namespace.pod_uids(name).await?));
-        wrong.extend(found.into_iter().map(|what| format!("{}: {what}", case.scenario)));
+        let after = namespace.pod_uids(name).await?;
+        let deleted = matches!(plan.scenario.fault, Fault::DeletePod(_)).then_some(done.run.report.primary.as_str());
+        found.extend(replaced(case, deleted, &pods, &after));
+        wrong.extend(found.into_iter().map(|what| format!("{}: {what}", done.run.label())));
     }
     ensure!(wrong.is_empty(), "{}", wrong.join("\n"));
     Ok(())
@@ -133,21 +144,23 @@ pub fn subject(namespace: &Namespace, name: &str) -> Result<Subject> {
 
 type Uids = BTreeMap<String, String>;
 
-fn replaced(case: &Case, done: &Done, before: &Uids, after: &Uids) -> Option<String> {
-    let kept = |pod: &&String| after.get(*pod) == before.get(*pod);
-    let (kept, gone): (Vec<&String>, Vec<&String>) = before.keys().partition(kept);
-    if case.replaces {
-        return (!kept.is_empty()).then(|| format!("pods were not replaced: {kept:?}"));
-    }
-    let others: Vec<&&String> = gone.iter().filter(|pod| ***pod != done.run.report.primary).collect();
-    (!others.is_empty()).then(|| format!("pods were replaced that nothing had happened to: {others:?}"))
+/// Pods that were replaced and should not have been, or the other way round: only what deletes a pod, or changes the template
+/// in what no running pod can take up, replaces one.
+fn replaced(case: &Case, deleted: Option<&str>, before: &Uids, after: &Uids) -> Option<String> {
+    let wrong = before.iter().filter(|(pod, uid)| {
+        let is_new = after.get(*pod) != Some(*uid);
+        is_new != (case.replaces || deleted == Some(pod.as_str()))
+    });
+    let wrong: Vec<&String> = wrong.map(|(pod, _)| pod).collect();
+    (!wrong.is_empty())
+        .then(|| format!("pods were replaced that should not have been, or the other way round: {wrong:?}"))
 }
 
 fn judge(case: &Case, done: &Done) -> Vec<String> {
     let report = &done.run.report;
     println!(
         "{}: {:.2} s without a write, {} -> {}, as before after {:?} ms; lost {}, overlap {:?}",
-        case.scenario,
+        done.run.label(),
         report.outage / 1_000.0,
         report.primary,
         report.primary_after,

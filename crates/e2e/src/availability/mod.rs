@@ -5,8 +5,9 @@
 //! many runs up. None of these does anything but compute.
 //!
 //! The rest acts: `scenario` says what can happen to a `subject`, `inject` does it, `load` keeps the CPUs busy, `pod` is a writer's pod, `watch`
-//! notes what the API server tells, and `run` makes a run of all that; `case` says what a run may cost, for the end-to-end tests.
+//! notes what the API server tells, `logs` what the agents have logged ([`agents`] reads it), and `run` makes a run of all that; `case` says what a run may cost, for the end-to-end tests.
 
+pub mod agents;
 #[cfg(feature = "harness")]
 pub mod case;
 pub mod history;
@@ -14,6 +15,8 @@ pub mod history;
 pub mod inject;
 #[cfg(feature = "harness")]
 pub mod load;
+#[cfg(feature = "harness")]
+mod logs;
 #[cfg(feature = "harness")]
 pub mod pod;
 pub mod record;

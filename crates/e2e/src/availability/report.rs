@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde::{Deserialize, Serialize};
 
+use crate::availability::agents::AgentStages;
 use crate::availability::history::History;
 use crate::availability::record::{Attempt, Outcome, Rows, Stream, To};
 
@@ -58,8 +59,11 @@ pub struct Report {
     pub gaps_sum: f64,
     /// How many those are.
     pub gaps: usize,
-    /// Where the time of the longest gap went.
+    /// Where the time of the longest gap went, as seen from outside.
     pub stages: Stages,
+    /// The same by the agents' word; of a database of this operator alone.
+    #[serde(default)]
+    pub agents: AgentStages,
     /// Rows that were acknowledged and are not there.
     pub lost: Finding,
     /// Rows of unknown outcome that are there.
@@ -127,9 +131,11 @@ impl Report {
         let long: Vec<&Gap> = longest.iter().filter(|gap| gap.length() > GAP).collect();
         let found = Tally::of(history, &facts.rows);
         let since = |at: u64| millis_between(facts.injected, at);
+        let primary_after = acks.last().map_or("?".to_owned(), |ack| history.server(ack));
         Self {
             primary: facts.primary.clone(),
-            primary_after: acks.last().map_or("?".to_owned(), |ack| history.server(ack)),
+            agents: AgentStages::of(history, facts.injected, &facts.primary, &primary_after),
+            primary_after,
             outcomes: outcomes(history),
             baseline_gap: baseline(&acks, facts.injected),
             outage: worst.map_or(0.0, |gap| millis(gap.length())),

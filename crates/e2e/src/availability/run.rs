@@ -11,6 +11,7 @@ use tokio::time::{Instant, sleep};
 
 use crate::availability::history::History;
 use crate::availability::inject::{Remedy, Scene};
+use crate::availability::logs;
 use crate::availability::pod::{Duty, Order, WriterPod, wall_clock};
 use crate::availability::record::{Record, Rows};
 use crate::availability::report::{Facts, Report};
@@ -244,12 +245,15 @@ impl Writers {
     ) -> Result<Done> {
         let mut notes = self.outside.finish().await.context("get the writer's notes")?;
         notes.push_str(&self.inside.finish().await.context("get the inside writer's notes")?);
-        let on_theirs = |at: u64| at.saturating_add_signed(offset);
-        for (at, what) in marks {
-            let mark = Record::Mark {
-                what,
-                wall: on_theirs(at),
-            };
+        let on_theirs = |(at, what): (u64, String)| (at.saturating_add_signed(offset), what);
+        let begun = scene.begun.get().copied().unwrap_or_default();
+        // Those are by the clocks of the agents' nodes.
+        let said = match scene.subject.own {
+            Some(_) => logs::marks(scene.subject, begun).await,
+            None => Vec::new(),
+        };
+        for (wall, what) in marks.into_iter().map(on_theirs).chain(said) {
+            let mark = Record::Mark { what, wall };
             notes.push_str(&serde_json::to_string(&mark).context("write a mark")?);
             notes.push('\n');
         }

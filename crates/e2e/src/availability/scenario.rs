@@ -137,7 +137,8 @@ pub fn all() -> Vec<Scenario> {
         scenario("pod-delete-forced", Fault::DeletePod(Some(0)), Heal::Nothing, 5),
         scenario("postmaster-kill", Fault::Postmaster(Signal::Kill), Heal::Nothing, 5),
         scenario("container-kill", Fault::FirstProcess(Signal::Kill), Heal::Nothing, 5),
-        scenario("postmaster-stop", Fault::Postmaster(Signal::Stop), Heal::WhenBack, 10),
+        // The sessions that there are go on: that no new one begins is noticed within 12 s.
+        scenario("postmaster-stop", Fault::Postmaster(Signal::Stop), Heal::WhenBack, 25),
         // The dead-man works when the fence time is over.
         scenario("agent-stop", Fault::FirstProcess(Signal::Stop), Heal::WhenBack, 15),
         scenario("node-cut", Fault::CutNode, Heal::WhenBack, 10),

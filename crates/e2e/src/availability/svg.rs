@@ -2,6 +2,7 @@
 
 use std::fmt::Write;
 
+use crate::availability::agents::MARK;
 use crate::availability::history::History;
 use crate::availability::record::Outcome;
 use crate::availability::report::GAP;
@@ -62,7 +63,7 @@ pub fn draw(title: &str, history: &History, injected: u64) -> String {
             height - 34.0,
             escaped(what)
         );
-        if !what.starts_with("lease") && !what.starts_with("route") {
+        if !["lease", "route", MARK].iter().any(|usual| what.starts_with(usual)) {
             let _ = writeln!(svg, "<text x=\"{:.1}\" y=\"38\">{}</text>", x(*at) + 3.0, escaped(what));
         }
     }

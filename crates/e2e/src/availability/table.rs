@@ -5,7 +5,7 @@ use std::fmt::Write;
 use serde::{Deserialize, Serialize};
 
 use crate::availability::record::Outcome;
-use crate::availability::report::{Report, Stages};
+use crate::availability::report::Report;
 
 /// One run of one scenario.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -90,7 +90,7 @@ pub struct Results {
     pub runs: Vec<Run>,
 }
 
-const HEAD: [&str; 11] = [
+const HEAD: [&str; 12] = [
     "scenario",
     "runs",
     "outage s (p50 / max)",
@@ -102,6 +102,7 @@ const HEAD: [&str; 11] = [
     "unexplained",
     "overlap s",
     "stopped, elected, promoted, routed, reconnected s (p50)",
+    "agents: detected, fenced, elected, promoted, routed, opened s (p50)",
 ];
 
 impl Results {
@@ -178,7 +179,27 @@ fn row(label: &str, runs: &[&Run]) -> [String; HEAD.len()] {
         sum(|report| report.ghosts.count),
         sum(|report| report.unexplained.count),
         overlap.reduce(f64::max).map_or("0".to_owned(), seconds),
-        stages(runs),
+        middle(
+            runs,
+            [
+                |report| report.stages.stopped,
+                |report| report.stages.elected,
+                |report| report.stages.promoted,
+                |report| report.stages.routed,
+                |report| report.stages.reconnected,
+            ],
+        ),
+        middle(
+            runs,
+            [
+                |report| report.agents.detected,
+                |report| report.agents.fenced,
+                |report| report.agents.elected,
+                |report| report.agents.promoted,
+                |report| report.agents.routed,
+                |report| report.agents.opened,
+            ],
+        ),
     ]
 }
 
@@ -213,16 +234,9 @@ fn loaded(run: &Run) -> Option<String> {
 }
 
 /// When each stage was reached, in the run in the middle: which one costs the time.
-fn stages(runs: &[&Run]) -> String {
-    let of: [fn(&Stages) -> Option<f64>; 5] = [
-        |stages| stages.stopped,
-        |stages| stages.elected,
-        |stages| stages.promoted,
-        |stages| stages.routed,
-        |stages| stages.reconnected,
-    ];
-    let middle = of.map(|stage| {
-        let reached = runs.iter().filter_map(|run| stage(&run.report.stages));
+fn middle<const N: usize>(runs: &[&Run], stages: [fn(&Report) -> Option<f64>; N]) -> String {
+    let middle = stages.map(|stage| {
+        let reached = runs.iter().filter_map(|run| stage(&run.report));
         median(&sorted(reached)).map_or("-".to_owned(), seconds)
     });
     middle.join(", ")
@@ -262,7 +276,8 @@ fn seconds(millis: f64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::availability::report::{Finding, Overlap};
+    use crate::availability::agents::AgentStages;
+    use crate::availability::report::{Finding, Overlap, Stages};
 
     fn run(scenario: &str, outage: f64, lost: u64) -> Run {
         let finding = |count| Finding { count, first: vec![] };
@@ -284,6 +299,7 @@ mod tests {
                 gaps_sum: outage,
                 gaps: 1,
                 stages: Stages::default(),
+                agents: AgentStages::default(),
                 lost: finding(lost),
                 ghosts: finding(0),
                 unexplained: finding(0),
@@ -331,12 +347,13 @@ mod tests {
             let mut one = run("cut", f64::from(number) * 100.0, 0);
             one.report.stages.stopped = Some(f64::from(number));
             one.report.stages.elected = (number > 7).then(|| f64::from(number) * 1_000.0);
+            one.report.agents.opened = Some(f64::from(number) * 10.0);
             results.runs.push(one);
         }
         let table = results.table();
         let cells: Vec<&str> = table.lines().nth(2).unwrap().split('|').map(str::trim).collect();
         assert_eq!(cells[1..4], ["cut", "10", "0.60 / 1.00"]);
-        assert_eq!(cells[11], "0.01, 9.00, -, -, -");
+        assert_eq!(cells[11..13], ["0.01, 9.00, -, -, -", "-, -, -, -, -, 0.06"]);
     }
 
     #[test]
