@@ -18,9 +18,16 @@ use crate::store::{Key, Store, stamp};
 /// No registry has an image whose name has this in it.
 pub const NO_IMAGE: &str = "missing";
 
+/// After so long the pods of a node that is silent are not ready.
+const SILENT: TimeDelta = TimeDelta::seconds(40);
+/// After so long they are deleted; on the node nobody carries that out.
+const EVICTED: TimeDelta = TimeDelta::seconds(340);
+
 /// Controllers and kubelets.
 #[derive(Debug)]
 pub struct Stubs {
+    /// Nodes without power, by name: their kubelets do nothing.
+    pub lost: BTreeSet<String>,
     /// How long a pod takes from its node to its start, and a claim to its volume.
     pub pace: TimeDelta,
     /// UIDs of the pods whose readiness probe succeeds.
@@ -33,6 +40,7 @@ impl Stubs {
     /// Stubs that need so long for what takes time.
     pub fn new(pace: TimeDelta) -> Self {
         Self {
+            lost: BTreeSet::new(),
             pace,
             ready: BTreeSet::new(),
             since: BTreeMap::new(),
@@ -66,7 +74,11 @@ impl Stubs {
     fn move_claim(&mut self, store: &mut Store, claim: &Value, now: DateTime<Utc>) {
         let (name, uid) = (text(&claim["metadata"]["name"]), text(&claim["metadata"]["uid"]));
         if !claim["metadata"]["deletionTimestamp"].is_null() {
+            // One that has no node yet does not hold it.
             let uses = |pod: &Arc<Value>| {
+                if pod["spec"]["nodeName"].is_null() {
+                    return false;
+                }
                 let mut volumes = pod["spec"]["volumes"].as_array().into_iter().flatten();
                 volumes.any(|volume| volume["persistentVolumeClaim"]["claimName"] == name)
             };
@@ -84,8 +96,25 @@ impl Stubs {
         }
     }
 
+    /// What the controllers do with a pod of a node that is silent.
+    fn leave(&mut self, store: &mut Store, pod: &Value, now: DateTime<Utc>) {
+        let uid = text(&pod["metadata"]["uid"]);
+        let since = *self.since.entry(format!("{uid} lost")).or_insert(now);
+        if now - since >= SILENT && is_ready(pod) {
+            let conditions = json!([{"type": "PodScheduled", "status": "True"}, {"type": "Ready", "status": "False"}]);
+            rewrite(store, "pods", pod, &json!({"status": {"conditions": conditions}}), now);
+        }
+        if now - since >= EVICTED && pod["metadata"]["deletionTimestamp"].is_null() {
+            call(store, Verb::Delete, "pods", pod, json!({}), now);
+        }
+    }
+
     fn move_pod(&mut self, store: &mut Store, pod: &Value, now: DateTime<Utc>) {
         let uid = text(&pod["metadata"]["uid"]);
+        if self.lost.contains(text(&pod["spec"]["nodeName"])) {
+            return self.leave(store, pod, now);
+        }
+        self.since.remove(&format!("{uid} lost"));
         if !pod["metadata"]["deletionTimestamp"].is_null() {
             if self.has_waited(uid, "ends", now) {
                 let options = json!({"gracePeriodSeconds": 0, "preconditions": {"uid": uid}});
@@ -196,7 +225,7 @@ fn schedule(store: &mut Store, pod: &Value, now: DateTime<Utc>) {
     let mut chosen = None;
     for claim in &claims {
         match claim {
-            Some(claim) if claim["status"]["phase"] == "Bound" => {
+            Some(claim) if claim["status"]["phase"] == "Bound" && claim["metadata"]["deletionTimestamp"].is_null() => {
                 chosen = chosen.or(claim["metadata"]["annotations"][NODE].as_str());
             }
             _ => return,
@@ -269,6 +298,9 @@ fn move_set(store: &mut Store, set: &Value, now: DateTime<Utc>) {
                 }
             }
             Some(pod) if !parallel && !is_ready(pod) => break,
+            Some(pod) if pod["spec"]["nodeName"].is_null() => {
+                make_claims(store, set, ordinal, now);
+            }
             Some(_) => {}
         }
     }
@@ -345,24 +377,14 @@ fn owner(set: &Value) -> Value {
 fn start(store: &mut Store, set: &Value, ordinal: u64, now: DateTime<Utc>) {
     let (name, namespace) = (text(&set["metadata"]["name"]), text(&set["metadata"]["namespace"]));
     let pod_name = format!("{name}-{ordinal}");
+    let Some(claims) = make_claims(store, set, ordinal, now) else {
+        return;
+    };
     let mut volumes = set["spec"]["template"]["spec"]["volumes"]
         .as_array()
         .cloned()
         .unwrap_or_default();
-    for template in set["spec"]["volumeClaimTemplates"].as_array().into_iter().flatten() {
-        let volume = text(&template["metadata"]["name"]);
-        let claim_name = format!("{volume}-{pod_name}");
-        volumes.push(json!({"name": volume, "persistentVolumeClaim": {"claimName": claim_name}}));
-        if store.get("persistentvolumeclaims", namespace, &claim_name).is_none() {
-            let metadata = json!({"name": claim_name, "labels": template["metadata"]["labels"]});
-            let claim = json!({"metadata": metadata, "spec": template["spec"]});
-            let refused = make(store, "persistentvolumeclaims", namespace, claim, now);
-            if let Err(message) = refused {
-                let what = format!("create Claim {claim_name} for Pod {pod_name} in StatefulSet {name}");
-                return tell(store, set, &format!("{what} failed error: {message}"), now);
-            }
-        }
-    }
+    volumes.extend(claims);
     let template = &set["spec"]["template"];
     let mut pod = json!({"metadata": template["metadata"], "spec": template["spec"]});
     let more = json!({
@@ -381,6 +403,29 @@ fn start(store: &mut Store, set: &Value, ordinal: u64, now: DateTime<Utc>) {
             now,
         );
     }
+}
+
+/// Makes the claims that a pod lacks; the volumes for them, unless one is refused.
+fn make_claims(store: &mut Store, set: &Value, ordinal: u64, now: DateTime<Utc>) -> Option<Vec<Value>> {
+    let (name, namespace) = (text(&set["metadata"]["name"]), text(&set["metadata"]["namespace"]));
+    let pod_name = format!("{name}-{ordinal}");
+    let mut volumes = Vec::new();
+    for template in set["spec"]["volumeClaimTemplates"].as_array().into_iter().flatten() {
+        let volume = text(&template["metadata"]["name"]);
+        let claim_name = format!("{volume}-{pod_name}");
+        volumes.push(json!({"name": volume, "persistentVolumeClaim": {"claimName": claim_name}}));
+        if store.get("persistentvolumeclaims", namespace, &claim_name).is_none() {
+            let metadata = json!({"name": claim_name, "labels": template["metadata"]["labels"]});
+            let claim = json!({"metadata": metadata, "spec": template["spec"]});
+            let refused = make(store, "persistentvolumeclaims", namespace, claim, now);
+            if let Err(message) = refused {
+                let what = format!("create Claim {claim_name} for Pod {pod_name} in StatefulSet {name}");
+                tell(store, set, &format!("{what} failed error: {message}"), now);
+                return None;
+            }
+        }
+    }
+    Some(volumes)
 }
 
 fn make(store: &mut Store, plural: &str, namespace: &str, body: Value, now: DateTime<Utc>) -> Result<(), String> {

@@ -15,8 +15,8 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
 use k8s_openapi::jiff::Timestamp;
 use machine::lease_object::{LeaseContent, read, write};
 use machine::protocol::{
-    Epoch, HolderRecord, Incarnation, LeaseRecord, MemberId, MemberReport, MemberState, Release, Timeline,
-    settings_hash,
+    Epoch, FAULT_SILENT, HolderRecord, Incarnation, LeaseRecord, MemberId, MemberReport, MemberState, Release,
+    Timeline, settings_hash,
 };
 use machine::quorum::SyncRule;
 use rcgen::{KeyPair, PKCS_ECDSA_P256_SHA256, PublicKeyData};
@@ -39,6 +39,10 @@ pub struct Agents {
     pub primaries: Vec<String>,
     /// They stand still: no report, no renewal, no election.
     pub still: bool,
+    /// Nodes without power: nothing runs there.
+    pub lost: BTreeSet<String>,
+    /// No report reaches the primary.
+    pub mute: bool,
     /// Claims (by UID) with a database of this identity on them.
     data: BTreeMap<String, MemberId>,
     /// Parameters that PostgreSQL started with, by the pod's UID.
@@ -61,6 +65,8 @@ struct Pod {
 struct View {
     db: ClusteredDatabase,
     pods: Vec<Pod>,
+    /// Pods without power.
+    dark: BTreeSet<String>,
     lease: LeaseRecord,
 }
 
@@ -81,7 +87,7 @@ impl Agents {
     }
 
     fn moves(&mut self, store: &mut Store, stubs: &mut Stubs, now: DateTime<Utc>, renewal: bool) {
-        let Some((mut view, base)) = look(store, stubs) else {
+        let Some((mut view, base)) = look(store, stubs, &self.lost) else {
             return;
         };
         let before = view.lease.clone();
@@ -95,6 +101,7 @@ impl Agents {
                 false => stubs.ready.remove(&pod.uid),
             };
         }
+        view.note_the_silent(self.mute);
         if view.lease != before || (renewal && view.lease.holder.is_some()) {
             self.renewed = Some(now);
             put(store, &base, &view.lease, now);
@@ -184,6 +191,7 @@ impl Agents {
             server_version: Some("17.6".to_owned()),
             agent_version: "0.1.0".to_owned(),
             fault: None,
+            kept: BTreeSet::new(),
         }
     }
 }
@@ -201,6 +209,16 @@ impl View {
         self.lease
             .members
             .retain(|name, report| wanted(name) || runs(&report.pod_uid, &self.pods));
+    }
+
+    /// The holder says who does not report to it.
+    fn note_the_silent(&mut self, mute: bool) {
+        let Some(holder) = &self.lease.holder else { return };
+        let pod = &holder.incarnation.pod;
+        let others = self.lease.members.iter_mut().filter(|(name, _)| *name != pod);
+        for (_, report) in others.filter(|(name, _)| mute || self.dark.contains(*name)) {
+            report.fault = Some(FAULT_SILENT.to_owned());
+        }
     }
 
     fn stop(&mut self, uid: &str) {
@@ -328,13 +346,18 @@ fn connections(parameters: &BTreeMap<String, String>) -> u32 {
     value.and_then(|value| value.parse().ok()).unwrap_or(100)
 }
 
-fn look(store: &Store, stubs: &Stubs) -> Option<(View, Lease)> {
+fn look(store: &Store, stubs: &Stubs, lost: &BTreeSet<String>) -> Option<(View, Lease)> {
     let db = store.get("clustereddatabases", NAMESPACE, NAME)?;
     let lease = store.get("leases", NAMESPACE, NAME)?;
     let runs = |pod: &Value| pod["status"]["phase"] == "Running" && pod["metadata"]["deletionTimestamp"].is_null();
     let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
-    let pods = store.list("pods").into_iter().filter(|pod| runs(pod));
+    let (dark, pods): (Vec<_>, Vec<_>) = store
+        .list("pods")
+        .into_iter()
+        .partition(|pod| lost.contains(&text(&pod["spec"]["nodeName"])));
     let pods = pods
+        .into_iter()
+        .filter(|pod| runs(pod))
         .filter_map(|pod| {
             let name = text(&pod["metadata"]["name"]);
             let uid = text(&pod["metadata"]["uid"]);
@@ -351,6 +374,7 @@ fn look(store: &Store, stubs: &Stubs) -> Option<(View, Lease)> {
     let view = View {
         db: serde_json::from_value((*db).clone()).unwrap(),
         pods,
+        dark: dark.iter().map(|pod| text(&pod["metadata"]["name"])).collect(),
         lease: read(&lease).unwrap(),
     };
     Some((view, lease))

@@ -98,8 +98,10 @@ impl World {
                 if seen != Some(version) || moved.elapsed() >= Duration::from_secs(1) {
                     (seen, moved) = (Some(version), Instant::now());
                     server.within(|store, now| {
+                        let mut agents = agents.lock().unwrap();
+                        stubs.lost.clone_from(&agents.lost);
                         stubs.tick(store, now);
-                        agents.lock().unwrap().tick(store, &mut stubs, now);
+                        agents.tick(store, &mut stubs, now);
                     });
                 }
                 tokio::time::sleep(TICK).await;

@@ -3,6 +3,7 @@
 mod changes;
 mod old_views;
 mod operator_dies;
+mod outages;
 mod planned;
 mod users;
 
@@ -68,6 +69,13 @@ fn sizes(world: &World) -> Vec<String> {
 /// Something is said in the status.
 fn says(world: &World, what: &str) -> bool {
     world.status().to_string().contains(what)
+}
+
+fn node_of(world: &World, pod: &str) -> String {
+    world.get("pods", pod).unwrap()["spec"]["nodeName"]
+        .as_str()
+        .unwrap()
+        .to_owned()
 }
 
 /// How many pods are ready.

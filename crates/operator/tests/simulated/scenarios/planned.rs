@@ -6,13 +6,6 @@ fn cordon(script: &mut Scenario, node: &str, is: bool) {
     script.merge("nodes", node, &json!({"spec": {"unschedulable": is}}));
 }
 
-fn node_of(world: &World, pod: &str) -> String {
-    world.get("pods", pod).unwrap()["spec"]["nodeName"]
-        .as_str()
-        .unwrap()
-        .to_owned()
-}
-
 #[test]
 fn d_75_the_primarys_node_is_cordoned_and_its_pod_evicted() {
     scenario("75-a-drain", &three(), async |script| {

@@ -220,3 +220,34 @@ fn d_37_storage_and_resources_at_once() {
         }
     });
 }
+
+#[test]
+fn d_85_claims_are_deleted_and_then_their_pods() {
+    scenario("85-claims-and-their-pods-are-deleted", &three(), async |script| {
+        let (pods, claims) = (script.uids("pods"), script.uids("persistentvolumeclaims"));
+        let claim_of = |pod: &str| format!("data-{pod}");
+        for (pod, primaries) in [("db-2", 1), ("db-0", 2)] {
+            script.delete("persistentvolumeclaims", &claim_of(pod));
+            script.sleep(LONG_ENOUGH).await;
+            let before = script.uids("pods");
+            assert_eq!(before[pod], pods[pod], "its pod goes on");
+            assert_eq!(
+                script.uids("persistentvolumeclaims")[&claim_of(pod)],
+                claims[&claim_of(pod)]
+            );
+            script.delete("pods", pod);
+            script.rests().await;
+            let now = script.uids("persistentvolumeclaims");
+            assert_ne!(
+                now[&claim_of(pod)],
+                claims[&claim_of(pod)],
+                "with a volume of its own, copied anew"
+            );
+            assert_eq!(now["data-db-1"], claims["data-db-1"]);
+            assert_eq!(script.primaries().len(), primaries);
+            let mut others = script.uids("pods").into_iter().filter(|(name, _)| name != pod);
+            assert!(others.all(|(name, uid)| before[&name] == uid));
+        }
+        assert_eq!(script.world.agents.lock().unwrap().initdbs, 1);
+    });
+}
