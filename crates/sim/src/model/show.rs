@@ -81,6 +81,7 @@ impl<const N: usize> Sight<N> {
             promises: (0..N)
                 .filter_map(|other| Some((pod(other), promised(other, member.replies[other]?))))
                 .collect(),
+            kept: BTreeSet::new(),
             tasks: self.tasks(asking),
             terminating: false,
         };
