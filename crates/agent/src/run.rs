@@ -47,7 +47,7 @@ pub enum Event {
     /// PostgreSQL's programs were found, or not.
     Tools(Result<Arc<Tools>, String>),
     /// The volume was read.
-    Scanned(Result<Box<Scan>, String>),
+    Scanned(Result<Box<Scan>, Unread>),
     /// A child has ended.
     Exited(Exit),
     /// A task has ended.
@@ -88,6 +88,20 @@ pub enum Event {
     Terminate,
 }
 
+/// Why the volume was not read.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Unread {
+    why: String,
+    /// The WAL volume has no room for the write-ahead log: each try may copy much of it for nothing.
+    no_room: bool,
+}
+
+impl From<String> for Unread {
+    fn from(why: String) -> Self {
+        Self { why, no_room: false }
+    }
+}
+
 /// The longest sleep: the runtime's timers stand still while the machine sleeps, the deadlines do not.
 const LONGEST_SLEEP: Duration = Duration::from_millis(500);
 /// A loop that comes back only after this was not let run: the machine stood still, in milliseconds.
@@ -96,6 +110,12 @@ const STOOD_STILL: u64 = 1_500;
 const MOST_ACTIONS: usize = 32;
 /// Distance between tries to find PostgreSQL's programs or to read the volume, in milliseconds.
 const LOOK_AGAIN: u64 = 2_000;
+
+/// The same after the WAL volume was found to have no room so many times in a row: up to a minute.
+fn look_again(no_room: u32) -> u64 {
+    let rest = u64::try_from(machine::backoff::delay(no_room).as_millis());
+    rest.unwrap_or(u64::MAX).max(LOOK_AGAIN)
+}
 
 /// Where the kubelet reads a container's termination message.
 const TERMINATION_LOG: &str = "/dev/termination-log";
@@ -133,6 +153,8 @@ struct Agent {
     look_again: bool,
     /// Not to be looked at before.
     look_at: Option<BootTime>,
+    /// How many times in a row the WAL volume had no room.
+    no_room: u32,
 }
 
 impl Agent {
@@ -259,7 +281,7 @@ impl Agent {
             let _ = events.send(Event::Tools(tools.clone()));
             let scan = match tools {
                 Ok(tools) => startup::read_volume(volume, &tools).await,
-                Err(error) => Err(error),
+                Err(error) => Err(Unread::from(error)),
             };
             let _ = events.send(Event::Scanned(scan));
         });
@@ -284,10 +306,14 @@ impl Agent {
             Event::Scanned(scan) => {
                 self.looking = false;
                 self.look_again |= scan.is_err();
-                self.look_at = scan.is_err().then(|| now.plus(LOOK_AGAIN));
+                let no_room = scan.as_ref().is_err_and(|unread| unread.no_room);
+                self.no_room = if no_room { self.no_room.saturating_add(1) } else { 0 };
+                let pause = look_again(self.no_room);
+                self.look_at = scan.is_err().then(|| now.plus(pause));
                 // A task has read it since.
                 if self.world.observed.tasks.volume.running.is_none() {
-                    self.world.scanned(scan.map(|scan| *scan));
+                    let words = |unread: Unread| format!("{} (again in {} s)", unread.why, pause / 1_000);
+                    self.world.scanned(scan.map(|scan| *scan).map_err(words));
                 }
             }
             Event::Exited(exit) => self.exited(&exit, now),
@@ -389,4 +415,15 @@ fn give_up(message: &str) -> anyhow::Error {
         tracing::warn!("write the termination message: {error}");
     }
     anyhow::anyhow!(text)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_volume_without_room_is_tried_ever_less_often() {
+        let pauses: Vec<u64> = [0, 1, 3, 5, 7, u32::MAX].into_iter().map(look_again).collect();
+        assert_eq!(pauses, [2_000, 2_000, 4_000, 16_000, 60_000, 60_000]);
+    }
 }

@@ -114,7 +114,8 @@ pub struct StorageSpec {
     /// StorageClass; the cluster's default class if absent. Cannot be changed later.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub storage_class_name: Option<String>,
-    /// A volume of its own for the write-ahead log.
+    /// A volume of its own for the write-ahead log. Can be added later, and taken away again until the first instance
+    /// gets its own.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub wal: Option<WalStorageSpec>,
 }

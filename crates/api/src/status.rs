@@ -272,6 +272,10 @@ pub struct Memo {
     /// primary of a later epoch serves: it is not lost, it was put down on purpose.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub put_down: Option<u64>,
+    /// Pods that have, or were about to get, a WAL volume: what is on their data volumes may need it. While one is named
+    /// here `spec.storage.wal` cannot be taken away.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub wal_volumes: Vec<String>,
 }
 
 /// A switchover that the user asked for.

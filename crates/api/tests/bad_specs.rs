@@ -162,10 +162,15 @@ fn the_base_and_its_growth_are_good() {
         }
     });
     let new = merged(&table.base, &growth);
+    let with_wal =
+        serde_json::json!({ "spec": { "storage": { "wal": { "size": "1Gi", "storageClassName": "none" } } } });
+    let with_wal = merged(&table.base, &with_wal);
     for (new, old) in [
         (&table.base, None),
         (&table.base, Some(&table.base)),
         (&new, Some(&table.base)),
+        // No instance has its WAL volume yet.
+        (&table.base, Some(&with_wal)),
     ] {
         assert_eq!(rust(&read(new), old.map(read).as_ref()), BTreeSet::new());
         assert_eq!(cel(&schema, new, old), BTreeSet::new());

@@ -25,7 +25,7 @@ pub fn action(action: &Action, name: &str) -> String {
         Action::DeleteStatefulSet(set) => format!("delete StatefulSet {} with its pods", set.name()),
         Action::MakeWalClaim { name, node } => format!("make claim {name} for a WAL volume, for the pod on {node}"),
         Action::ResizeClaim { claim, size } => format!("grow claim {} to {size}", claim.name()),
-        Action::DeleteClaim(claim) => format!("delete claim {} and the data on it", claim.name()),
+        Action::DeleteClaim(claim) => format!("delete claim {} with what is on it", claim.name()),
         other => other.name().to_owned(),
     }
 }

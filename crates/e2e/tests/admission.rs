@@ -7,7 +7,7 @@ use anyhow::{Context, Result, ensure};
 use api::ClusteredDatabase;
 use e2e::{Namespace, connect_for_test, manifest};
 use kube::ResourceExt;
-use kube::api::{ApiResource, DeleteParams, DynamicObject, PatchParams, PostParams};
+use kube::api::{ApiResource, DeleteParams, DynamicObject, Patch, PatchParams, PostParams};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
@@ -73,11 +73,18 @@ async fn refusal(namespace: &Namespace, resource: Value, old: Option<Value>) -> 
     };
     // Paused, so that the operator leaves it alone.
     old["spec"]["paused"] = json!(true);
+    let status = old.get("status").cloned();
     let existing = api
         .create(&PostParams::default(), &serde_json::from_value(old)?)
         .await
         .context("make the old one")?;
     let name = existing.name_any();
+    if let Some(status) = status {
+        let status = Patch::Merge(json!({ "status": status }));
+        api.patch_status(&name, &PatchParams::default(), &status)
+            .await
+            .context("write its status")?;
+    }
     let mut answer;
     loop {
         object.metadata.resource_version = api.get(&name).await?.resource_version();

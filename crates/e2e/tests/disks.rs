@@ -4,14 +4,14 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result, bail, ensure};
 use e2e::availability::case::{Case, run_all};
 use e2e::client::exec;
 use e2e::namespace::summary;
 use e2e::wait::{Seen, until};
 use e2e::{Namespace, SqlClient, connect_for_test};
 use k8s_openapi::api::apps::v1::StatefulSet;
-use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod};
 use k8s_openapi::api::storage::v1::StorageClass;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::api::{Api, DeleteParams, PostParams};
@@ -90,6 +90,52 @@ async fn assert_wal_volumes(namespace: &Namespace, instances: u32) -> Result<()>
     Ok(())
 }
 
+/// Asks for WAL volumes of a class that does not exist yet, and waits until that is said.
+async fn ask_in_vain(namespace: &Namespace) -> Result<()> {
+    let wal = json!({"storage": {"wal": {"size": "1Gi", "storageClassName": WAITING_CLASS}}});
+    namespace.change(NAME, wal).await?;
+    until("the missing class to be named", BOUND, || async {
+        let database = namespace.get(NAME).await?;
+        let waiting = database.status.clone().and_then(|status| status.waiting);
+        let said = waiting.is_some_and(|waiting| waiting.what.contains(WAITING_CLASS));
+        Ok(if said {
+            Seen::Yes(())
+        } else {
+            Seen::NotYet(summary(&database))
+        })
+    })
+    .await
+}
+
+/// The WAL volumes grow where they are, and cannot be taken away any more.
+async fn assert_grow_and_stay(namespace: &Namespace) -> Result<()> {
+    let pods = namespace.pod_uids(NAME).await?;
+    namespace
+        .change(NAME, json!({"storage": {"wal": {"size": "2Gi"}}}))
+        .await?;
+    namespace.wait_ready(NAME, BOUND).await?;
+    let claims = namespace.api::<PersistentVolumeClaim>();
+    for ordinal in 0..3 {
+        let claim = claims.get(&format!("wal-{NAME}-{ordinal}")).await?;
+        let asked = claim.spec.and_then(|spec| spec.resources?.requests);
+        let asked = asked.and_then(|asked| Some(asked.get("storage")?.0.clone()));
+        ensure!(asked.as_deref() == Some("2Gi"), "{ordinal}: {asked:?}");
+    }
+    ensure!(
+        namespace.pod_uids(NAME).await? == pods,
+        "a pod was replaced for a larger volume"
+    );
+    let Err(refused) = namespace.change(NAME, json!({"storage": {"wal": null}})).await else {
+        bail!("WAL volumes that are in use were taken away");
+    };
+    let words = format!("{refused:#}");
+    ensure!(
+        words.contains("storage.wal cannot be removed, since instances have WAL volumes"),
+        "{words}"
+    );
+    Ok(())
+}
+
 #[tokio::test]
 async fn a_wal_volume_is_added_to_a_running_database() -> Result<()> {
     let namespace = Namespace::fresh(connect_for_test().await?, "wal-volume").await?;
@@ -105,20 +151,11 @@ async fn a_wal_volume_is_added_to_a_running_database() -> Result<()> {
     let (pods, claims) = (namespace.pod_uids(NAME).await?, namespace.claim_uids(NAME).await?);
 
     let acknowledged = writing(&sql, async {
-        let wal = json!({"storage": {"wal": {"size": "1Gi", "storageClassName": WAITING_CLASS}}});
-        namespace.change(NAME, wal).await?;
-        // Without a class no instance is touched, and that is said.
-        until("the missing class to be named", BOUND, || async {
-            let database = namespace.get(NAME).await?;
-            let waiting = database.status.clone().and_then(|status| status.waiting);
-            let said = waiting.is_some_and(|waiting| waiting.what.contains(WAITING_CLASS));
-            Ok(if said {
-                Seen::Yes(())
-            } else {
-                Seen::NotYet(summary(&database))
-            })
-        })
-        .await?;
+        // Without a class no instance is touched, that is said, and it can be taken back.
+        ask_in_vain(&namespace).await?;
+        namespace.change(NAME, json!({"storage": {"wal": null}})).await?;
+        namespace.wait_ready(NAME, BOUND).await?;
+        ask_in_vain(&namespace).await?;
         ensure!(
             namespace.pod_uids(NAME).await? == pods,
             "a pod was replaced for a volume that cannot be had"
@@ -157,6 +194,8 @@ async fn a_wal_volume_is_added_to_a_running_database() -> Result<()> {
         "{after:?}"
     );
     ensure!(after.len() == 2 * claims.len(), "{after:?}");
+
+    assert_grow_and_stay(&namespace).await?;
 
     // Who is new gets both, and who is made again gets its own.
     namespace.change(NAME, json!({"replicas": 4})).await?;

@@ -22,6 +22,8 @@ pub const NO_IMAGE: &str = "missing";
 const SILENT: TimeDelta = TimeDelta::seconds(40);
 /// After so long they are deleted; on the node nobody carries that out.
 const EVICTED: TimeDelta = TimeDelta::seconds(340);
+/// A class whose name has this in it has no volumes.
+pub const NO_VOLUMES: &str = "exhausted";
 
 /// Controllers and kubelets.
 #[derive(Debug)]
@@ -85,6 +87,9 @@ impl Stubs {
             if !store.list("pods").iter().any(uses) {
                 store.take_finalizer(&key_of("persistentvolumeclaims", claim), CLAIM_IN_USE, now);
             }
+            return;
+        }
+        if text(&claim["spec"]["storageClassName"]).contains(NO_VOLUMES) {
             return;
         }
         let wanted = &claim["spec"]["resources"]["requests"]["storage"];

@@ -20,6 +20,7 @@ use kube::runtime::{WatchStreamExt, watcher};
 use kube::{Api, Client, Resource, ResourceExt};
 use tokio::task::JoinSet;
 
+use crate::builders::stateful_set::SELECTED_NODE;
 use crate::cache::{Cache, Key};
 
 /// One cache a kind.
@@ -378,7 +379,8 @@ fn prune_pod(pod: &mut Pod) {
 }
 
 fn prune_claim(claim: &mut PersistentVolumeClaim) {
-    claim.metadata.annotations = None;
+    let annotations = claim.metadata.annotations.iter_mut();
+    annotations.for_each(|annotations| annotations.retain(|name, _| name == SELECTED_NODE));
 }
 
 #[cfg(test)]
@@ -408,6 +410,16 @@ mod tests {
             (&spec["nodeName"], &spec["volumes"]),
             (&json!("n1"), &json!([claim("wal")]))
         );
+    }
+
+    #[test]
+    fn of_a_claims_annotations_its_node_is_kept() {
+        let mut claim: PersistentVolumeClaim = serde_json::from_value(json!({
+            "metadata": {"name": "wal-db-0", "annotations": {SELECTED_NODE: "n1", "pv.kubernetes.io/bind-completed": "yes"}},
+        }))
+        .unwrap();
+        prune_claim(&mut claim);
+        assert_eq!(json!(claim.metadata.annotations), json!({SELECTED_NODE: "n1"}));
     }
 
     #[test]

@@ -13,7 +13,7 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::mpsc::{self, UnboundedReceiver, UnboundedSender};
 use tokio::sync::watch;
 
-use super::{Agent, Config, Event, asked, config, log, secrets};
+use super::{Agent, Config, Event, Unread, asked, config, log, secrets};
 use crate::deadman::{DeadMan, boot_time};
 use crate::execute::Executor;
 use crate::http::{self, Health, Metrics};
@@ -22,7 +22,7 @@ use crate::observe::{Poll, Scan, World, canary, greet, poll, scan, watch_kept, w
 use crate::peer;
 use crate::postgres::{Files, Tools};
 use crate::process::{Exit, Supervisor};
-use crate::volume::Volume;
+use crate::volume::{Volume, VolumeError};
 
 /// Requests of peers that may wait for the event loop.
 const PEER_BACKLOG: usize = 64;
@@ -91,6 +91,7 @@ pub(super) async fn start(
         looking: false,
         look_again: false,
         look_at: None,
+        no_room: 0,
     };
     Ok((agent, received))
 }
@@ -209,16 +210,22 @@ fn follow_secrets(config: &Config, events: &UnboundedSender<Event>, workers: &Ha
 }
 
 /// Reads the volume, after making sure that it can be used.
-pub(super) async fn read_volume(volume: Volume, tools: &Tools) -> Result<Box<Scan>, String> {
+pub(super) async fn read_volume(volume: Volume, tools: &Tools) -> Result<Box<Scan>, Unread> {
     let preparing = volume.clone();
     let prepare = move || {
-        preparing.prepare()?;
-        preparing.reserve()?;
-        preparing.move_wal()
+        preparing.prepare().and_then(|()| preparing.reserve()).map_err(unread)?;
+        let no_room = |error: VolumeError| Unread {
+            no_room: error.is_full(),
+            ..unread(error)
+        };
+        preparing.move_wal().map_err(no_room)
     };
-    let prepared = tokio::task::spawn_blocking(prepare).await;
-    prepared.map_err(words)?.map_err(words)?;
-    scan(&volume, tools).await.map(Box::new).map_err(words)
+    tokio::task::spawn_blocking(prepare).await.map_err(unread)??;
+    scan(&volume, tools).await.map(Box::new).map_err(unread)
+}
+
+fn unread(error: impl std::error::Error + Send + Sync + 'static) -> Unread {
+    Unread::from(words(error))
 }
 
 /// An error with all its causes.

@@ -102,6 +102,17 @@ pub enum VolumeError {
     ControlFile(#[from] crate::process::ProcessError),
 }
 
+impl VolumeError {
+    /// A volume has no room for what was to be written.
+    pub fn is_full(&self) -> bool {
+        match self {
+            Self::NoRoom { .. } => true,
+            Self::File { source, .. } => matches!(source.kind(), ErrorKind::StorageFull | ErrorKind::QuotaExceeded),
+            _ => false,
+        }
+    }
+}
+
 /// What data the volume holds.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum DataState {

@@ -18,7 +18,8 @@ const OUT_OF_BOUNDS: &str = "size must be 256Mi to 1Pi: write a number and a uni
 const SHRINKS: &str = "size cannot shrink, since volumes cannot: put back the old size or a larger one";
 const NO_CLASS: &str = "storageClassName must name a StorageClass (lower-case letters, digits, dashes and dots); leave it out for the default one";
 const OTHER_CLASS: &str = "storageClassName cannot be added, changed or removed: put it back, or make a new database in the other class and move the data";
-const NO_MORE_WAL: &str = "wal cannot be removed: put it back as it was, or make a new database and move the data";
+const OTHER_WAL_CLASS: &str = "wal.storageClassName cannot be added, changed or removed: put it back; or, while no instance has its WAL volume, take wal away and add it again";
+const NO_MORE_WAL: &str = "storage.wal cannot be removed, since instances have WAL volumes: put it back as it was, or make a new database and move the data";
 
 /// CEL that says whether `value` is a quantity. Nothing else may be given to CEL's `quantity` and `isQuantity`: they
 /// compute the power of ten of an exponent, and nine digits of it keep a core of the API server busy for hours.
@@ -73,11 +74,15 @@ pub(super) fn rules() -> Vec<Rule> {
         Rule::may_become("spec.storage", SAME_CLASS, OTHER_CLASS, |old, new| {
             old.spec.storage.storage_class_name == new.spec.storage.storage_class_name
         }),
-        Rule::may_become(
-            "spec.storage",
-            "has(self.wal) || !has(oldSelf.wal)",
+        // Not only of changes of the spec: nor is an instance named once it is taken away.
+        Rule::holds(
+            "",
+            "has(self.spec.storage.wal) || !has(self.status) || !has(self.status.memo) || !has(self.status.memo.walVolumes) || self.status.memo.walVolumes.size() == 0",
             NO_MORE_WAL,
-            |old, new| wal(new).is_some() || wal(old).is_none(),
+            |resource| {
+                let given = resource.status.as_ref().map(|status| &status.memo.wal_volumes);
+                wal(resource).is_some() || given.is_none_or(Vec::is_empty)
+            },
         ),
     ]);
     rules.extend(size_rules("spec.storage.wal.size", wal_size, |old, new| {
@@ -89,7 +94,7 @@ pub(super) fn rules() -> Vec<Rule> {
                 .and_then(|wal| wal.storage_class_name.as_deref())
                 .is_none_or(text::is_dns_subdomain)
         }),
-        Rule::may_become("spec.storage.wal", SAME_CLASS, OTHER_CLASS, |old, new| {
+        Rule::may_become("spec.storage.wal", SAME_CLASS, OTHER_WAL_CLASS, |old, new| {
             wal(old)
                 .zip(wal(new))
                 .is_none_or(|(old, new)| old.storage_class_name == new.storage_class_name)

@@ -160,12 +160,15 @@ pub fn page(look: &Look, new: &ClusteredDatabase) -> Result<PlanPage> {
         return Ok(page);
     }
     let status = look.status();
+    // Where it may be taken away, no instance has its WAL volume yet.
+    let mut before = old.clone();
+    before.spec.storage.wal = before.spec.storage.wal.filter(|_| new.spec.storage.wal.is_some());
     let case = Case {
-        old,
+        old: &before,
         new,
         config: &look.config,
         primary: primary(&status),
-        storage_class: &look.observed.storage_class,
+        storage_classes: [&look.observed.storage_class, &look.observed.wal_storage_class],
     };
     let course = simulate::run(&case)?;
     page.interruption = interruption(old, new, &course);
@@ -179,7 +182,7 @@ pub fn page(look: &Look, new: &ClusteredDatabase) -> Result<PlanPage> {
 /// The operator's actions, and the claims that the model does not have: those for WAL grow as those for data do.
 fn steps(old: &ClusteredDatabase, new: &ClusteredDatabase, course: &Course) -> Vec<Step> {
     let wal = |db: &ClusteredDatabase| db.spec.storage.wal.as_ref().map(|wal| wal.size.clone());
-    let grows = wal(old).is_some() && wal(old) != wal(new);
+    let grows = wal(old).is_some() && wal(new).is_some() && wal(old) != wal(new);
     let names = api::names::Names::new(old.metadata.name.clone().unwrap_or_default());
     let instances = u32::try_from(old.spec.replicas).unwrap_or(0);
     let claims = (0..instances)
@@ -332,6 +335,9 @@ fn notes(look: &Look, new: &ClusteredDatabase, course: &Course) -> Vec<String> {
             "The agents start PostgreSQL again by themselves in {}: as standbys, unless nobody else has taken over.",
             list(&unfenced)
         ));
+    }
+    if look.db.spec.storage.wal.is_some() && new.spec.storage.wal.is_none() {
+        notes.push("Claims for WAL volumes that never had a volume are deleted; others stay, unused.".to_owned());
     }
     if let Some((what, who)) = &course.stuck {
         notes.push(format!("It ends in a wait for {what}. Who can end it: {who}."));

@@ -66,8 +66,8 @@ pub struct Case<'a> {
     pub config: &'a Config,
     /// Who is primary.
     pub primary: Option<&'a str>,
-    /// Whether volumes can grow.
-    pub storage_class: &'a Known<StorageClass>,
+    /// Whether volumes can grow: those for data, and those for WAL.
+    pub storage_classes: [&'a Known<StorageClass>; 2],
 }
 
 /// What the machine does when a database that is as `old` wants it becomes `new`.
@@ -123,8 +123,12 @@ fn start(case: &Case<'_>, revision: String) -> Result<World> {
     let mut world = World::new(u32::try_from(spec.replicas).unwrap_or(1));
     world.scene.data_bytes = bytes(&spec.storage.size);
     world.scene.revision = revision;
-    if matches!(case.storage_class, Known::Known(_)) {
-        world.scene.observed.storage_class = case.storage_class.clone();
+    let observed = &mut world.scene.observed;
+    let models = [&mut observed.storage_class, &mut observed.wal_storage_class];
+    for (model, found) in models.into_iter().zip(case.storage_classes) {
+        if matches!(found, Known::Known(_)) {
+            model.clone_from(found);
+        }
     }
     let mut first = spec.clone();
     (first.paused, first.hibernated) = (false, false);

@@ -268,6 +268,8 @@ pub enum StatusChange {
     GiveUpSwitchover(DateTime<Utc>),
     /// Drop `intent.primary` and `memo.switchover`.
     EndSwitchover,
+    /// These pods in `memo.walVolumes`.
+    GiveWalVolumes(Vec<String>),
     /// `memo.request`.
     NoteRequest(Option<SwitchoverRequest>),
     /// `intent.stop`.

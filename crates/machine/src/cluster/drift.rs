@@ -7,7 +7,7 @@ use super::decision::Step;
 use super::facts::Facts;
 use super::failure::resting;
 use super::hibernation;
-use super::observed::{ChildKind, ChildState, Claim, Known, StorageClass};
+use super::observed::{ChildKind, ChildState, Claim, Known, StorageClass, Volume};
 use super::rule::{Proposal, Rule};
 use super::wal;
 use crate::protocol::{Epoch, MemberId, Timeline};
@@ -84,7 +84,14 @@ const fn is_for_others(kind: ChildKind) -> bool {
 fn holds_up(facts: &Facts<'_>, kind: ChildKind) -> bool {
     let refused = refused(facts, kind).is_some();
     let spared = is_for_others(kind) && facts.bootstrapped() && !hibernation::wanted(facts);
-    if refused { !spared } else { !exists(facts, kind) }
+    // A StatefulSet that has to be made again, and could not be.
+    let stuck = kind == ChildKind::StatefulSet
+        && matches!(facts.child(kind), Some(ChildState::Drifted { immutable: true, .. }));
+    if refused {
+        !spared
+    } else {
+        stuck || !exists(facts, kind)
+    }
 }
 
 /// Everything is there that a primary needs to hand over.
@@ -137,6 +144,9 @@ fn child(facts: &Facts<'_>, kind: ChildKind) -> Option<Proposal> {
             let exact = Exact::new(facts.child_name(kind), uid, resource_version);
             let because = format!("{} differs in {what}", name());
             if kind == ChildKind::StatefulSet && *immutable {
+                if !may_make_stateful_set(facts) {
+                    return None;
+                }
                 return Proposal::act(step, Action::OrphanStatefulSet(exact), because);
             }
             if kind == ChildKind::RoleBinding && *immutable {
@@ -320,14 +330,18 @@ pub(super) fn foreign_claim<'a>(facts: &Facts<'a>, replicas: u32) -> Option<&'a 
 }
 
 /// Why no volumes can be had, if some are still needed.
-pub(super) fn storage_class_fault<'a>(facts: &Facts<'a>) -> Option<&'a StorageClass> {
-    let class = facts.observed.storage_class.get()?;
-    let unbound = facts.claims().iter().any(|claim| !claim.bound && !claim.terminating);
-    let needed = unbound || (facts.missing(ChildKind::StatefulSet) && !facts.bootstrapped());
-    match class {
-        StorageClass::Missing { .. } | StorageClass::NoDefault if needed => Some(class),
-        StorageClass::Missing { .. } | StorageClass::NoDefault | StorageClass::Present { .. } => None,
-    }
+pub(super) fn storage_class_fault<'a>(facts: &Facts<'a>) -> Option<(Volume, &'a StorageClass)> {
+    let waits = |claim: &Claim| !claim.bound && !claim.terminating && !wal::is_spare(facts, claim);
+    let all = facts.missing(ChildKind::StatefulSet) && !facts.bootstrapped();
+    [Volume::Data, Volume::Wal].into_iter().find_map(|volume| {
+        let class = facts.storage_class(volume)?;
+        let mut claims = facts.claims().iter().filter(|claim| claim.volume == volume);
+        let needed = all || claims.any(waits);
+        match class {
+            StorageClass::Missing { .. } | StorageClass::NoDefault if needed => Some((volume, class)),
+            StorageClass::Missing { .. } | StorageClass::NoDefault | StorageClass::Present { .. } => None,
+        }
+    })
 }
 
 fn recreate_lease(facts: &Facts<'_>) -> Option<Proposal> {
@@ -731,6 +745,14 @@ mod tests {
         let mut scene = Scene::ready(3);
         scene.set_child(ChildKind::StatefulSet, drifted(ChildKind::StatefulSet, true));
         assert!(matches!(scene.decide().action, Action::OrphanStatefulSet(_)));
+        scene.claims_mut()[1].cluster_uid = Some("another".to_owned());
+        scene.revision = "r2".to_owned();
+        let decision = scene.decide();
+        assert_eq!(decision.rule, "blocked", "it could not be made again");
+        assert_eq!(
+            decision.because.to_string(),
+            "claim data-demo-1 to go away, which was made for another database"
+        );
     }
 
     #[test]

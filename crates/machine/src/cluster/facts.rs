@@ -5,7 +5,7 @@ use api::names::WAL_VOLUME;
 use api::status::MemberStatus;
 use chrono::{DateTime, Utc};
 
-use super::observed::{ChildKind, ChildState, Claim, Known, Observed, Pod, Volume};
+use super::observed::{ChildKind, ChildState, Claim, Known, Observed, Pod, StorageClass, Volume};
 use super::wanted::Wanted;
 use crate::protocol::{HolderRecord, LeaseRecord, MemberReport, MemberState};
 
@@ -69,6 +69,17 @@ impl<'a> Facts<'a> {
         self.claims()
             .iter()
             .find(|claim| claim.ordinal == ordinal && claim.volume == Volume::Wal)
+    }
+
+    /// Whether such volumes can be had, if that is known and they are wanted.
+    pub fn storage_class(&self, volume: Volume) -> Option<&'a StorageClass> {
+        match volume {
+            Volume::Data => self.observed.storage_class.get(),
+            Volume::Wal => {
+                self.wanted.spec.storage.wal.as_ref()?;
+                self.observed.wal_storage_class.get()
+            }
+        }
     }
 
     /// Where an object stands, if that is known.

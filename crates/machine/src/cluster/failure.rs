@@ -8,7 +8,7 @@ use super::action::{Action, ApplyHow};
 use super::decision::{Failure, Step};
 use super::drift;
 use super::facts::Facts;
-use super::observed::{ChildKind, ChildState, Fault, FaultKind, Pod, StorageClass, Target};
+use super::observed::{ChildKind, ChildState, Fault, FaultKind, Pod, StorageClass, Target, Volume};
 use super::rule::{Proposal, Rule};
 use crate::backoff;
 
@@ -109,10 +109,15 @@ fn lost(facts: &Facts<'_>) -> Option<Failure> {
 }
 
 fn storage_class(facts: &Facts<'_>) -> Option<Failure> {
-    let message = match drift::storage_class_fault(facts)? {
-        StorageClass::Missing { name } => format!("StorageClass {name} does not exist: create it"),
+    let (volume, class) = drift::storage_class_fault(facts)?;
+    let (of, field) = match volume {
+        Volume::Data => ("", "spec.storage.storageClassName"),
+        Volume::Wal => (" for WAL volumes", "spec.storage.wal.storageClassName"),
+    };
+    let message = match class {
+        StorageClass::Missing { name } => format!("StorageClass {name}{of} does not exist: create it"),
         StorageClass::NoDefault => {
-            "there is no default StorageClass: mark one as default, or name one in spec.storage.storageClassName".into()
+            format!("there is no default StorageClass{of}: mark one as default, or name one in {field}")
         }
         StorageClass::Present { .. } => return None,
     };

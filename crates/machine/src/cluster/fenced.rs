@@ -33,7 +33,7 @@ pub(super) fn is_fenced(facts: &Facts<'_>, pod: &str) -> bool {
 
 /// There may be something to look at in this pod, and the user wants to: it stays as it is.
 pub(super) fn is_kept(facts: &Facts<'_>, pod: &Pod) -> bool {
-    let may_run = !pod.never_ran() && !wal::has_anothers(facts, pod);
+    let may_run = !pod.never_ran() && !wal::cannot_run(facts, pod);
     is_fenced(facts, &pod.name) && may_run
 }
 

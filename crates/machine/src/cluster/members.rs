@@ -10,6 +10,7 @@ use super::decision::Step;
 use super::facts::{Facts, list};
 use super::observed::{ChildKind, ChildState, Claim, Pod};
 use super::rule::{Proposal, Rule};
+use super::wal;
 use crate::protocol::MemberId;
 
 /// See [`Rule::what`].
@@ -76,6 +77,10 @@ fn record(facts: &Facts<'_>) -> Option<Proposal> {
     }
     record_system_identifier(facts, &mut changes);
     certificates::sign(facts, &mut changes);
+    let given = wal::unrecorded(facts);
+    if gathering.is_none() && !given.is_empty() {
+        changes.push(StatusChange::GiveWalVolumes(given));
+    }
     let granting = changes
         .iter()
         .any(|change| matches!(change, StatusChange::GrantBootstrap { .. }));
@@ -191,6 +196,10 @@ fn describe(changes: &[StatusChange]) -> String {
             StatusChange::RecordSystemIdentifier(id) => others.push(format!("the database has system identifier {id}")),
             StatusChange::RecordLeaseMade => others.push("the Lease exists".to_owned()),
             StatusChange::RecordMade { name, .. } => others.push(format!("Secret {name} exists")),
+            StatusChange::GiveWalVolumes(pods) => {
+                let pods = list(pods.iter().map(String::as_str));
+                others.push(format!("{pods} have WAL volumes"));
+            }
             StatusChange::ForgetMember { .. }
             | StatusChange::PermitRestart(_)
             | StatusChange::EndRestart

@@ -48,6 +48,7 @@ mod transitions;
 mod void;
 mod volumes;
 mod wal;
+mod wal_claims;
 mod wanted;
 
 use api::ClusteredDatabaseStatus;
@@ -102,14 +103,15 @@ pub const RULES: &[Rule] = &[
     creation::AWAIT_DATABASE,
     failover::AWAIT_PRIMARY,
     scaling::REMOVED_MEMBERS,
-    wal::MAKE_CLAIM,
+    wal_claims::REMOVE_CLAIM,
+    wal_claims::MAKE_CLAIM,
     resize::RESIZE,
     rollout::REPLACE_SERVING,
     restarts::RESTART,
     request::AWAIT_REQUEST,
     creation::AWAIT_STANDBYS,
     fenced::AWAIT_FENCED,
-    wal::AWAIT_VOLUME,
+    wal_claims::AWAIT_VOLUME,
     rollout::AWAIT_SUPERVISOR,
     switchover::AWAIT_SWITCHOVER,
     rollout::AWAIT_ROLLOUT,

@@ -45,8 +45,11 @@ pub struct Observed {
     pub unschedulable_nodes: Known<BTreeSet<String>>,
     /// The Lease's content; `None` if there is no Lease. `Unknown` if it does not parse.
     pub lease: Known<Option<LeaseRecord>>,
-    /// The StorageClass that the data volumes ask for (the default one if they name none); the WAL volumes' if only that is missing.
+    /// The StorageClass that the data volumes ask for (the default one if they name none).
     pub storage_class: Known<StorageClass>,
+    /// The one that the WAL volumes ask for; of no meaning if the spec asks for none.
+    #[serde(default)]
+    pub wal_storage_class: Known<StorageClass>,
     /// When the certificates are valid, as far as that is known.
     pub certificates: Certificates,
     /// The namespace is being deleted. Give `false` if unknown; asked only of a resource that is being deleted.
@@ -401,6 +404,18 @@ pub struct Claim {
     pub terminating: bool,
     /// It has a volume.
     pub bound: bool,
+    /// It has, or had, one: something may be on it.
+    #[serde(default)]
+    pub had_volume: bool,
+    /// When it was made.
+    #[serde(default)]
+    pub created: DateTime<Utc>,
+    /// Its StorageClass.
+    #[serde(default)]
+    pub class: Option<String>,
+    /// The node for whose pod its volume is, or was, to be made. A provisioner takes this away when it gives up there.
+    #[serde(default)]
+    pub selected_node: Option<String>,
     /// `spec.resources.requests.storage`, in bytes.
     pub requested: u64,
     /// UID of the ClusteredDatabase that it was made for (label [`api::names::LABEL_CLUSTER_UID`]).

@@ -16,7 +16,7 @@ use super::request;
 use super::resize;
 use super::restarts::{refusal, restarting};
 use super::rule::{Proposal, Rule};
-use super::wal;
+use super::{wal, wal_claims};
 
 /// See [`Rule::what`].
 pub const REPLACE_IDLE: Rule = Rule {
@@ -49,8 +49,10 @@ pub(super) fn next<'a>(facts: &Facts<'a>) -> Option<&'a Pod> {
     let primary = facts.primary();
     let is_primary = |pod: &&Pod| primary.is_some_and(|primary| primary.uid == pod.uid);
     let standbys = || outdated(facts).filter(|pod| !is_primary(pod));
+    let is_due = |pod: &&Pod| !wal::is_not_yet_due(facts, pod);
     standbys()
-        .find(|pod| !wal::is_not_yet_due(facts, pod))
+        .find(is_due)
+        .or_else(|| outdated(facts).find(is_due))
         .or_else(|| standbys().next())
         .or_else(|| outdated(facts).next())
 }
@@ -58,6 +60,13 @@ pub(super) fn next<'a>(facts: &Facts<'a>) -> Option<&'a Pod> {
 /// Only a new pod can be as the wanted template says.
 pub(super) fn needs_replacing(facts: &Facts<'_>, pod: &Pod) -> bool {
     !facts.current_revision(pod) && !resize::suffices(facts, pod)
+}
+
+/// The primary's pod may go before this one: it is as wanted, or lacks only a WAL volume that cannot be had yet, while the
+/// primary lacks more.
+pub(super) fn lets_primary_go(facts: &Facts<'_>, primary: &Pod, pod: &Pod) -> bool {
+    let waits = wal::is_not_yet_due(facts, pod) && !wal::lacks_nothing_else(facts, primary);
+    facts.current_revision(pod) || waits
 }
 
 /// Lets this pod be made again, from a template that fits it.
@@ -73,7 +82,7 @@ pub(super) const HOLDER_PATIENCE: TimeDelta = TimeDelta::minutes(1);
 fn replace_idle(facts: &Facts<'_>) -> Option<Proposal> {
     let holder = facts.holder_pod().filter(|_| facts.bootstrapped());
     let is_holder = |pod: &Pod| holder.is_some_and(|holder| holder.uid == pod.uid);
-    let never_ran = |pod: &Pod| pod.never_ran() || wal::has_anothers(facts, pod);
+    let never_ran = |pod: &Pod| pod.never_ran() || wal::cannot_run(facts, pod);
     // PostgreSQL restarts, and may need no other pod then.
     let permit = restarting(facts);
     let restarts = |pod: &Pod| permit.is_some_and(|permit| permit.pod_uid == pod.uid) && resize::suffices(facts, pod);
@@ -113,6 +122,9 @@ fn replace_idle(facts: &Facts<'_>) -> Option<Proposal> {
 fn replace_serving(facts: &Facts<'_>) -> Option<Proposal> {
     let primary = facts.primary();
     let pod = next(facts).filter(|pod| needs_replacing(facts, pod) && !wal::is_not_yet_due(facts, pod))?;
+    if wal_claims::comes_until(facts, pod).is_some() {
+        return None;
+    }
     // A primary that another can take over from is moved first, and goes as a standby.
     let is_primary = primary.is_some_and(|primary| primary.uid == pod.uid);
     if is_primary && (facts.expected() > 1 || supervised(facts)) {
@@ -150,7 +162,7 @@ fn await_supervisor(facts: &Facts<'_>) -> Option<Proposal> {
     let lowers = report.is_some_and(|report| report.lowers_limits);
     let why = if needs_replacing(facts, primary) {
         others()
-            .all(|pod| facts.current_revision(pod))
+            .all(|pod| lets_primary_go(facts, primary, pod))
             .then_some("its pod is of an older template")
     } else if lowers {
         Some("its settings need a restart, before that of the standbys since a limit is lowered")

@@ -177,6 +177,12 @@ fn apply(
             }
         }
         StatusChange::EndSwitchover => (next.intent.primary, next.memo.switchover) = (None, None),
+        StatusChange::GiveWalVolumes(pods) => {
+            let given = &mut next.memo.wal_volumes;
+            given.extend(pods.iter().cloned());
+            given.sort();
+            given.dedup();
+        }
         StatusChange::NoteRequest(request) => next.memo.request.clone_from(request),
         StatusChange::RequestStop => next.intent.stop = true,
         StatusChange::EndStop => {

@@ -16,7 +16,7 @@ use super::fenced;
 use super::observed::Pod;
 use super::request;
 use super::rule::{Proposal, Rule};
-use super::{restarts, rollout};
+use super::{restarts, rollout, wal};
 use crate::protocol::Position;
 
 /// See [`Rule::what`].
@@ -85,8 +85,8 @@ impl Reason<'_> {
 /// Why this primary is to go. Nothing to hand over to is no reason to stay.
 fn reasons<'a>(facts: &Facts<'a>, primary: &'a Pod) -> impl Iterator<Item = Reason<'a>> {
     let replicas = facts.wanted.replicas();
-    let template =
-        rollout::needs_replacing(facts, primary) && facts.wanted.spec.primary.updates == PrimaryUpdates::Automatic;
+    let due = rollout::needs_replacing(facts, primary) && !wal::is_not_yet_due(facts, primary);
+    let template = due && facts.wanted.spec.primary.updates == PrimaryUpdates::Automatic;
     let reasons = if facts.expected() <= 1 {
         [None; 5]
     } else {
@@ -176,9 +176,10 @@ fn candidates<'a>(facts: &Facts<'a>, primary: &Pod, reason: Reason<'_>) -> Vec<&
         let mut others = pods.iter().filter(|pod| pod.uid != primary.uid);
         others.all(|pod| facts.current_revision(pod))
     };
+    let may_follow = |pod: &Pod| rollout::lets_primary_go(facts, primary, pod);
     let open = match reason {
         Reason::Scale(_) | Reason::Drained(_) | Reason::Requested(_) => true,
-        Reason::Template => calm && rolled_out(),
+        Reason::Template => calm && pods.iter().all(|pod| pod.uid == primary.uid || may_follow(pod)),
         Reason::Preferred(_) => calm && rolled_out() && pods.iter().all(|pod| facts.current_settings(pod)),
     };
     let fit = |pod: &&Pod| {
@@ -186,7 +187,7 @@ fn candidates<'a>(facts: &Facts<'a>, primary: &Pod, reason: Reason<'_>) -> Vec<&
             Reason::Scale(_) => true,
             Reason::Drained(_) => facts.takes_pods(pod),
             Reason::Requested(name) => pod.name == name && request::unfit(facts, primary, name).is_none(),
-            Reason::Template => facts.current_revision(pod) && (facts.takes_pods(pod) || !facts.takes_pods(primary)),
+            Reason::Template => may_follow(pod) && (facts.takes_pods(pod) || !facts.takes_pods(primary)),
             Reason::Preferred(name) => pod.name == name,
         };
         pod.uid != primary.uid && pod.ordinal < facts.wanted.replicas() && request::streams(facts, pod) && asked

@@ -25,10 +25,11 @@ pub const AWAIT_EXPANDABLE: Rule = Rule {
     passable: false,
 };
 
-/// The first claim of this database that is to be larger, and its new size.
-fn too_small<'a>(facts: &Facts<'a>) -> Option<(&'a Claim, &'a str)> {
+/// The claims of this database that are to be larger, each with its new size.
+fn too_small<'a>(facts: &Facts<'a>) -> impl Iterator<Item = (&'a Claim, &'a str)> {
+    let facts = *facts;
     let storage = &facts.wanted.spec.storage;
-    facts.claims().iter().find_map(|claim| {
+    facts.claims().iter().filter_map(move |claim| {
         let (bytes, size) = match claim.volume {
             Volume::Data => (facts.wanted.data_bytes, storage.size.as_str()),
             Volume::Wal => (facts.wanted.wal_bytes?, storage.wal.as_ref()?.size.as_str()),
@@ -41,14 +42,12 @@ fn too_small<'a>(facts: &Facts<'a>) -> Option<(&'a Claim, &'a str)> {
 
 /// Every claim asks for what the spec asks for.
 pub(super) fn large_enough(facts: &Facts<'_>) -> bool {
-    too_small(facts).is_none()
+    too_small(facts).next().is_none()
 }
 
 fn grow(facts: &Facts<'_>) -> Option<Proposal> {
-    let (claim, size) = too_small(facts)?;
-    if facts.observed.storage_class.get() == Some(&(StorageClass::Present { expandable: false })) {
-        return None;
-    }
+    let fixed = Some(&StorageClass::Present { expandable: false });
+    let (claim, size) = too_small(facts).find(|(claim, _)| facts.storage_class(claim.volume) != fixed)?;
     let because = format!(
         "claim {} asks for {} bytes, and the spec for {size}",
         claim.name, claim.requested
@@ -61,7 +60,7 @@ fn grow(facts: &Facts<'_>) -> Option<Proposal> {
 }
 
 fn await_expandable(facts: &Facts<'_>) -> Option<Proposal> {
-    let (claim, size) = too_small(facts)?;
+    let (claim, size) = too_small(facts).next()?;
     let what = format!("a StorageClass that lets claim {} grow to {size}", claim.name);
     Proposal::wait(
         facts,
@@ -112,6 +111,50 @@ mod tests {
         );
         scene.set_child(ChildKind::RwService, ChildState::Missing);
         assert_eq!(scene.decide().rule, "children");
+    }
+
+    /// Three instances with WAL volumes, all of which are to be larger.
+    fn with_wal() -> Scene {
+        let mut scene = Scene::with_wal(3);
+        (scene.data_bytes, scene.wal_bytes) = (scene.data_bytes * 2, scene.wal_bytes * 4);
+        scene
+    }
+
+    #[test]
+    fn wal_volumes_grow_as_data_volumes_do() {
+        let mut scene = with_wal();
+        for number in 0..6 {
+            let Action::ResizeClaim { claim, .. } = scene.decide().action else {
+                panic!("{number}: {:?}", scene.decide())
+            };
+            let (data, wal) = (scene.data_bytes, scene.wal_bytes);
+            let mut claims = scene.claims_mut().iter_mut();
+            let found = claims.find(|found| found.name == claim.name()).unwrap();
+            found.requested = if found.volume == Volume::Wal { wal } else { data };
+        }
+        scene.store();
+        assert_eq!(scene.decide().rule, "rest");
+    }
+
+    #[test]
+    fn a_wal_class_that_cannot_expand_keeps_no_data_volume_from_growing() {
+        for (fixed, grows) in [(Volume::Wal, "data-demo-"), (Volume::Data, "wal-demo-")] {
+            let mut scene = with_wal();
+            let class = Known::Known(StorageClass::Present { expandable: false });
+            match fixed {
+                Volume::Wal => scene.observed.wal_storage_class = class,
+                Volume::Data => scene.observed.storage_class = class,
+            }
+            for ordinal in 0..3 {
+                let Action::ResizeClaim { claim, .. } = scene.decide().action else {
+                    panic!("{:?}", scene.decide())
+                };
+                assert_eq!(claim.name(), format!("{grows}{ordinal}"));
+                let mut claims = scene.claims_mut().iter_mut();
+                claims.find(|found| found.name == claim.name()).unwrap().requested *= 4;
+            }
+            assert_eq!(scene.decide().rule, "await-expandable");
+        }
     }
 
     #[test]

@@ -6,14 +6,15 @@
 //! being replaced ([`WalVolumes::Of`]). Another pod that is made meanwhile gets that claim, too; its agent touches nothing
 //! then, and it is replaced like any pod that is not as it should be. In between no claim is named, so that a pod that is
 //! lost comes back as it was. Once all pods have theirs, the StatefulSet is made again with both claim templates.
+//!
+//! Which pods were given a WAL volume is on record before the template names one (`status.memo.walVolumes`): until then the
+//! spec may be taken back. How the claims come to be is in [`super::wal_claims`].
 
-use super::action::{Action, Apply, ApplyHow, Exact};
+use super::action::{Action, Apply, ApplyHow, Exact, StatusChange};
 use super::decision::Step;
 use super::drift::may_make_stateful_set;
 use super::facts::Facts;
-use super::failure::STORAGE_CLASS_RECHECK;
-use super::observed::{ChildKind, ChildState, Claim, Pod, SetFacts, StorageClass, Volume, WalVolumes};
-use super::rollout::next;
+use super::observed::{ChildKind, ChildState, Claim, Pod, SetFacts, Volume, WalVolumes};
 use super::rule::{Proposal, Rule};
 
 /// See [`Rule::what`].
@@ -25,24 +26,6 @@ pub const SETTLE: Rule = Rule {
     passable: true,
 };
 
-/// See [`Rule::what`].
-pub const MAKE_CLAIM: Rule = Rule {
-    name: "make-wal-claim",
-    family: "volumes",
-    what: "Where spec.storage.wal was added, the WAL claim of the pod whose turn it is to be replaced is made, on the pod's node, while the pod goes on.",
-    propose: make_claim,
-    passable: true,
-};
-
-/// See [`Rule::what`].
-pub const AWAIT_VOLUME: Rule = Rule {
-    name: "await-wal-volume",
-    family: "volumes",
-    what: "No pod that serves is replaced for a WAL volume that is not there yet; what it lacks is said.",
-    propose: await_volume,
-    passable: false,
-};
-
 /// The claim of this pod has its volume, and it is this database's.
 fn is_there(facts: &Facts<'_>, ordinal: u32) -> bool {
     let usable =
@@ -50,19 +33,85 @@ fn is_there(facts: &Facts<'_>, ordinal: u32) -> bool {
     facts.wal_claim(ordinal).is_some_and(usable)
 }
 
-/// This pod has got the WAL claim of another one, and cannot start.
-pub(super) fn has_anothers(facts: &Facts<'_>, pod: &Pod) -> bool {
-    pod.wal_claim.is_some() && !facts.has_wal_volume(pod)
+/// Its data volume may need its WAL volume.
+fn is_given(facts: &Facts<'_>, pod: &str) -> bool {
+    facts.status.memo.wal_volumes.iter().any(|given| given == pod)
+}
+
+/// Pods that have their WAL volumes, and are not on record. One that has no node yet cannot have written to it.
+pub(super) fn unrecorded(facts: &Facts<'_>) -> Vec<String> {
+    let asked = facts.wanted.spec.storage.wal.is_some();
+    let has = |pod: &&Pod| asked && pod.wal_claim.is_some() && facts.has_wal_volume(pod) && pod.node.is_some();
+    let missing = facts.pods().iter().filter(has).map(|pod| &pod.name);
+    missing.filter(|name| !is_given(facts, name)).cloned().collect()
+}
+
+/// PostgreSQL cannot run in this pod: it has got the WAL claim of another one, or the WAL is on a volume that it has not got.
+pub(super) fn cannot_run(facts: &Facts<'_>, pod: &Pod) -> bool {
+    let without = || {
+        let came_bare = is_given(facts, &pod.name) && facts.report(pod).is_none();
+        came_bare && is_there(facts, pod.ordinal)
+    };
+    !facts.has_wal_volume(pod) && (pod.wal_claim.is_some() || without())
 }
 
 /// This pod lacks a WAL volume that is not there yet, and nothing else: a new one would be the same.
 pub(super) fn is_not_yet_due(facts: &Facts<'_>, pod: &Pod) -> bool {
-    lacks_claim(facts, pod) && pod.revision.as_deref() == Some(facts.wanted.bare_revision)
+    lacks_claim(facts, pod) && lacks_nothing_else(facts, pod)
 }
 
-/// This pod has no WAL volume, and none is there for it.
+/// This pod is as wanted, but for a WAL volume that it may lack.
+pub(super) fn lacks_nothing_else(facts: &Facts<'_>, pod: &Pod) -> bool {
+    let bare = pod.wal_claim.is_none() && pod.revision.as_deref() == Some(facts.wanted.bare_revision);
+    bare && pod.resizing.is_none()
+}
+
+/// This pod has no WAL volume, and none is there that a new one could use.
 pub(super) fn lacks_claim(facts: &Facts<'_>, pod: &Pod) -> bool {
-    pod.wal_claim.is_none() && !facts.has_wal_volume(pod) && !is_there(facts, pod.ordinal)
+    pod.wal_claim.is_none() && !facts.has_wal_volume(pod) && !fits(facts, pod)
+}
+
+/// The WAL claim of this pod has its volume, and a new pod can use it.
+fn fits(facts: &Facts<'_>, pod: &Pod) -> bool {
+    is_there(facts, pod.ordinal) && misfit(facts, pod).is_none()
+}
+
+/// Why a new pod could not use the volume that the WAL claim of this one has, and that it was not given yet.
+pub(super) fn misfit(facts: &Facts<'_>, pod: &Pod) -> Option<String> {
+    let claim = facts.wal_claim(pod.ordinal).filter(|claim| claim.bound)?;
+    if is_given(facts, &pod.name) {
+        return None;
+    }
+    if let Some(other) = other_class(facts, claim) {
+        return Some(other);
+    }
+    // This pod's data was reached from both nodes: so are all volumes of that class.
+    let as_data = facts
+        .data_claim(pod.ordinal)
+        .is_some_and(|data| data.class == claim.class);
+    let (made_for, node) = (claim.selected_node.as_ref()?, pod.node.as_ref()?);
+    let elsewhere = pod.ready && made_for != node && !as_data;
+    elsewhere.then(|| {
+        format!(
+            "has a volume that was made for {made_for}, while {} is on {node}",
+            pod.name
+        )
+    })
+}
+
+/// The claim is not of the class that the spec names.
+pub(super) fn other_class(facts: &Facts<'_>, claim: &Claim) -> Option<String> {
+    let wanted = facts.wanted.spec.storage.wal.as_ref()?.storage_class_name.as_ref()?;
+    let class = claim.class.as_ref().filter(|class| *class != wanted)?;
+    Some(format!("is of StorageClass {class}, and not of {wanted}"))
+}
+
+/// Nothing waits for the volume of this WAL claim: its pod serves without, or there is none.
+pub(super) fn is_spare(facts: &Facts<'_>, claim: &Claim) -> bool {
+    let set = facts.observed.stateful_set.as_ref();
+    let named = set.is_none_or(|set| [WalVolumes::Templated, WalVolumes::Of(claim.ordinal)].contains(&set.wal));
+    let uses = |pod: &Pod| pod.wal_claim.as_ref() == Some(&claim.name);
+    claim.volume == Volume::Wal && facts.observed.pods.get().is_some() && !named && !facts.pods().iter().any(uses)
 }
 
 /// What a StatefulSet that is made now, with this many replicas, has to be like.
@@ -109,7 +158,7 @@ fn settle(facts: &Facts<'_>) -> Option<Proposal> {
         }
         WalVolumes::Of(ordinal) if is_made(ordinal) => (
             WalVolumes::Withheld,
-            format!("pod {} has been made", pod_name(facts, ordinal)),
+            format!("pod {}-{ordinal} has been made", facts.wanted.name),
         ),
         WalVolumes::Of(_) | WalVolumes::Withheld => return None,
     };
@@ -138,107 +187,62 @@ pub(super) fn template_first(facts: &Facts<'_>, pod: &Pod) -> Option<Proposal> {
     if facts.observed.claims.get().is_none() {
         return Proposal::wait(facts, Step::Volumes, "the claims to be read", "the API server");
     }
-    let wal = if is_there(facts, pod.ordinal) {
+    let wal = if fits(facts, pod) {
         WalVolumes::Of(pod.ordinal)
     } else {
         WalVolumes::Withheld
     };
+    if wal != WalVolumes::Withheld && !is_given(facts, &pod.name) {
+        let change = StatusChange::GiveWalVolumes(vec![pod.name.clone()]);
+        let because = format!("{} is to have its WAL volume", pod.name);
+        return Proposal::act(Step::Volumes, Action::WriteStatus(vec![change]), because);
+    }
     if [wal, WalVolumes::Templated].contains(&set.wal) {
         return None;
     }
     change(facts, set, wal, format!("{} is to be made again", pod.name))
 }
 
-fn make_claim(facts: &Facts<'_>) -> Option<Proposal> {
-    let pod = next(facts).filter(|pod| lacks_claim(facts, pod))?;
-    facts.observed.claims.get()?;
-    if facts.wal_claim(pod.ordinal).is_some() || missing_class(facts).is_some() {
-        return None;
-    }
-    let action = Action::MakeWalClaim {
-        name: claim_name(facts, pod.ordinal),
-        node: pod.node.clone()?,
-    };
-    Proposal::act(Step::Volumes, action, format!("{} has no WAL volume", pod.name))
-}
-
-fn await_volume(facts: &Facts<'_>) -> Option<Proposal> {
-    let pod = next(facts).filter(|pod| lacks_claim(facts, pod))?;
-    let before = format!("before {} is replaced to have it", pod.name);
-    let claim = claim_name(facts, pod.ordinal);
-    let wait = |what: String, who| Proposal::wait(facts, Step::Volumes, format!("{what}, {before}"), who);
-    match facts.wal_claim(pod.ordinal) {
-        Some(found) if found.cluster_uid.as_deref() != Some(facts.wanted.uid) => wait(
-            format!("claim {claim} to go away, which was made for another database"),
-            "the user, by deleting the claim",
-        ),
-        Some(found) if found.terminating => wait(format!("claim {claim} to be gone"), "who uses it"),
-        Some(_) => wait(
-            format!("claim {claim} to have a volume"),
-            "the provisioner of its StorageClass; a claim that is deleted is made again",
-        ),
-        None => match missing_class(facts) {
-            Some(class) => {
-                let wake = facts.now + STORAGE_CLASS_RECHECK;
-                Some(wait(class, "the cluster's administrator")?.looking_again(wake))
-            }
-            None if pod.node.is_none() => wait(format!("a node for pod {}", pod.name), "the scheduler"),
-            None => wait(format!("claim {claim} to be made"), "the operator"),
-        },
-    }
-}
-
-/// The StorageClass of the WAL volumes, if there is none.
-fn missing_class(facts: &Facts<'_>) -> Option<String> {
-    let wanted = facts.wanted.spec.storage.wal.as_ref()?.storage_class_name.as_ref();
-    match facts.observed.storage_class.get()? {
-        StorageClass::Missing { name } if wanted == Some(name) => Some(format!("StorageClass {name} for WAL volumes")),
-        StorageClass::NoDefault if wanted.is_none() => Some("a default StorageClass for WAL volumes".to_owned()),
-        StorageClass::Missing { .. } | StorageClass::NoDefault | StorageClass::Present { .. } => None,
-    }
-}
-
-fn pod_name(facts: &Facts<'_>, ordinal: u32) -> String {
-    format!("{}-{ordinal}", facts.wanted.name)
-}
-
-fn claim_name(facts: &Facts<'_>, ordinal: u32) -> String {
-    format!("{}-{}", api::names::WAL_VOLUME, pod_name(facts, ordinal))
-}
-
 #[cfg(test)]
-mod tests {
-    use super::super::Known;
-    use super::super::testing::Scene;
+pub(super) mod tests {
+    use super::super::testing::{Scene, wal_claim};
     use super::*;
 
-    fn added() -> Scene {
+    pub fn added() -> Scene {
         let mut scene = Scene::ready(3);
         scene.add_wal_volume();
         scene
     }
 
-    fn claim(scene: &mut Scene, ordinal: u32) -> &mut Claim {
-        let name = format!("wal-demo-{ordinal}");
+    /// The WAL claim of this pod, with its volume if it is made here.
+    pub fn claim(scene: &mut Scene, ordinal: u32) -> &mut Claim {
+        let made = wal_claim(ordinal, scene.wal_bytes);
+        let name = made.name.clone();
         if scene.claims_mut().iter().all(|claim| claim.name != name) {
-            let data = scene.claims_mut()[0].clone();
-            let (volume, uid) = (Volume::Wal, format!("uid-{name}"));
-            scene.claims_mut().push(Claim {
-                name: name.clone(),
-                volume,
-                ordinal,
-                uid,
-                ..data
-            });
+            scene.claims_mut().push(made);
         }
         scene.claims_mut().iter_mut().find(|claim| claim.name == name).unwrap()
     }
 
-    fn template(scene: &Scene) -> Option<WalVolumes> {
+    /// Such a claim without a volume, made at this time.
+    pub fn unbound(scene: &mut Scene, ordinal: u32) -> &mut Claim {
+        let now = scene.now;
+        let claim = claim(scene, ordinal);
+        (claim.bound, claim.had_volume, claim.created) = (false, false, now);
+        claim
+    }
+
+    pub fn template(scene: &Scene) -> Option<WalVolumes> {
         match scene.decide().action {
             Action::Apply(apply) => apply.wal,
             _ => None,
         }
+    }
+
+    /// It is put on record that this pod gets its WAL volume.
+    pub fn give(scene: &mut Scene, ordinal: u32) {
+        let given = StatusChange::GiveWalVolumes(vec![format!("demo-{ordinal}")]);
+        assert_eq!(scene.store().action, Action::WriteStatus(vec![given]));
     }
 
     fn set(scene: &mut Scene, wal: WalVolumes) {
@@ -246,12 +250,15 @@ mod tests {
     }
 
     /// The pod is made again, from the template as it is.
-    fn make(scene: &mut Scene, ordinal: u32, claim: Option<u32>) {
+    pub fn make(scene: &mut Scene, ordinal: u32, claim: Option<u32>) {
         let revision = scene.revision.clone();
         let pod = scene.pod_mut(ordinal);
         pod.revision = Some(if claim.is_some() { revision } else { "r1".to_owned() });
         pod.base_revision.clone_from(&pod.revision);
         pod.wal_claim = claim.map(|of| format!("wal-demo-{of}"));
+        if claim == Some(ordinal) {
+            scene.stored.memo.wal_volumes.push(format!("demo-{ordinal}"));
+        }
     }
 
     #[test]
@@ -262,9 +269,10 @@ mod tests {
             panic!("{decision:#?}")
         };
         assert_eq!((name.as_str(), node.as_str()), ("wal-demo-2", "node-2"));
-        claim(&mut scene, 2).bound = false;
+        unbound(&mut scene, 2);
         assert_eq!((scene.decide().rule, scene.replaced()), ("await-wal-volume", None));
         claim(&mut scene, 2).bound = true;
+        give(&mut scene, 2);
         assert_eq!(template(&scene), Some(WalVolumes::Of(2)));
         set(&mut scene, WalVolumes::Of(2));
         assert_eq!(scene.replaced(), Some("demo-2".to_owned()));
@@ -282,7 +290,7 @@ mod tests {
     #[test]
     fn a_pod_with_anothers_volume_is_made_again_as_it_was_or_with_its_own() {
         let mut scene = added();
-        claim(&mut scene, 2).bound = true;
+        claim(&mut scene, 2);
         set(&mut scene, WalVolumes::Of(2));
         scene.pod_mut(2).terminating = true;
         make(&mut scene, 1, Some(2));
@@ -290,69 +298,46 @@ mod tests {
         assert_eq!(template(&scene), Some(WalVolumes::Withheld));
         set(&mut scene, WalVolumes::Withheld);
         assert_eq!(scene.replaced(), Some("demo-1".to_owned()));
-        claim(&mut scene, 1).bound = true;
+        claim(&mut scene, 1);
+        give(&mut scene, 1);
         assert_eq!(template(&scene), Some(WalVolumes::Of(1)));
     }
 
     #[test]
     fn a_member_that_comes_back_without_its_volume_is_made_again_with_it() {
         let mut scene = added();
-        claim(&mut scene, 2).bound = true;
+        claim(&mut scene, 2);
         scene.pod_mut(2).ready = false;
+        give(&mut scene, 2);
         assert_eq!(template(&scene), Some(WalVolumes::Of(2)));
+        set(&mut scene, WalVolumes::Of(2));
+        scene.lease_mut().unwrap().holder = None;
+        scene.store();
+        assert_eq!(scene.replaced(), None, "it has run without, and may be elected");
+        scene.pod_mut(2).uid = "new".to_owned();
+        scene.stored.members.get_mut("demo-2").unwrap().pod_uid = Some("new".to_owned());
+        assert_eq!(scene.replaced(), Some("demo-2".to_owned()), "it cannot run without");
         scene.claims_mut().retain(|claim| claim.volume == Volume::Data);
         assert_eq!(scene.replaced(), None, "without a volume it would be made as it is");
     }
 
     #[test]
-    fn a_class_that_is_missing_costs_no_pod_and_is_named() {
-        let mut scene = added();
-        scene.observed.storage_class = Known::Known(StorageClass::NoDefault);
-        let decision = scene.store();
-        assert_eq!(decision.rule, "await-wal-volume");
-        let waiting = scene.stored.waiting.clone().unwrap();
-        assert!(
-            waiting.what.starts_with("a default StorageClass for WAL volumes"),
-            "{}",
-            waiting.what
-        );
-        assert_eq!(waiting.who_can_end_it, "the cluster's administrator");
-        assert_ne!(scene.stored.phase, Some(api::Phase::Failed), "it serves as before");
-    }
-
-    #[test]
-    fn a_pod_that_differs_in_more_is_replaced_without_a_volume_that_cannot_be_had() {
-        let mut scene = added();
-        scene.observed.storage_class = Known::Known(StorageClass::NoDefault);
-        scene.revision = scene.revision.replace("r1", "r2");
-        for ordinal in [2, 1] {
-            assert_eq!(scene.replaced(), Some(format!("demo-{ordinal}")));
-            make(&mut scene, ordinal, None);
-            scene.pod_mut(ordinal).revision = Some("r2".to_owned());
-        }
-        assert_eq!((scene.decide().rule, scene.replaced()), ("await-wal-volume", None));
-    }
-
-    #[test]
-    fn settings_get_their_restart_while_a_volume_cannot_be_had() {
-        let mut scene = Scene::pending_restart(false);
-        scene.add_wal_volume();
-        scene.observed.storage_class = Known::Known(StorageClass::NoDefault);
-        assert_eq!(scene.permitted(), Some("demo-2".to_owned()));
-    }
-
-    #[test]
-    fn a_claim_of_another_database_is_left_alone() {
-        let mut scene = added();
-        claim(&mut scene, 2).cluster_uid = Some("another".to_owned());
-        assert_eq!((scene.decide().rule, scene.replaced()), ("await-wal-volume", None));
+    fn members_with_wal_volumes_are_on_record() {
+        let mut scene = Scene::with_wal(3);
+        assert_eq!(scene.stored.memo.wal_volumes, ["demo-0", "demo-1", "demo-2"]);
+        assert_eq!(scene.decide().rule, "rest");
+        scene.stored.memo.wal_volumes.clear();
+        scene.pod_mut(1).node = None;
+        scene.store();
+        let recorded = &scene.stored.memo.wal_volumes;
+        assert_eq!(*recorded, ["demo-0", "demo-2"], "the other one has not run yet");
     }
 
     #[test]
     fn claim_templates_come_when_every_pod_has_its_volume() {
         let mut scene = added();
         for ordinal in 0..3 {
-            claim(&mut scene, ordinal).bound = true;
+            claim(&mut scene, ordinal);
             make(&mut scene, ordinal, Some(ordinal));
             let orphans = matches!(scene.decide().action, Action::OrphanStatefulSet(_));
             assert_eq!(orphans, ordinal == 2);
@@ -372,7 +357,7 @@ mod tests {
         let mut scene = Scene::ready(replicas);
         scene.add_wal_volume();
         for ordinal in 0..replicas {
-            claim(&mut scene, ordinal).bound = true;
+            claim(&mut scene, ordinal);
             make(&mut scene, ordinal, Some(ordinal));
         }
         scene
@@ -437,7 +422,7 @@ mod tests {
     #[test]
     fn a_fenced_member_with_anothers_volume_is_made_again() {
         let mut scene = added();
-        claim(&mut scene, 2).bound = true;
+        claim(&mut scene, 2);
         set(&mut scene, WalVolumes::Withheld);
         make(&mut scene, 1, Some(2));
         scene.pod_mut(1).ready = false;

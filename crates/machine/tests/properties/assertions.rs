@@ -255,6 +255,7 @@ pub fn assert_changes(scene: &Scene, facts: &Facts<'_>, action: &Action) {
             | StatusChange::RecordMade { .. }
             | StatusChange::GiveUpSwitchover(_)
             | StatusChange::EndSwitchover
+            | StatusChange::GiveWalVolumes(_)
             | StatusChange::NoteRequest(_)
             | StatusChange::EndRestart => {}
         }

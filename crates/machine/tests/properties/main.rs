@@ -6,6 +6,7 @@ mod apply;
 mod assertions;
 mod handover;
 mod scenes;
+mod wal;
 
 use api::Phase;
 use chrono::TimeDelta;

@@ -13,7 +13,8 @@ use machine::cluster::WalVolumes;
 use super::Subject;
 use super::pod_template::pod_template;
 
-const SELECTED_NODE: &str = "volume.kubernetes.io/selected-node";
+/// On a claim: the node that its volume is to be reached from.
+pub const SELECTED_NODE: &str = "volume.kubernetes.io/selected-node";
 
 /// The StatefulSet with this many members. How many is the machine's decision, since lowering it takes members away.
 pub fn stateful_set(subject: &Subject<'_>, replicas: i32) -> StatefulSet {

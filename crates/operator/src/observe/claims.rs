@@ -7,6 +7,8 @@ use k8s_openapi::api::core::v1::PersistentVolumeClaim;
 use kube::ResourceExt;
 use machine::cluster::{Claim, StorageClass, Volume};
 
+use super::time;
+use crate::builders::stateful_set::SELECTED_NODE;
 use crate::cache::Key;
 use crate::caches::Caches;
 
@@ -25,36 +27,27 @@ pub fn claims(caches: &Caches, key: &Key) -> Option<Vec<Claim>> {
     Some(claims)
 }
 
-/// Whether the volumes that the resource asks for can be had: the data volumes, then those for WAL.
-pub fn storage_class(caches: &Caches, db: &ClusteredDatabase) -> Option<StorageClass> {
-    let classes = caches.storage_classes.list(&Key::all())?;
-    let find = |name: Option<&String>| {
-        let found = classes.iter().find(|class| match name {
-            Some(name) => class.metadata.name.as_ref() == Some(name),
-            None => class
-                .annotations()
-                .get(DEFAULT_CLASS)
-                .is_some_and(|value| value == "true"),
-        });
-        match (found, name) {
-            (Some(class), _) => StorageClass::Present {
-                expandable: class.allow_volume_expansion == Some(true),
-            },
-            (None, Some(name)) => StorageClass::Missing { name: name.clone() },
-            (None, None) => StorageClass::NoDefault,
-        }
-    };
+/// Whether such volumes as the resource asks for can be had. WAL volumes that it does not ask for are of the default class.
+pub fn storage_class(caches: &Caches, db: &ClusteredDatabase, volume: Volume) -> Option<StorageClass> {
     let storage = &db.spec.storage;
-    let data = find(storage.storage_class_name.as_ref());
-    let wal = storage.wal.as_ref().map(|wal| find(wal.storage_class_name.as_ref()));
-    Some(match (&data, wal) {
-        (StorageClass::Present { expandable }, Some(StorageClass::Present { expandable: wal })) => {
-            StorageClass::Present {
-                expandable: *expandable && wal,
-            }
-        }
-        (StorageClass::Present { .. }, Some(missing)) => missing,
-        _ => data,
+    let name = match volume {
+        Volume::Data => storage.storage_class_name.as_ref(),
+        Volume::Wal => storage.wal.as_ref().and_then(|wal| wal.storage_class_name.as_ref()),
+    };
+    let classes = caches.storage_classes.list(&Key::all())?;
+    let found = classes.iter().find(|class| match name {
+        Some(name) => class.metadata.name.as_ref() == Some(name),
+        None => class
+            .annotations()
+            .get(DEFAULT_CLASS)
+            .is_some_and(|value| value == "true"),
+    });
+    Some(match (found, name) {
+        (Some(class), _) => StorageClass::Present {
+            expandable: class.allow_volume_expansion == Some(true),
+        },
+        (None, Some(name)) => StorageClass::Missing { name: name.clone() },
+        (None, None) => StorageClass::NoDefault,
     })
 }
 
@@ -68,6 +61,8 @@ fn claim(names: &Names, claim: &PersistentVolumeClaim) -> Option<Claim> {
     };
     let ordinal = names.ordinal(pod)?;
     let spec = claim.spec.as_ref();
+    let volume_name = spec.and_then(|spec| spec.volume_name.as_deref()).unwrap_or_default();
+    let bound = claim.status.as_ref().and_then(|status| status.phase.as_deref()) == Some("Bound");
     let requested = spec
         .and_then(|spec| spec.resources.as_ref()?.requests.as_ref()?.get("storage"))
         .and_then(|quantity| Quantity::parse(&quantity.0).ok());
@@ -77,7 +72,11 @@ fn claim(names: &Names, claim: &PersistentVolumeClaim) -> Option<Claim> {
         uid: claim.uid()?,
         resource_version: claim.resource_version()?,
         terminating: claim.metadata.deletion_timestamp.is_some(),
-        bound: claim.status.as_ref().and_then(|status| status.phase.as_deref()) == Some("Bound"),
+        bound,
+        had_volume: bound || !volume_name.is_empty(),
+        created: claim.creation_timestamp().as_ref().map(time).unwrap_or_default(),
+        class: spec.and_then(|spec| spec.storage_class_name.clone()),
+        selected_node: claim.annotations().get(SELECTED_NODE).cloned(),
         requested: requested.map_or(0, Quantity::bytes),
         cluster_uid: claim.labels().get(LABEL_CLUSTER_UID).cloned(),
         name,
@@ -142,39 +141,66 @@ mod tests {
     }
 
     #[test]
+    fn what_a_claim_was_made_for_and_whether_it_ever_had_a_volume_is_read() {
+        let read = |volume: &str, phase: &str| {
+            let claim = json!({
+                "metadata": {
+                    "name": "wal-db-1", "namespace": "ns", "uid": "u", "resourceVersion": "1",
+                    "creationTimestamp": "2027-01-01T00:00:00Z", "annotations": {SELECTED_NODE: "n1"},
+                },
+                "spec": {"storageClassName": "fast", "volumeName": volume}, "status": {"phase": phase},
+            });
+            claim_of(&serde_json::from_value(claim).unwrap())
+        };
+        let waits = read("", "Pending");
+        assert_eq!((waits.bound, waits.had_volume), (false, false));
+        assert_eq!(waits.created.to_rfc3339(), "2027-01-01T00:00:00+00:00");
+        assert_eq!(
+            (waits.class.as_deref(), waits.selected_node.as_deref()),
+            (Some("fast"), Some("n1"))
+        );
+        let lost = read("pv", "Lost");
+        assert_eq!((lost.bound, lost.had_volume), (false, true), "its volume is gone");
+    }
+
+    fn claim_of(found: &PersistentVolumeClaim) -> Claim {
+        claim(&Names::new("db"), found).unwrap()
+    }
+
+    #[test]
     fn nothing_is_known_before_the_list() {
         assert!(claims(&Caches::default(), &key()).is_none());
-        assert!(storage_class(&Caches::default(), &smallest()).is_none());
+        assert!(storage_class(&Caches::default(), &smallest(), Volume::Data).is_none());
     }
 
     #[test]
     fn the_class_is_the_named_one_or_the_default() {
-        let named = |name: &str| database(json!({"storage": {"size": "1Gi", "storageClassName": name}}));
+        let class = |name: &str| json!({"size": "1Gi", "storageClassName": name});
+        let present = Some(StorageClass::Present { expandable: true });
+        let gone = Some(StorageClass::Missing {
+            name: "gone".to_owned(),
+        });
+        let named = |name: &str| database(json!({"storage": class(name)}));
         let both = caches(&[], &[("slow", false), ("fast", true)]);
-        assert_eq!(
-            storage_class(&both, &smallest()),
-            Some(StorageClass::Present { expandable: true })
-        );
-        assert_eq!(
-            storage_class(&both, &named("gone")),
-            Some(StorageClass::Missing {
-                name: "gone".to_owned()
-            })
-        );
+        assert_eq!(storage_class(&both, &smallest(), Volume::Data), present);
+        assert_eq!(storage_class(&both, &named("gone"), Volume::Data), gone);
         let none = caches(&[], &[("slow", false)]);
-        assert_eq!(storage_class(&none, &smallest()), Some(StorageClass::NoDefault));
         assert_eq!(
-            storage_class(&none, &named("slow")),
-            Some(StorageClass::Present { expandable: true })
+            storage_class(&none, &smallest(), Volume::Data),
+            Some(StorageClass::NoDefault)
         );
-        let wal = database(json!({
-            "storage": {"size": "1Gi", "storageClassName": "slow", "wal": {"size": "1Gi", "storageClassName": "gone"}},
-        }));
-        assert_eq!(
-            storage_class(&both, &wal),
-            Some(StorageClass::Missing {
-                name: "gone".to_owned()
-            })
-        );
+        assert_eq!(storage_class(&none, &named("slow"), Volume::Data), present);
+        let wal = |data: &str, wal: &str| {
+            let mut storage = class(data);
+            storage["wal"] = class(wal);
+            database(json!({"storage": storage}))
+        };
+        for (db, data_class, wal_class) in [
+            (wal("slow", "gone"), &present, &gone),
+            (wal("gone", "slow"), &gone, &present),
+        ] {
+            assert_eq!(storage_class(&both, &db, Volume::Data), *data_class);
+            assert_eq!(storage_class(&both, &db, Volume::Wal), *wal_class);
+        }
     }
 }

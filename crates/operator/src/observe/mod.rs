@@ -11,7 +11,7 @@ use api::ClusteredDatabase;
 use api::names::{Names, WAL_VOLUME};
 use chrono::{DateTime, Utc};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
-use machine::cluster::{Certificates, ChildKind, Known, Observed, SetFacts, WalVolumes};
+use machine::cluster::{Certificates, ChildKind, Known, Observed, SetFacts, Volume, WalVolumes};
 use machine::protocol::LeaseRecord;
 
 pub use children::{Stray, children, verdict};
@@ -40,7 +40,8 @@ pub fn observe(
         claims: known(claims::claims(caches, key)),
         unschedulable_nodes: known(nodes::unschedulable(caches, key)),
         lease: lease(caches, key),
-        storage_class: known(claims::storage_class(caches, db)),
+        storage_class: known(claims::storage_class(caches, db, Volume::Data)),
+        wal_storage_class: known(claims::storage_class(caches, db, Volume::Wal)),
         certificates: certificates(db, memory),
         namespace_terminating: false,
         faults: memory

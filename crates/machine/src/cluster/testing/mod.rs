@@ -5,4 +5,6 @@ mod scene;
 mod world;
 
 pub use scene::Scene;
+#[cfg(test)]
+pub(super) use scene::wal_claim;
 pub use world::{Crash, Refusal, Resizes, World, Write};

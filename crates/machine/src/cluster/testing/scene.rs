@@ -46,6 +46,8 @@ pub struct Scene {
     pub revision: String,
     /// See [`Wanted::data_bytes`].
     pub data_bytes: u64,
+    /// See [`Wanted::wal_bytes`]; of no meaning if the spec asks for no WAL volume.
+    pub wal_bytes: u64,
     /// See [`Wanted::recreate_lease`].
     pub recreate_lease: Option<String>,
     /// See [`Wanted::accept_loss`].
@@ -69,6 +71,7 @@ impl Scene {
             lease: Known::Known(None),
             unschedulable_nodes: Known::Known(Default::default()),
             storage_class: Known::Known(StorageClass::Present { expandable: true }),
+            wal_storage_class: Known::Known(StorageClass::Present { expandable: true }),
             ..Observed::default()
         };
         for kind in ChildKind::ALL {
@@ -83,6 +86,7 @@ impl Scene {
             invalid: None,
             revision: "r1".to_owned(),
             data_bytes: GIBIBYTE,
+            wal_bytes: GIBIBYTE,
             recreate_lease: None,
             accept_loss: None,
             switchover: None,
@@ -280,6 +284,32 @@ impl Scene {
         );
     }
 
+    /// Asks for none any more, as a user would.
+    pub fn take_wal_volume_back(&mut self) {
+        self.edit(|spec| spec.storage.wal = None);
+        self.revision = bare_of(&self.revision);
+    }
+
+    /// A database at rest whose members have had WAL volumes from the beginning.
+    pub fn with_wal(replicas: u32) -> Self {
+        let mut scene = Self::ready(replicas);
+        scene.add_wal_volume();
+        let revision = scene.revision.clone();
+        for ordinal in 0..replicas {
+            let claim = wal_claim(ordinal, scene.wal_bytes);
+            let pod = scene.pod_mut(ordinal);
+            pod.wal_claim = Some(claim.name.clone());
+            (pod.revision, pod.base_revision) = (Some(revision.clone()), Some(revision.clone()));
+            scene.claims_mut().push(claim);
+        }
+        if let Some(set) = &mut scene.observed.stateful_set {
+            set.wal = WalVolumes::Templated;
+        }
+        scene.store();
+        scene.store();
+        scene
+    }
+
     /// Calls `with` with what is wanted.
     pub fn with_wanted<R>(&self, with: impl FnOnce(&Wanted<'_>) -> R) -> R {
         let settings = settings_hash(&self.spec.postgres.parameters);
@@ -297,7 +327,7 @@ impl Scene {
             base_revision: base_of(&self.revision),
             bare_revision: &bare_of(&self.revision),
             data_bytes: self.data_bytes,
-            wal_bytes: None,
+            wal_bytes: self.spec.storage.wal.as_ref().map(|_| self.wal_bytes),
             recreate_lease: self.recreate_lease.as_deref(),
             accept_loss: self.accept_loss.as_deref(),
             switchover: self.switchover.as_deref(),
@@ -471,8 +501,22 @@ pub(super) fn claim(ordinal: u32, requested: u64) -> Claim {
         resource_version: "1".to_owned(),
         terminating: false,
         bound: true,
+        had_volume: true,
+        created: DateTime::UNIX_EPOCH,
+        class: Some("standard".to_owned()),
+        selected_node: Some(format!("node-{ordinal}")),
         requested,
         cluster_uid: Some(UID.to_owned()),
+    }
+}
+
+pub(in crate::cluster) fn wal_claim(ordinal: u32, requested: u64) -> Claim {
+    let name = format!("wal-{NAME}-{ordinal}");
+    Claim {
+        uid: format!("uid-{name}"),
+        name,
+        volume: Volume::Wal,
+        ..claim(ordinal, requested)
     }
 }
 

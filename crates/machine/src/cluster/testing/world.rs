@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use chrono::{DateTime, TimeDelta, Utc};
 
-use super::scene::{NAME, Scene, UID, bare_of, child_uid, claim, empty_lease, holder, pod, set};
+use super::scene::{NAME, Scene, UID, bare_of, child_uid, claim, empty_lease, holder, pod, set, wal_claim};
 use crate::cluster::budgets::{primary_stays, replicas_stay};
 use crate::cluster::members::ordinal_of;
 use crate::cluster::{
@@ -249,7 +249,7 @@ impl World {
             Action::ReplacePod(exact) => self.pod(exact).terminating = true,
             Action::DeleteRoleBinding(_) => self.scene.set_child(ChildKind::RoleBinding, ChildState::Missing),
             Action::OrphanStatefulSet(_) => self.orphan(),
-            Action::MakeWalClaim { name, .. } => self.make_wal_claim(name),
+            Action::MakeWalClaim { name, node } => self.make_wal_claim(name, Some(node.clone())),
             Action::DeleteStatefulSet(_) => {
                 self.remove_set();
                 for pod in self.scene.pods_mut() {
@@ -257,13 +257,18 @@ impl World {
                 }
             }
             Action::ResizeClaim { claim, .. } => {
-                let bytes = self.scene.data_bytes;
+                let (data, wal) = (self.scene.data_bytes, self.scene.wal_bytes);
                 let claims = self.scene.claims_mut();
                 for found in claims.iter_mut().filter(|found| found.uid == claim.uid()) {
-                    found.requested = bytes;
+                    assert!(found.bound, "only a volume grows");
+                    found.requested = if found.volume == Volume::Wal { wal } else { data };
                 }
             }
-            Action::DeleteClaim(claim) => self.scene.claims_mut().retain(|found| found.uid != claim.uid()),
+            Action::DeleteClaim(claim) => {
+                let uses = |pod: &Pod| pod.wal_claim.as_deref() == Some(claim.name());
+                assert!(!self.scene.pods().iter().any(uses), "a pod uses {}", claim.name());
+                self.scene.claims_mut().retain(|found| found.uid != claim.uid());
+            }
         }
     }
 
@@ -313,7 +318,7 @@ impl World {
         found.unwrap_or_else(|| panic!("there is no pod {} with UID {}", exact.name(), exact.uid()))
     }
 
-    fn make_wal_claim(&mut self, name: &str) {
+    fn make_wal_claim(&mut self, name: &str, node: Option<String>) {
         let claims = self.scene.claims_mut();
         if claims.iter().any(|claim| claim.name == name) {
             return;
@@ -323,12 +328,22 @@ impl World {
             .next()
             .and_then(|text| text.parse().ok())
             .unwrap_or_default();
+        self.serial += 1;
+        let class = self
+            .scene
+            .spec
+            .storage
+            .wal
+            .as_ref()
+            .and_then(|wal| wal.storage_class_name.clone());
         let made = Claim {
-            name: name.to_owned(),
-            volume: Volume::Wal,
-            uid: format!("uid-{name}"),
+            uid: format!("uid-{name}-{}", self.serial),
             bound: false,
-            ..claim(ordinal, self.scene.data_bytes)
+            had_volume: false,
+            created: self.scene.now,
+            selected_node: node,
+            class: class.or_else(|| Some("standard".to_owned())),
+            ..wal_claim(ordinal, self.scene.wal_bytes)
         };
         self.scene.claims_mut().push(made);
     }
@@ -414,7 +429,10 @@ impl World {
         self.stateful_set_controller();
         self.scheduler();
         if !self.no_volumes {
-            self.scene.claims_mut().iter_mut().for_each(|claim| claim.bound = true);
+            let claims = self.scene.claims_mut().iter_mut();
+            for claim in claims.filter(|claim| claim.selected_node.is_some()) {
+                (claim.bound, claim.had_volume) = (true, true);
+            }
         }
         self.ticks = self.ticks.wrapping_add(1);
         if !self.ticks.is_multiple_of(self.pace) {
@@ -558,7 +576,8 @@ impl World {
         new.wal_claim = match self.scene.observed.stateful_set.as_ref().map(|set| set.wal) {
             Some(WalVolumes::Of(named)) => Some(wal_name(named)),
             Some(WalVolumes::Templated) if self.scene.spec.storage.wal.is_some() => {
-                self.make_wal_claim(&wal_name(ordinal));
+                // The scheduler chooses the node.
+                self.make_wal_claim(&wal_name(ordinal), Some(format!("node-{ordinal}")));
                 Some(wal_name(ordinal))
             }
             _ => None,

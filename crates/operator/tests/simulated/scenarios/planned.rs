@@ -1,5 +1,8 @@
 //! D. What is planned: drains, switchovers, fences, hibernation.
 
+use fake_api::Verb;
+use fake_api::stubs::NO_VOLUMES;
+
 use super::*;
 
 fn cordon(script: &mut Scenario, node: &str, is: bool) {
@@ -115,5 +118,67 @@ fn d_83_cpu_is_changed_and_back_on_the_way() {
         for pod in script.world.list("pods") {
             assert_eq!(pod["spec"]["containers"][0]["resources"]["requests"]["cpu"], "100m");
         }
+    });
+}
+
+/// The pods with a WAL volume of their own, and how many claims for WAL there are.
+fn wal_volumes(world: &World) -> (usize, usize) {
+    let has = |pod: &Value| {
+        let mut volumes = pod["spec"]["volumes"].as_array().into_iter().flatten();
+        let own = format!("wal-{}", pod["metadata"]["name"].as_str().unwrap());
+        volumes.any(|volume| volume["persistentVolumeClaim"]["claimName"] == *own)
+    };
+    let claims = world.list("persistentvolumeclaims");
+    let of_wal = |claim: &Value| claim["metadata"]["name"].as_str().unwrap().starts_with("wal-");
+    (
+        world.list("pods").iter().filter(|pod| has(pod)).count(),
+        claims.iter().filter(|claim| of_wal(claim)).count(),
+    )
+}
+
+#[test]
+fn d_84_a_wal_volume_that_cannot_be_had_is_taken_back() {
+    scenario("84-a-wal-volume-that-cannot-be-had", &three(), async |script| {
+        let pods = script.uids("pods");
+        let wal = |class: &str| json!({"storage": {"wal": {"size": "1Gi", "storageClassName": class}}});
+        let none = json!({"storage": {"wal": null}});
+        script.edit(&wal("nowhere"));
+        script
+            .until("the class is named", |world| {
+                says(world, "StorageClass nowhere for WAL volumes")
+            })
+            .await;
+        script.edit(&none);
+        script.rests().await;
+        script.does("a class that has no volumes", |world| {
+            let class = json!({"metadata": {"name": NO_VOLUMES}, "provisioner": "p"});
+            world.user(201, Verb::Create, "storageclasses", "", class)
+        });
+        script.edit(&wal(NO_VOLUMES));
+        script.sleep(LONG_ENOUGH).await;
+        assert_eq!(wal_volumes(&script.world), (0, 1));
+        assert_eq!(script.uids("pods"), pods, "no pod is touched");
+        script.edit(&json!({"postgres": {"image": "example.org/postgres:17.7"}}));
+        script
+            .until("all have the image", |world| {
+                let pods = world.list("pods");
+                let image = |pod: &Value| pod["spec"]["containers"][0]["image"] == "example.org/postgres:17.7";
+                ready(world) == 3 && pods.iter().all(|pod| image(pod))
+            })
+            .await;
+        let pods = script.uids("pods");
+        script.edit(&none);
+        script.rests().await;
+        assert_eq!((wal_volumes(&script.world), script.uids("pods")), ((0, 0), pods));
+        script.edit(&wal("standard"));
+        script.rests().await;
+        assert_eq!(wal_volumes(&script.world), (3, 3));
+        script.does("takes it away, and is refused", |world| {
+            let change = json!({"spec": none});
+            world.user(422, Verb::Merge, "clustereddatabases", "db", change)
+        });
+        script.edit(&json!({"storage": {"wal": {"size": "2Gi"}}}));
+        script.rests().await;
+        assert_eq!(sizes(&script.world).iter().filter(|size| *size == "2Gi").count(), 3);
     });
 }

@@ -1,0 +1,412 @@
+//! The claims of WAL volumes that are added to a running database: each is made for the node that its pod is on, and has its
+//! volume before that pod is replaced. What cannot be had costs no pod.
+//!
+//! A claim that a pod waits for is looked after by the scheduler, which chooses a node anew when a provisioner gives up; no
+//! pod waits for these, so that one that cannot come to anything any more is made anew.
+
+use chrono::{DateTime, TimeDelta, Utc};
+
+use super::action::Action;
+use super::decision::Step;
+use super::facts::Facts;
+use super::failure::STORAGE_CLASS_RECHECK;
+use super::members::exact_claim;
+use super::observed::{Claim, Pod, StorageClass, Volume};
+use super::rollout::next;
+use super::rule::{Proposal, Rule};
+use super::wal::{is_not_yet_due, is_spare, lacks_claim, misfit, other_class};
+
+/// See [`Rule::what`].
+pub const REMOVE_CLAIM: Rule = Rule {
+    name: "remove-wal-claim",
+    family: "volumes",
+    what: "A WAL claim that never had a volume, and that no pod waits for, is deleted if spec.storage.wal was taken away; or, a minute after it was made, if it asks for something else than the spec, or not for the node that its pod is on: then it is made anew.",
+    propose: remove_claim,
+    passable: true,
+};
+
+/// See [`Rule::what`].
+pub const MAKE_CLAIM: Rule = Rule {
+    name: "make-wal-claim",
+    family: "volumes",
+    what: "Where spec.storage.wal was added, the WAL claim of the pod whose turn it is to be replaced is made, on the pod's node, while the pod goes on.",
+    propose: make_claim,
+    passable: true,
+};
+
+/// See [`Rule::what`].
+pub const AWAIT_VOLUME: Rule = Rule {
+    name: "await-wal-volume",
+    family: "volumes",
+    what: "No pod that serves is replaced for a WAL volume that is not there yet, or that it may not reach; what it lacks is said.",
+    propose: await_volume,
+    passable: false,
+};
+
+/// A provisioner has this long before its claim is made anew, or a pod that differs in more is replaced without. So a claim
+/// that comes to nothing is made once a minute, as a scheduler would try it.
+const PATIENCE: TimeDelta = TimeDelta::minutes(1);
+
+/// The pod whose turn it is, if it lacks a WAL volume. A primary that differs in more hands over before.
+fn turn<'a>(facts: &Facts<'a>) -> Option<&'a Pod> {
+    let pod = next(facts).filter(|pod| lacks_claim(facts, pod))?;
+    let is_primary = facts.primary().is_some_and(|primary| primary.uid == pod.uid);
+    let hands_over = is_primary && facts.expected() > 1 && !is_not_yet_due(facts, pod);
+    (!hands_over).then_some(pod)
+}
+
+/// Until when the claim of this pod, which was just made, may get its volume: a pod that differs in more waits for that, so
+/// that it is replaced once.
+pub(super) fn comes_until(facts: &Facts<'_>, pod: &Pod) -> Option<DateTime<Utc>> {
+    let ours = |claim: &&Claim| claim.cluster_uid.as_deref() == Some(facts.wanted.uid) && !claim.terminating;
+    let claim = facts.wal_claim(pod.ordinal).filter(ours)?;
+    let may_come = !claim.bound && claim.selected_node == pod.node && lacks_claim(facts, pod);
+    let until = claim.created + PATIENCE;
+    (may_come && missing_class(facts).is_none() && facts.now < until).then_some(until)
+}
+
+fn remove_claim(facts: &Facts<'_>) -> Option<Proposal> {
+    let ours = |claim: &Claim| claim.cluster_uid.as_deref() == Some(facts.wanted.uid);
+    let empty = |claim: &Claim| !claim.bound && !claim.had_volume && !claim.terminating;
+    let may_go = |claim: &&Claim| ours(claim) && empty(claim) && is_spare(facts, claim);
+    let mut claims = facts.claims().iter().filter(may_go);
+    let (claim, why) = claims.find_map(|claim| Some((claim, useless(facts, claim)?)))?;
+    let because = format!("claim {} never had a volume, and {why}", claim.name);
+    Proposal::act(Step::Volumes, Action::DeleteClaim(exact_claim(claim)), because)
+}
+
+/// Why nothing comes of this claim.
+fn useless(facts: &Facts<'_>, claim: &Claim) -> Option<String> {
+    if facts.wanted.spec.storage.wal.is_none() {
+        return Some("spec.storage.wal is gone".to_owned());
+    }
+    let wanted = facts
+        .wanted
+        .wal_bytes
+        .filter(|_| facts.now >= claim.created + PATIENCE)?;
+    if claim.requested != wanted {
+        return Some(format!("asks for {} bytes instead of {wanted}", claim.requested));
+    }
+    let elsewhere = || {
+        let pod = turn(facts).filter(|pod| pod.ordinal == claim.ordinal)?;
+        let node = pod
+            .node
+            .as_ref()
+            .filter(|node| claim.selected_node.as_ref() != Some(node))?;
+        let made_for = claim.selected_node.as_deref().unwrap_or("no node");
+        Some(format!("asks for {made_for}, while {} is on {node}", pod.name))
+    };
+    other_class(facts, claim).or_else(elsewhere)
+}
+
+fn make_claim(facts: &Facts<'_>) -> Option<Proposal> {
+    let pod = turn(facts)?;
+    facts.observed.claims.get()?;
+    if facts.wal_claim(pod.ordinal).is_some() || missing_class(facts).is_some() {
+        return None;
+    }
+    let action = Action::MakeWalClaim {
+        name: claim_name(facts, pod.ordinal),
+        node: pod.node.clone()?,
+    };
+    Proposal::act(Step::Volumes, action, format!("{} has no WAL volume", pod.name))
+}
+
+fn await_volume(facts: &Facts<'_>) -> Option<Proposal> {
+    let pod = turn(facts)?;
+    let before = format!("before {} is replaced to have it", pod.name);
+    let claim = claim_name(facts, pod.ordinal);
+    let wait = |what: String, who: String| Proposal::wait(facts, Step::Volumes, format!("{what}, {before}"), who);
+    let or_back = |who: &str| {
+        let none_given = facts.status.memo.wal_volumes.is_empty();
+        let back = if none_given {
+            ", or the user by taking spec.storage.wal away"
+        } else {
+            ""
+        };
+        format!("{who}{back}")
+    };
+    let Some(found) = facts.wal_claim(pod.ordinal) else {
+        return match missing_class(facts) {
+            Some(class) => {
+                let wake = facts.now + STORAGE_CLASS_RECHECK;
+                Some(wait(class, or_back("the cluster's administrator"))?.looking_again(wake))
+            }
+            None if pod.node.is_none() => wait(format!("a node for pod {}", pod.name), "the scheduler".to_owned()),
+            None => wait(format!("claim {claim} to be made"), "the operator".to_owned()),
+        };
+    };
+    if found.cluster_uid.as_deref() != Some(facts.wanted.uid) {
+        let what = format!("claim {claim} to go away, which was made for another database");
+        return wait(what, "the user, by deleting the claim".to_owned());
+    }
+    if found.terminating {
+        return wait(format!("claim {claim} to be gone"), "who uses it".to_owned());
+    }
+    if let Some(why) = misfit(facts, pod) {
+        let who = "the user, by deleting the claim, on which nothing is yet: then it is made anew".to_owned();
+        return wait(format!("claim {claim} to go away, which {why}"), who);
+    }
+    let who = or_back("the provisioner of its StorageClass (a claim that is deleted is made again)");
+    let wait = wait(format!("claim {claim} to have a volume"), who)?;
+    Some(match comes_until(facts, pod) {
+        Some(until) if !is_not_yet_due(facts, pod) => wait.until(until),
+        _ => wait.looking_again_by(Some(found.created + PATIENCE).filter(|again| *again > facts.now)),
+    })
+}
+
+/// The StorageClass of the WAL volumes, if there is none.
+fn missing_class(facts: &Facts<'_>) -> Option<String> {
+    match facts.storage_class(Volume::Wal)? {
+        StorageClass::Missing { name } => Some(format!("StorageClass {name} for WAL volumes")),
+        StorageClass::NoDefault => Some("a default StorageClass for WAL volumes".to_owned()),
+        StorageClass::Present { .. } => None,
+    }
+}
+
+fn claim_name(facts: &Facts<'_>, ordinal: u32) -> String {
+    format!("{}-{}-{ordinal}", api::names::WAL_VOLUME, facts.wanted.name)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::testing::Scene;
+    use super::super::wal::tests::{added, claim, give, make, template, unbound};
+    use super::super::{Known, WalVolumes};
+    use super::*;
+
+    fn without_class(scene: &mut Scene) {
+        scene.observed.wal_storage_class = Known::Known(StorageClass::NoDefault);
+    }
+
+    fn name_class(scene: &mut Scene, name: &str) {
+        scene.edit(|spec| {
+            if let Some(wal) = &mut spec.storage.wal {
+                wal.storage_class_name = Some(name.to_owned());
+            }
+        });
+    }
+
+    fn removed(scene: &Scene) -> Option<String> {
+        match scene.decide().action {
+            Action::DeleteClaim(claim) => Some(claim.name().to_owned()),
+            _ => None,
+        }
+    }
+
+    fn waits_for(scene: &mut Scene, what: &str, who: &str) {
+        let decision = scene.store();
+        assert_eq!(decision.rule, "await-wal-volume", "{decision:#?}");
+        let waiting = scene.stored.waiting.clone().unwrap();
+        assert!(waiting.what.starts_with(what), "{}", waiting.what);
+        assert!(waiting.who_can_end_it.contains(who), "{}", waiting.who_can_end_it);
+    }
+
+    #[test]
+    fn a_class_that_is_missing_costs_no_pod_and_is_named() {
+        let mut scene = added();
+        without_class(&mut scene);
+        waits_for(
+            &mut scene,
+            "a default StorageClass for WAL volumes",
+            "the cluster's administrator, or the user by taking spec.storage.wal away",
+        );
+        assert_ne!(scene.stored.phase, Some(api::Phase::Failed), "it serves as before");
+        unbound(&mut scene, 2);
+        assert_eq!(scene.decide().failure, None, "no pod waits for it");
+    }
+
+    #[test]
+    fn a_missing_class_is_told_for_the_volumes_that_lack_it() {
+        let mut scene = Scene::with_wal(3);
+        without_class(&mut scene);
+        scene.edit(|spec| spec.replicas = 4);
+        assert_eq!(scene.decide().failure, None);
+        unbound(&mut scene, 3);
+        let failure = scene.decide().failure.unwrap();
+        let message = "there is no default StorageClass for WAL volumes: mark one as default";
+        assert!(failure.message.starts_with(message), "{}", failure.message);
+        scene.observed.storage_class = Known::Known(StorageClass::NoDefault);
+        assert_eq!(scene.decide().failure.unwrap(), failure, "no data volume lacks it");
+    }
+
+    #[test]
+    fn a_pod_that_differs_in_more_is_replaced_without_a_volume_that_cannot_be_had() {
+        let mut scene = added();
+        without_class(&mut scene);
+        scene.revision = scene.revision.replace("r1", "r2");
+        for ordinal in [2, 1] {
+            assert_eq!(scene.replaced(), Some(format!("demo-{ordinal}")));
+            make(&mut scene, ordinal, None);
+            scene.pod_mut(ordinal).revision = Some("r2".to_owned());
+        }
+        assert_eq!(scene.store().rule, "switch-over", "the primary gets it, too");
+        scene.elect(2);
+        scene.store();
+        assert_eq!(scene.replaced(), Some("demo-0".to_owned()));
+        make(&mut scene, 0, None);
+        scene.pod_mut(0).revision = Some("r2".to_owned());
+        assert_eq!((scene.decide().rule, scene.replaced()), ("await-wal-volume", None));
+    }
+
+    #[test]
+    fn an_only_instance_gets_an_image_while_a_volume_cannot_be_had() {
+        let mut scene = Scene::ready(1);
+        scene.add_wal_volume();
+        without_class(&mut scene);
+        assert_eq!(scene.replaced(), None);
+        scene.revision = scene.revision.replace("r1", "r2");
+        assert_eq!(scene.replaced(), Some("demo-0".to_owned()));
+    }
+
+    #[test]
+    fn a_supervised_primary_that_lacks_more_than_its_volume_waits_for_leave() {
+        let mut scene = added();
+        without_class(&mut scene);
+        scene.edit(|spec| spec.primary.updates = api::spec::PrimaryUpdates::Supervised);
+        assert_eq!(scene.decide().rule, "await-wal-volume");
+        scene.revision = scene.revision.replace("r1", "r2");
+        for ordinal in [2, 1] {
+            make(&mut scene, ordinal, None);
+            scene.pod_mut(ordinal).revision = Some("r2".to_owned());
+        }
+        assert_eq!(scene.decide().rule, "await-supervisor");
+    }
+
+    #[test]
+    fn a_pod_that_differs_in_more_waits_a_minute_for_its_volume() {
+        let mut scene = added();
+        scene.revision = scene.revision.replace("r1", "r2");
+        assert_eq!(scene.decide().action.name(), "MakeWalClaim");
+        unbound(&mut scene, 2);
+        let decision = scene.store();
+        assert_eq!((decision.rule, scene.replaced()), ("await-wal-volume", None));
+        assert_eq!(decision.wake, scene.now + PATIENCE);
+        let mut bound = scene.clone();
+        claim(&mut bound, 2).bound = true;
+        give(&mut bound, 2);
+        assert_eq!(template(&bound), Some(WalVolumes::Of(2)), "one replacement for both");
+        let mut given_up = scene.clone();
+        claim(&mut given_up, 2).selected_node = None;
+        assert_eq!(given_up.replaced(), Some("demo-2".to_owned()));
+        scene.now = decision.wake;
+        assert_eq!(scene.replaced(), Some("demo-2".to_owned()));
+    }
+
+    #[test]
+    fn no_primary_is_moved_before_its_volume_is_there() {
+        let mut scene = added();
+        for ordinal in [2, 1] {
+            claim(&mut scene, ordinal);
+            make(&mut scene, ordinal, Some(ordinal));
+        }
+        assert!(matches!(&scene.decide().action, Action::MakeWalClaim { name, .. } if name == "wal-demo-0"));
+        unbound(&mut scene, 0);
+        assert_eq!(scene.store().rule, "await-wal-volume");
+        claim(&mut scene, 0).bound = true;
+        assert_eq!(scene.store().rule, "switch-over");
+        scene.elect(2);
+        scene.store();
+        give(&mut scene, 0);
+        assert_eq!(template(&scene), Some(WalVolumes::Of(0)));
+    }
+
+    #[test]
+    fn settings_get_their_restart_while_a_volume_cannot_be_had() {
+        let mut scene = Scene::pending_restart(false);
+        scene.add_wal_volume();
+        without_class(&mut scene);
+        assert_eq!(scene.permitted(), Some("demo-2".to_owned()));
+    }
+
+    #[test]
+    fn a_claim_of_another_database_is_left_alone() {
+        let mut scene = added();
+        unbound(&mut scene, 2).cluster_uid = Some("another".to_owned());
+        assert_eq!((scene.decide().rule, scene.replaced()), ("await-wal-volume", None));
+        scene.take_wal_volume_back();
+        assert_eq!(removed(&scene), None);
+    }
+
+    #[test]
+    fn what_is_taken_back_leaves_no_claim_that_never_had_a_volume() {
+        let mut scene = added();
+        unbound(&mut scene, 2);
+        claim(&mut scene, 1);
+        scene.take_wal_volume_back();
+        assert_eq!(removed(&scene), Some("wal-demo-2".to_owned()));
+        let mut used = scene.clone();
+        used.pod_mut(2).wal_claim = Some("wal-demo-2".to_owned());
+        assert_eq!(removed(&used), None, "a pod uses it");
+        let mut lost = scene.clone();
+        claim(&mut lost, 2).had_volume = true;
+        assert_eq!(removed(&lost), None, "something may be on it");
+        let mut unknown = scene.clone();
+        unknown.observed.pods = Known::Unknown;
+        assert_eq!(removed(&unknown), None, "who uses it is not known");
+        scene.claims_mut().retain(|claim| claim.name != "wal-demo-2");
+        scene.store();
+        assert_eq!(scene.decide().rule, "rest", "what has a volume stays, unused");
+    }
+
+    #[test]
+    fn a_claim_that_comes_to_nothing_is_made_anew_once_a_minute() {
+        let asks_for_more = |scene: &mut Scene| claim(scene, 2).requested *= 2;
+        let given_up = |scene: &mut Scene| claim(scene, 2).selected_node = None;
+        let elsewhere = |scene: &mut Scene| scene.pod_mut(2).node = Some("node-7".to_owned());
+        let of_another_class = |scene: &mut Scene| name_class(scene, "fast");
+        let changes: [&dyn Fn(&mut Scene); 4] = [&asks_for_more, &given_up, &elsewhere, &of_another_class];
+        for (number, change) in changes.into_iter().enumerate() {
+            let mut scene = added();
+            unbound(&mut scene, 2);
+            scene.now += PATIENCE;
+            assert_eq!(removed(&scene), None, "it may come yet");
+            scene.now -= PATIENCE;
+            change(&mut scene);
+            let decision = scene.store();
+            assert_eq!(
+                (decision.rule, decision.wake),
+                ("await-wal-volume", scene.now + PATIENCE),
+                "{number}"
+            );
+            scene.now = decision.wake;
+            assert_eq!(removed(&scene), Some("wal-demo-2".to_owned()), "{number}");
+            assert_eq!(scene.replaced(), None);
+        }
+    }
+
+    #[test]
+    fn a_volume_that_may_not_be_reached_costs_no_pod() {
+        let mut scene = added();
+        claim(&mut scene, 2).class = Some("local".to_owned());
+        assert_eq!(scene.store().rule, "replace-serving");
+        scene.pod_mut(2).node = Some("node-7".to_owned());
+        let what =
+            "claim wal-demo-2 to go away, which has a volume that was made for node-2, while demo-2 is on node-7";
+        let mut waits = scene.clone();
+        waits.stored.memo.wal_volumes.clear();
+        waits_for(&mut waits, what, "the user, by deleting the claim");
+        waits.pod_mut(2).ready = false;
+        assert_eq!(waits.decide().rule, "replace-idle", "it has nothing to lose");
+        let mut network = waits.clone();
+        network.pod_mut(2).ready = true;
+        claim(&mut network, 2).class = Some("standard".to_owned());
+        assert_eq!(
+            network.decide().rule,
+            "replace-serving",
+            "its data was reached from both"
+        );
+    }
+
+    #[test]
+    fn a_volume_of_another_class_is_not_used() {
+        let mut scene = added();
+        claim(&mut scene, 2).class = Some("slow".to_owned());
+        name_class(&mut scene, "fast");
+        waits_for(
+            &mut scene,
+            "claim wal-demo-2 to go away, which is of StorageClass slow, and not of fast",
+            "the user",
+        );
+    }
+}
