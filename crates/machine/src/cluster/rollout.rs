@@ -52,7 +52,7 @@ pub(super) fn next<'a>(facts: &Facts<'a>) -> Option<&'a Pod> {
     let is_due = |pod: &&Pod| !wal::is_not_yet_due(facts, pod);
     standbys()
         .find(is_due)
-        .or_else(|| outdated(facts).find(is_due))
+        .or_else(|| outdated(facts).find(|pod| is_due(pod) && !wal::lacks_nothing_else(facts, pod)))
         .or_else(|| standbys().next())
         .or_else(|| outdated(facts).next())
 }

@@ -174,7 +174,7 @@ fn candidates<'a>(facts: &Facts<'a>, primary: &Pod, reason: Reason<'_>) -> Vec<&
     let pods = facts.pods();
     let rolled_out = || {
         let mut others = pods.iter().filter(|pod| pod.uid != primary.uid);
-        others.all(|pod| facts.current_revision(pod))
+        others.all(|pod| facts.current_revision(pod) || wal::is_not_yet_due(facts, pod))
     };
     let may_follow = |pod: &Pod| rollout::lets_primary_go(facts, primary, pod);
     let open = match reason {

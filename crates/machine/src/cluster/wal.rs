@@ -38,12 +38,26 @@ fn is_given(facts: &Facts<'_>, pod: &str) -> bool {
     facts.status.memo.wal_volumes.iter().any(|given| given == pod)
 }
 
-/// Pods that have their WAL volumes, and are not on record. One that has no node yet cannot have written to it.
+/// Pods that have their WAL volumes, or had them and come back with them, and are not on record. All that come with a new
+/// database are recorded together.
 pub(super) fn unrecorded(facts: &Facts<'_>) -> Vec<String> {
+    let Some(set) = facts.observed.stateful_set.as_ref() else {
+        return Vec::new();
+    };
     let asked = facts.wanted.spec.storage.wal.is_some();
-    let has = |pod: &&Pod| asked && pod.wal_claim.is_some() && facts.has_wal_volume(pod) && pod.node.is_some();
-    let missing = facts.pods().iter().filter(has).map(|pod| &pod.name);
-    missing.filter(|name| !is_given(facts, name)).cloned().collect()
+    let filled = |claim: &Claim| claim.had_volume && claim.cluster_uid.as_deref() == Some(facts.wanted.uid);
+    let all = || (0..facts.expected()).all(|ordinal| facts.wal_claim(ordinal).is_some_and(filled));
+    if !asked || !(facts.bootstrapped() || all()) {
+        return Vec::new();
+    }
+    let has = |pod: &Pod, claim: &Claim| pod.wal_claim.as_ref() == Some(&claim.name);
+    let in_use = |claim: &&Claim| {
+        let named = set.wal == WalVolumes::Templated || facts.pod(claim.ordinal).is_some_and(|pod| has(pod, claim));
+        claim.volume == Volume::Wal && filled(claim) && named
+    };
+    let pods = facts.claims().iter().filter(in_use);
+    let pods = pods.map(|claim| format!("{}-{}", facts.wanted.name, claim.ordinal));
+    pods.filter(|pod| !is_given(facts, pod)).collect()
 }
 
 /// PostgreSQL cannot run in this pod: it has got the WAL claim of another one, or the WAL is on a volume that it has not got.
@@ -327,10 +341,12 @@ pub(super) mod tests {
         assert_eq!(scene.stored.memo.wal_volumes, ["demo-0", "demo-1", "demo-2"]);
         assert_eq!(scene.decide().rule, "rest");
         scene.stored.memo.wal_volumes.clear();
-        scene.pod_mut(1).node = None;
+        scene.pods_mut().clear();
+        unbound(&mut scene, 1);
+        scene.edit(|spec| spec.hibernated = true);
         scene.store();
         let recorded = &scene.stored.memo.wal_volumes;
-        assert_eq!(*recorded, ["demo-0", "demo-2"], "the other one has not run yet");
+        assert_eq!(*recorded, ["demo-0", "demo-2"], "nothing can be on the other one");
     }
 
     #[test]

@@ -312,11 +312,33 @@ mod tests {
     }
 
     #[test]
+    fn a_primary_whose_volume_is_there_first_waits_for_the_standbys() {
+        let mut scene = added();
+        claim(&mut scene, 0);
+        claim(&mut scene, 2);
+        make(&mut scene, 2, Some(2));
+        assert!(matches!(&scene.decide().action, Action::MakeWalClaim { name, .. } if name == "wal-demo-1"));
+        unbound(&mut scene, 1);
+        assert_eq!(scene.decide().rule, "await-wal-volume");
+    }
+
+    #[test]
     fn settings_get_their_restart_while_a_volume_cannot_be_had() {
         let mut scene = Scene::pending_restart(false);
         scene.add_wal_volume();
         without_class(&mut scene);
         assert_eq!(scene.permitted(), Some("demo-2".to_owned()));
+    }
+
+    #[test]
+    fn the_preferred_instance_becomes_primary_while_a_volume_cannot_be_had() {
+        let mut scene = added();
+        without_class(&mut scene);
+        scene.edit(|spec| spec.primary.prefer = Some("demo-1".to_owned()));
+        assert_eq!(scene.store().rule, "switch-over");
+        scene.elect(1);
+        scene.store();
+        assert_eq!(scene.decide().rule, "await-wal-volume", "and stays it");
     }
 
     #[test]
