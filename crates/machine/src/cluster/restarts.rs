@@ -124,7 +124,12 @@ fn next_restart<'a>(facts: &Facts<'a>, spent: Option<&RestartPermit>) -> Option<
     let stays = |pod: &&Pod| !pod.terminating && pod.ordinal < facts.expected();
     let mut all = facts.pods().iter().rev().filter(stays).filter(pending);
     let unspent = |pod: &&Pod| spent.is_none_or(|spent| spent.pod_uid != pod.uid);
-    let mut idle = all.clone().filter(|pod| !facts.serves(pod));
+    // Who is ready may only be between two primaries: while another is away, it is one of those that are left.
+    let there = |pod: &Pod| pod.ready && !pod.terminating;
+    let all_there = (0..facts.expected()).all(|ordinal| facts.pod(ordinal).is_some_and(there));
+    let mut idle = all
+        .clone()
+        .filter(|pod| !facts.serves(pod) && (all_there || !pod.ready));
     if let Some(idle) = idle.clone().find(unspent).or_else(|| idle.next()) {
         return Some(idle);
     }
@@ -278,6 +283,16 @@ mod tests {
                 .to_string()
                 .ends_with("invalid value for parameter \"work_mem\"")
         );
+    }
+
+    #[test]
+    fn who_is_between_two_primaries_does_not_restart_while_another_is_away() {
+        let mut scene = Scene::pending_restart(false);
+        scene.report_mut(2).pending_restart = false;
+        scene.report_mut(1).state = crate::protocol::MemberState::CatchingUp;
+        assert_eq!(scene.permitted(), Some("demo-1".to_owned()));
+        scene.pod_mut(2).ready = false;
+        assert_eq!(scene.permitted(), None);
     }
 
     #[test]

@@ -39,6 +39,7 @@ impl World {
             }
             if let (Ok(end), Some(data)) = (source, &volume.data)
                 && (data.clean || !data.primary)
+                && self.wal.contains(end, data.consistent.unwrap_or(data.end))
                 && self.wal.contains(end, data.end)
             {
                 // "no rewind required"
