@@ -104,7 +104,8 @@ async fn ask_in_vain(namespace: &Namespace) -> Result<()> {
             Seen::NotYet(summary(&database))
         })
     })
-    .await
+    .await?;
+    Ok(())
 }
 
 /// The WAL volumes grow where they are, and cannot be taken away any more.

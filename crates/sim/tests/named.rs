@@ -69,7 +69,7 @@ fn each_test_that_the_table_names_is_there() {
     let page = fs::read_to_string(root().join("docs/scenarios.md")).expect("the page");
     let (mut named, mut missing) = (0, Vec::new());
     for row in page.lines().filter(|line| line.starts_with('|')) {
-        let mut suite = None;
+        let mut suite: Option<String> = None;
         for (name, after) in quoted(row) {
             if let Some((place, test)) = name.rsplit_once("::") {
                 named += 1;

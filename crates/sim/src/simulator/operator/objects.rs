@@ -112,7 +112,7 @@ impl Objects {
             pods_version: 1,
             claims: Rc::new(
                 (0..members)
-                    .map(|ordinal| (ordinal, new_claim(ordinal, 0, 1)))
+                    .map(|ordinal| (ordinal, new_claim(ordinal, 0, 1, 0)))
                     .collect(),
             ),
             cordoned: Rc::default(),
@@ -199,7 +199,7 @@ fn new_pod(ordinal: u32, uid: &str, template: &str, now: u64, version: u64) -> P
     }
 }
 
-fn new_claim(ordinal: u32, volume: u32, version: u64) -> Claim {
+fn new_claim(ordinal: u32, volume: u32, version: u64, now: u64) -> Claim {
     Claim {
         name: format!("data-{}", pod(ordinal as usize)),
         volume: Volume::Data,
@@ -208,6 +208,10 @@ fn new_claim(ordinal: u32, volume: u32, version: u64) -> Claim {
         resource_version: version.to_string(),
         terminating: false,
         bound: true,
+        had_volume: true,
+        created: wall(now),
+        class: None,
+        selected_node: None,
         requested: BYTES,
         cluster_uid: Some(CLUSTER.to_owned()),
     }
@@ -333,7 +337,8 @@ impl World {
     pub fn make_claim(&mut self, node: usize) {
         let (version, volume) = (self.api.next(), self.nodes[node].volume.number);
         let ordinal = u32::try_from(node).unwrap_or(u32::MAX);
-        Rc::make_mut(&mut self.api.objects.claims).insert(ordinal, new_claim(ordinal, volume, version));
+        let now = self.now;
+        Rc::make_mut(&mut self.api.objects.claims).insert(ordinal, new_claim(ordinal, volume, version, now));
         self.show(Kind::Claims);
     }
 
