@@ -201,11 +201,15 @@ impl World {
             return self.server_after(50, node, Inner::ReceivedFlushed { stream, upto });
         }
         let delay = self.disk_delay(node);
+        let wal = &self.wal;
         let place = &mut self.nodes[node];
         let (Some(server), Some(data)) = (place.postgres.as_mut(), place.volume.data.as_mut()) else {
             return;
         };
-        data.end = upto;
+        // A promise may have flushed more meanwhile.
+        if wal.contains(upto, data.end) {
+            data.end = upto;
+        }
         let more = server.end != upto;
         let end = server.end;
         let Some(receiver) = server.receiver.as_mut().filter(|receiver| receiver.stream == stream) else {
