@@ -67,7 +67,11 @@ fn ballot(rule: SyncRule, own: (u32, u64), answers: &[Answer]) -> Observed {
 fn take(observed: &Observed) -> Option<LeaseContent> {
     let decision = decide(observed, &settled(), NOW);
     match decision.action {
-        Action::WriteLease { content, purpose, .. } if purpose == Purpose::Take => Some(*content),
+        Action::WriteLease {
+            content,
+            purpose: Purpose::Take,
+            ..
+        } => Some(*content),
         _ => None,
     }
 }
