@@ -64,7 +64,9 @@ const WITHOUT_A_RULE: [Case; 1] = [Case {
 
 async fn ready(name: &str, durability: serde_json::Value) -> Result<Namespace> {
     let namespace = Namespace::fresh(connect_for_test().await?, name).await?;
-    let spec = json!({"replicas": 3, "storage": {"size": "1Gi"}, "durability": durability});
+    // With a request, another one is set in the running pods; the first one needs new pods (another class of service).
+    let resources = json!({"requests": {"cpu": "100m"}});
+    let spec = json!({"replicas": 3, "storage": {"size": "1Gi"}, "durability": durability, "resources": resources});
     namespace.create(NAME, spec).await?;
     namespace.wait_ready(NAME, BOUND).await?;
     Ok(namespace)

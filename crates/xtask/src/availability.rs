@@ -217,6 +217,8 @@ impl Arguments {
     /// The spec of a database of ours, on volumes of `class`.
     fn spec(&self, class: Option<&str>) -> Result<Value> {
         let mut spec = demo::small(self.replicas);
+        // Another request is set in the running pods; the first one needs new pods (another class of service).
+        merge(&mut spec, &json!({"resources": {"requests": {"cpu": "100m"}}}));
         if let Some(class) = class {
             merge(&mut spec, &json!({"storage": {"storageClassName": class}}));
         }
