@@ -32,7 +32,6 @@ async fn a_primary_with_a_broken_disk_is_replaced_and_comes_back() -> Result<()>
     namespace.create(NAME, spec).await?;
     namespace.wait_ready(NAME, BOUND).await?;
     run_all(&namespace, NAME, &CASES).await?;
-    run_all(&namespace, NAME, &CASES.map(Case::without_operator)).await?;
     namespace.remove().await
 }
 
