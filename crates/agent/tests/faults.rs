@@ -39,6 +39,19 @@ async fn has(cluster: &Cluster, ordinal: u32, all: &str) {
     cluster.until("it has all rows", 30, look).await;
 }
 
+/// The epoch, and when the primary's PostgreSQL was started.
+async fn reign(cluster: &Cluster, first: u32) -> (u64, String) {
+    let started = cluster.sql(first, "SELECT pg_postmaster_start_time()").await;
+    (cluster.epoch(), started.expect("an answer"))
+}
+
+/// Commits rows from `row` on for so many seconds, without a long pause.
+async fn commits_go_on(cluster: &Cluster, first: u32, row: u32, seconds: u64) {
+    let (count, longest) = commits(cluster, first, row, seconds).await;
+    println!("{count} commits, the longest gap {} ms", longest.as_millis());
+    assert!(count > 10 && longest < Duration::from_secs(6), "{count} {longest:?}");
+}
+
 #[test]
 fn a_commit_whose_wait_was_cancelled_is_not_acknowledged_and_vanishes() {
     let name = "a_commit_whose_wait_was_cancelled_is_not_acknowledged_and_vanishes";
@@ -74,18 +87,17 @@ fn a_slow_standby_holds_up_nobody_and_deposes_nobody() {
     let name = "a_slow_standby_holds_up_nobody_and_deposes_nobody";
     in_a_cluster(name, spec(), |cluster| async move {
         let first = with_a_row(&cluster).await;
-        let epoch = cluster.epoch();
-        let started = async || cluster.sql(first, "SELECT pg_postmaster_start_time()").await;
-        let before = started().await.expect("an answer");
+        let before = reign(&cluster, first).await;
         let slow = others(first)[0];
         cluster.signal_receiver(slow, Signal::STOP);
-        let (count, longest) = commits(&cluster, first, 1_000, 10).await;
+        commits_go_on(&cluster, first, 1_000, 10).await;
         cluster.signal_receiver(slow, Signal::CONT);
-        println!("{count} commits, the longest gap {} ms", longest.as_millis());
-        assert!(count > 10 && longest < Duration::from_secs(6), "{count} {longest:?}");
         assert_eq!(healthy(&cluster, "three members", 60).await, first);
-        assert_eq!(cluster.epoch(), epoch, "nobody was elected");
-        assert_eq!(started().await.expect("an answer"), before, "the primary went on");
+        assert_eq!(
+            reign(&cluster, first).await,
+            before,
+            "nobody was elected, and the primary went on"
+        );
         has(&cluster, slow, &rows(&cluster, first).await).await;
     });
 }
@@ -95,17 +107,13 @@ fn a_standby_behind_a_slow_network_holds_up_nobody_and_deposes_nobody() {
     let name = "a_standby_behind_a_slow_network_holds_up_nobody_and_deposes_nobody";
     in_a_cluster(name, spec(), |cluster| async move {
         let first = with_a_row(&cluster).await;
-        let epoch = cluster.epoch();
-        let started = async || cluster.sql(first, "SELECT pg_postmaster_start_time()").await;
-        let before = started().await.expect("an answer");
+        let before = reign(&cluster, first).await;
         let slow = others(first)[0];
         cluster.slow_down(slow, Some(64_000));
         // For the slow one it is half a minute's worth.
         let many = "INSERT INTO entry SELECT generate_series(10, 2000)";
         cluster.sql(first, many).await.expect("a commit");
-        let (count, longest) = commits(&cluster, first, 10_000, 15).await;
-        println!("{count} commits, the longest gap {} ms", longest.as_millis());
-        assert!(count > 10 && longest < Duration::from_secs(6), "{count} {longest:?}");
+        commits_go_on(&cluster, first, 10_000, 15).await;
         let count = async |of: u32| {
             let count = cluster.sql(of, "SELECT count(*) FROM entry").await.expect("an answer");
             count.parse::<u32>().expect("a number")
@@ -114,8 +122,11 @@ fn a_standby_behind_a_slow_network_holds_up_nobody_and_deposes_nobody() {
         assert!(behind + 1_000 < all, "it is slow: {behind} of {all}");
         cluster.slow_down(slow, None);
         assert_eq!(healthy(&cluster, "three members", 60).await, first);
-        assert_eq!(cluster.epoch(), epoch, "nobody was elected");
-        assert_eq!(started().await.expect("an answer"), before, "the primary went on");
+        assert_eq!(
+            reign(&cluster, first).await,
+            before,
+            "nobody was elected, and the primary went on"
+        );
         has(&cluster, slow, &rows(&cluster, first).await).await;
     });
 }
@@ -148,12 +159,10 @@ fn where_the_agents_port_is_blocked_whoever_hears_the_primary_promises_nothing()
             others(first).into_iter().all(silent).then_some(())
         };
         // Longer than the lease and than the patience with a silent primary.
-        let ((), (count, longest)) = tokio::join!(
-            async { cluster.until("it is said who does not report", 30, said).await.0 },
-            commits(&cluster, first, 1_000, 13)
+        tokio::join!(
+            cluster.until("it is said who does not report", 30, said),
+            commits_go_on(&cluster, first, 1_000, 13)
         );
-        println!("{count} commits, the longest gap {} ms", longest.as_millis());
-        assert!(count > 10 && longest < Duration::from_secs(6), "{count} {longest:?}");
         assert_eq!(promised(), before, "nothing was promised");
         cluster.block_agents(false);
         assert_eq!(healthy(&cluster, "three members", 60).await, first);

@@ -1,49 +1,18 @@
 //! Many seeds of the simulator: nothing may be lost, and what a simulator is for must be reached.
 
-use std::collections::BTreeSet;
+#[path = "support/seeds.rs"]
+mod seeds;
 
-use sim::simulator::{Bug, Coverage, Fault, Plan, run, shrink};
-
-/// So many seeds are run, or as many as `SIM_SEEDS` says.
-fn seeds() -> u64 {
-    let seeds = std::env::var("SIM_SEEDS").ok();
-    seeds.and_then(|seeds| seeds.parse().ok()).unwrap_or(2_000)
-}
+use sim::simulator::{Bug, Fault, Plan, run, shrink};
 
 #[test]
 fn one_seed_is_one_run() {
-    let mut fingerprints = BTreeSet::new();
-    for seed in 0..40 {
-        let (one, two) = (run(Plan::of(seed), false), run(Plan::of(seed), true));
-        assert_eq!(
-            one.fingerprint, two.fingerprint,
-            "seed {seed}: a run depends on something else than its seed"
-        );
-        fingerprints.insert(one.fingerprint);
-    }
-    assert_eq!(fingerprints.len(), 40, "different seeds are different runs");
+    seeds::one_seed_is_one_run(Plan::of, 40);
 }
 
 #[test]
 fn nothing_is_lost_and_all_goals_are_reached() {
-    let mut coverage = Coverage::default();
-    for seed in 0..seeds() {
-        let outcome = run(Plan::of(seed), false);
-        coverage.add(&outcome.coverage);
-        if let Some(wrong) = outcome.wrong {
-            panic!(
-                "seed {seed}: {wrong}\nits faults and all decisions: cargo run -p sim -- explain {seed}; fewer: shrink {seed}"
-            );
-        }
-    }
-    println!(
-        "{} seeds: {} failovers, {} acknowledged commits, {:.0} hours",
-        seeds(),
-        coverage.failovers,
-        coverage.acknowledged,
-        coverage.time as f64 / 3_600_000.0
-    );
-    let missing = coverage.missing();
+    let missing = seeds::nothing_is_wrong(Plan::of, 2_000, "").missing();
     assert!(missing.is_empty(), "never reached: {}", missing.join(", "));
 }
 
@@ -59,18 +28,7 @@ const BUDGETS: [(Bug, u64); 6] = [
 
 #[test]
 fn broken_rules_are_found() {
-    let mut unfound = Vec::new();
-    for (bug, budget) in BUDGETS {
-        let broken = |seed| Plan {
-            bug: Some(bug),
-            ..Plan::of(seed)
-        };
-        match (0..budget).find_map(|seed| Some((seed, run(broken(seed), false).wrong?))) {
-            Some((seed, wrong)) => println!("{bug:?}: seed {seed}: {wrong}"),
-            None => unfound.push(format!("{bug:?} in {budget} seeds")),
-        }
-    }
-    assert!(unfound.is_empty(), "not found: {}", unfound.join(", "));
+    seeds::broken_rules_are_found(Plan::of, &BUDGETS);
 }
 
 #[test]

@@ -47,7 +47,7 @@ pub(super) fn grant<'a>(facts: &Facts<'a>) -> Option<(&'a Pod, &'a Claim)> {
         .filter(|pod| pod.node.is_some() && !pod.terminating && !fenced::is_fenced(facts, &pod.name))
         .find_map(|pod| {
             let claim = facts.data_claim(pod.ordinal)?;
-            (!claim.terminating && claim.cluster_uid.as_deref() == Some(facts.wanted.uid)).then_some((pod, claim))
+            (!claim.terminating && facts.owns(claim)).then_some((pod, claim))
         });
     granted.filter(|_| facts.observed.claims.get().is_some())
 }

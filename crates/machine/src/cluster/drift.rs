@@ -321,7 +321,7 @@ pub(super) fn first_foreign<'a>(facts: &Facts<'a>) -> Option<(ChildKind, &'a str
 
 /// The first claim that one of `replicas` pods would pick up though it was made for another database.
 pub(super) fn foreign_claim<'a>(facts: &Facts<'a>, replicas: u32) -> Option<&'a Claim> {
-    let theirs = |claim: &&Claim| claim.cluster_uid.as_deref() != Some(facts.wanted.uid);
+    let theirs = |claim: &&Claim| !facts.owns(claim);
     facts
         .claims()
         .iter()

@@ -64,6 +64,11 @@ impl<'a> Facts<'a> {
             .find(|claim| claim.ordinal == ordinal && claim.volume == Volume::Data)
     }
 
+    /// The claim was made for this database, and not for one of the same name before it.
+    pub fn owns(&self, claim: &Claim) -> bool {
+        claim.cluster_uid.as_deref() == Some(self.wanted.uid)
+    }
+
     /// The WAL claim of this ordinal.
     pub fn wal_claim(&self, ordinal: u32) -> Option<&'a Claim> {
         self.claims()

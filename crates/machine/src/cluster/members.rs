@@ -132,7 +132,7 @@ fn claim_to_publish<'a>(facts: &Facts<'a>, pod: &Pod) -> Option<&'a Claim> {
         return None;
     }
     let claim = facts.data_claim(pod.ordinal)?;
-    let ours = !claim.terminating && claim.cluster_uid.as_deref() == Some(facts.wanted.uid);
+    let ours = !claim.terminating && facts.owns(claim);
     let published = facts
         .member(pod)
         .is_some_and(|member| member.claim_uid.as_deref() == Some(claim.uid.as_str()));

@@ -159,7 +159,7 @@ fn claim_to_delete<'a>(
     claim_uid: Option<&str>,
 ) -> Option<&'a Claim> {
     let mine = |volume: Volume| {
-        let ours = |claim: &&Claim| claim.cluster_uid.as_deref() == Some(facts.wanted.uid);
+        let ours = |claim: &&Claim| facts.owns(claim);
         let here = move |claim: &&Claim| claim.ordinal == ordinal && claim.volume == volume;
         claims.iter().filter(here).find(ours)
     };
@@ -179,7 +179,7 @@ fn abandoned<'a>(facts: &Facts<'a>) -> Option<&'a Claim> {
     let kept = facts.wanted.replicas().max(set.replicas);
     facts.claims().iter().find(|claim| {
         claim.ordinal >= kept
-            && claim.cluster_uid.as_deref() == Some(facts.wanted.uid)
+            && facts.owns(claim)
             && !claim.bound
             && !claim.terminating
             && facts.pod(claim.ordinal).is_none()

@@ -34,7 +34,7 @@ fn too_small<'a>(facts: &Facts<'a>) -> impl Iterator<Item = (&'a Claim, &'a str)
             Volume::Data => (facts.wanted.data_bytes, storage.size.as_str()),
             Volume::Wal => (facts.wanted.wal_bytes?, storage.wal.as_ref()?.size.as_str()),
         };
-        let ours = claim.cluster_uid.as_deref() == Some(facts.wanted.uid);
+        let ours = facts.owns(claim);
         let wanted = claim.ordinal < facts.expected().max(facts.wanted.replicas());
         (ours && wanted && claim.bound && !claim.terminating && claim.requested < bytes).then_some((claim, size))
     })

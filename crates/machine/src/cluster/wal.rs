@@ -28,8 +28,7 @@ pub const SETTLE: Rule = Rule {
 
 /// The claim of this pod has its volume, and it is this database's.
 fn is_there(facts: &Facts<'_>, ordinal: u32) -> bool {
-    let usable =
-        |claim: &Claim| claim.bound && !claim.terminating && claim.cluster_uid.as_deref() == Some(facts.wanted.uid);
+    let usable = |claim: &Claim| claim.bound && !claim.terminating && facts.owns(claim);
     facts.wal_claim(ordinal).is_some_and(usable)
 }
 
@@ -45,7 +44,7 @@ pub(super) fn unrecorded(facts: &Facts<'_>) -> Vec<String> {
         return Vec::new();
     };
     let asked = facts.wanted.spec.storage.wal.is_some();
-    let filled = |claim: &Claim| claim.had_volume && claim.cluster_uid.as_deref() == Some(facts.wanted.uid);
+    let filled = |claim: &Claim| claim.had_volume && facts.owns(claim);
     let all = || (0..facts.expected()).all(|ordinal| facts.wal_claim(ordinal).is_some_and(filled));
     if !asked || !(facts.bootstrapped() || all()) {
         return Vec::new();

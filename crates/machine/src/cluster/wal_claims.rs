@@ -58,7 +58,7 @@ fn turn<'a>(facts: &Facts<'a>) -> Option<&'a Pod> {
 /// Until when the claim of this pod, which was just made, may get its volume: a pod that differs in more waits for that, so
 /// that it is replaced once.
 pub(super) fn comes_until(facts: &Facts<'_>, pod: &Pod) -> Option<DateTime<Utc>> {
-    let ours = |claim: &&Claim| claim.cluster_uid.as_deref() == Some(facts.wanted.uid) && !claim.terminating;
+    let ours = |claim: &&Claim| facts.owns(claim) && !claim.terminating;
     let claim = facts.wal_claim(pod.ordinal).filter(ours)?;
     let may_come = !claim.bound && claim.selected_node == pod.node && lacks_claim(facts, pod);
     let until = claim.created + PATIENCE;
@@ -66,9 +66,8 @@ pub(super) fn comes_until(facts: &Facts<'_>, pod: &Pod) -> Option<DateTime<Utc>>
 }
 
 fn remove_claim(facts: &Facts<'_>) -> Option<Proposal> {
-    let ours = |claim: &Claim| claim.cluster_uid.as_deref() == Some(facts.wanted.uid);
     let empty = |claim: &Claim| !claim.bound && !claim.had_volume && !claim.terminating;
-    let may_go = |claim: &&Claim| ours(claim) && empty(claim) && is_spare(facts, claim);
+    let may_go = |claim: &&Claim| facts.owns(claim) && empty(claim) && is_spare(facts, claim);
     let mut claims = facts.claims().iter().filter(may_go);
     let (claim, why) = claims.find_map(|claim| Some((claim, useless(facts, claim)?)))?;
     let because = format!("claim {} never had a volume, and {why}", claim.name);
@@ -136,7 +135,7 @@ fn await_volume(facts: &Facts<'_>) -> Option<Proposal> {
             None => wait(format!("claim {claim} to be made"), "the operator".to_owned()),
         };
     };
-    if found.cluster_uid.as_deref() != Some(facts.wanted.uid) {
+    if !facts.owns(found) {
         let what = format!("claim {claim} to go away, which was made for another database");
         return wait(what, "the user, by deleting the claim".to_owned());
     }

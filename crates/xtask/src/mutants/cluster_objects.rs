@@ -92,7 +92,7 @@ pub const MUTANTS: &[Mutant] = &[
         planted: "A claim of another database becomes a member's.",
         breaks: "invariant 12",
         file: "cluster/members.rs",
-        text: "!claim.terminating && claim.cluster_uid.as_deref() == Some(facts.wanted.uid)",
+        text: "!claim.terminating && facts.owns(claim)",
         instead: "!claim.terminating",
         found_by: unit("cluster::members::tests::a_claim_of_another_database_is_never_published"),
     },

@@ -1,0 +1,61 @@
+//! What both kinds of seeds must show: agents alone, and agents with an operator.
+
+use std::collections::BTreeSet;
+
+use sim::simulator::{Bug, Coverage, Plan, run};
+
+/// How a seed becomes a run.
+type Of = fn(u64) -> Plan;
+
+/// `count` seeds are run twice, with the table and without.
+pub fn one_seed_is_one_run(of: Of, count: u64) {
+    let mut fingerprints = BTreeSet::new();
+    for seed in 0..count {
+        let (one, two) = (run(of(seed), false), run(of(seed), true));
+        assert_eq!(
+            one.fingerprint, two.fingerprint,
+            "seed {seed}: a run depends on something else than its seed"
+        );
+        fingerprints.insert(one.fingerprint);
+    }
+    assert_eq!(fingerprints.len() as u64, count, "different seeds are different runs");
+}
+
+/// Runs `count` seeds, or as many as `SIM_SEEDS` says, until something is wrong; what they reached. `option` is what `sim` has to be told.
+pub fn nothing_is_wrong(of: Of, count: u64, option: &str) -> Coverage {
+    let seeds = std::env::var("SIM_SEEDS").ok();
+    let seeds = seeds.and_then(|seeds| seeds.parse().ok()).unwrap_or(count);
+    let mut coverage = Coverage::default();
+    for seed in 0..seeds {
+        let outcome = run(of(seed), false);
+        coverage.add(&outcome.coverage);
+        if let Some(wrong) = outcome.wrong {
+            panic!(
+                "seed {seed}: {wrong}\nits faults and all decisions: cargo run -p sim -- explain {seed}{option}; fewer: shrink {seed}{option}"
+            );
+        }
+    }
+    println!(
+        "{seeds} seeds: {} failovers, {} acknowledged commits, {:.0} hours",
+        coverage.failovers,
+        coverage.acknowledged,
+        coverage.time as f64 / 3_600_000.0
+    );
+    coverage
+}
+
+/// Each broken rule must be found within so many seeds.
+pub fn broken_rules_are_found(of: Of, budgets: &[(Bug, u64)]) {
+    let mut unfound = Vec::new();
+    for &(bug, budget) in budgets {
+        let broken = |seed| Plan {
+            bug: Some(bug),
+            ..of(seed)
+        };
+        match (0..budget).find_map(|seed| Some((seed, run(broken(seed), false).wrong?))) {
+            Some((seed, wrong)) => println!("{bug:?}: seed {seed}: {wrong}"),
+            None => unfound.push(format!("{bug:?} in {budget} seeds")),
+        }
+    }
+    assert!(unfound.is_empty(), "not found: {}", unfound.join(", "));
+}
