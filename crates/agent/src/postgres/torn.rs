@@ -15,8 +15,8 @@ use machine::protocol::Timeline;
 use super::history;
 use crate::volume::sync_parent;
 
-/// Removes such segments from `wal` (`pg_wal` of a stopped server), and returns their names. What they hold, the ancestor's
-/// segment holds as well, and more: else they stay. Of a newest timeline that has no other segment the history file goes too: its
+/// Removes such segments from `wal` (`pg_wal` of a stopped server), and those that end with the fork, and returns their names:
+/// they have no record of their timeline. What they hold, the ancestor's segment holds as well: else they stay. Of a newest timeline that has no other segment the history file goes too: its
 /// ancestor may go on past the fork, and would be replayed there, for the new timeline's WAL. Ends when it is not `asked` any more.
 pub(super) fn remove(wal: &Path, segment: u32, asked: impl Fn() -> bool) -> io::Result<Vec<String>> {
     let mut removed = Vec::new();
@@ -33,7 +33,7 @@ pub(super) fn remove(wal: &Path, segment: u32, asked: impl Fn() -> bool) -> io::
             if read != Some(number) {
                 (read, has) = (Some(number), written(&own, segment.into())?);
             }
-            if has.len() as u64 >= offset || !has_more(&ancestors, &has, offset)? {
+            if has.len() as u64 > offset || !has_all(&ancestors, &has, offset)? {
                 continue;
             }
             if !asked() {
@@ -70,14 +70,14 @@ fn written(path: &Path, limit: u64) -> io::Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// Before `fork`, `ancestors` is the same as `own`, and goes on. That is on the disk then: a crash does not take it back.
-fn has_more(ancestors: &Path, own: &[u8], fork: u64) -> io::Result<bool> {
+/// Before `fork`, `ancestors` has all that `own` has. That is on the disk then: a crash does not take it back.
+fn has_all(ancestors: &Path, own: &[u8], fork: u64) -> io::Result<bool> {
     let theirs = written(ancestors, fork)?;
-    let more = theirs.len() > own.len() && theirs.starts_with(own);
-    if more {
+    let all = !theirs.is_empty() && theirs.starts_with(own);
+    if all {
         File::open(ancestors)?.sync_all()?;
     }
-    Ok(more)
+    Ok(all)
 }
 
 /// Of `timeline` there are segments beside `name`.
@@ -157,6 +157,11 @@ mod tests {
             [second],
             "data that is to be rewound"
         );
+        assert_eq!(
+            removed(&[(1, 3, 0x8000), (2, 3, 0x8000)]),
+            [second],
+            "it ends with the fork"
+        );
         assert_eq!(removed(&[(3, 4, 0x2000), (4, 4, 0x1000)]), ["000000040000000000000004"]);
         let all = removed(&[(1, 3, 0x8000), (2, 3, 0x4000), (3, 3, 0x4000)]);
         assert_eq!(all, ["000000030000000000000003", second]);
@@ -165,11 +170,6 @@ mod tests {
     #[test]
     fn what_holds_anything_that_its_ancestor_has_not_stays() {
         let none = [""; 0];
-        assert_eq!(
-            removed(&[(1, 3, 0x8000), (2, 3, 0x8000)]),
-            none,
-            "it ends with the fork"
-        );
         assert_eq!(
             removed(&[(1, 3, 0x8000), (2, 3, 0xA000)]),
             none,

@@ -19,6 +19,7 @@ mod handover;
 mod identity;
 mod kept;
 mod lease_rules;
+mod lineage;
 mod loss;
 mod members;
 mod observed;

@@ -3,8 +3,9 @@
 
 use super::context::Context;
 use super::identity::volume_is_free;
+use super::lineage::{Lineage, lineage};
 use super::{Action, Draft, Memo, Mode, Process, Verdict, report, shutdown, standby};
-use crate::protocol::{Epoch, Fork, Lsn, Timeline};
+use crate::protocol::{Epoch, Lsn};
 use crate::timing::BootTime;
 
 /// So many failures in a row, and the data is copied anew: a primary that restarts refuses rewinds for some seconds.
@@ -20,20 +21,6 @@ const MISSES: u64 = 10_000;
 /// For so long an answer of the primary says which WAL it has, in milliseconds.
 const FRESH: u64 = 5_000;
 
-/// What is known of this member's data beside the primary's history.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Lineage {
-    /// It is part of the primary's history, as far as is known: it can follow.
-    Follows,
-    /// It is not; or where its WAL ends is not known, and it was written by a primary.
-    Diverged {
-        /// Its timeline.
-        timeline: Timeline,
-    },
-    /// The primary has not said yet what its history is.
-    Unknown,
-}
-
 /// A member needs WAL that the primary has removed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct MissingWal {
@@ -45,36 +32,6 @@ pub struct MissingWal {
     pub end: Lsn,
     /// When the primary was asked that last said so.
     pub confirmed: BootTime,
-}
-
-/// Compares the data with the history that the holder published (protocol.md rule 9: LSNs of different timelines say nothing).
-pub(super) fn lineage(context: &Context) -> Lineage {
-    let (Some(primary), Some(record)) = (standby::upstream(context), context.record()) else {
-        return Lineage::Unknown;
-    };
-    let Some(theirs) = primary.timeline else {
-        return Lineage::Unknown;
-    };
-    let (timeline, end) = match (context.running(), context.position(), context.database()) {
-        (Some(_), Some(position), _) => (position.timeline, Some(position.lsn)),
-        (_, _, Some(database)) => {
-            let known = !database.primary || database.clean;
-            (database.timeline, known.then_some(database.checkpoint))
-        }
-        _ => return Lineage::Unknown,
-    };
-    // A promotion that was begun here may have left WAL of a timeline that nobody else has.
-    let promoted = context.promise().is_some_and(|promise| promise.promoting.is_some());
-    let fork = |fork: &&Fork| fork.timeline == timeline;
-    let follows = match record.history.iter().find(fork) {
-        Some(fork) => end.is_some_and(|end| end <= fork.end),
-        None => timeline == theirs,
-    };
-    if follows && !promoted {
-        Lineage::Follows
-    } else {
-        Lineage::Diverged { timeline }
-    }
 }
 
 /// The data is of a timeline from before all that the Lease remembers: whether it is part of the history is not known any more.
@@ -276,7 +233,7 @@ mod tests {
     use super::super::fixtures::*;
     use super::super::*;
     use super::*;
-    use crate::protocol::{Epoch, Lsn, Position};
+    use crate::protocol::{Epoch, Fork, Lsn, Position, Timeline};
     use crate::quorum::SyncRule;
     use crate::timing::BootTime;
 

@@ -1,6 +1,7 @@
 //! Settings: taken up by a reload when the spec changes; by a restart in place when the operator permits it.
 
 use super::context::{Context, Tenure};
+use super::lineage::{Lineage, lineage};
 use super::{Action, Configured, Draft, Mode, Verdict, shutdown, standby};
 
 /// Longest wait between failed tries, in milliseconds.
@@ -28,8 +29,9 @@ pub(super) fn configure(context: &Context, draft: &mut Draft) -> Option<Verdict>
     let settings = to_start_with(context)?;
     let upstream = match (mode, context.tenure()) {
         (Mode::Primary, _) => None,
+        // Who cannot follow, or is not known to be able to, receives nothing: neither more from a former primary.
         (Mode::Standby, Tenure::Other(holder)) => {
-            standby::to_follow(context, holder).filter(|_| standby::fault(context).is_none())
+            standby::to_follow(context, holder).filter(|_| lineage(context) == Lineage::Follows)
         }
         // Nobody to follow, or nobody knows whom: what it follows now does no harm.
         (Mode::Standby, _) => configured.upstream.clone(),

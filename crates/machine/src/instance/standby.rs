@@ -3,7 +3,7 @@
 use super::context::{Context, Tenure};
 use super::crash::may_start;
 use super::identity::{is_sound, volume_is_free};
-use super::rejoin::{self, Lineage};
+use super::lineage::{Lineage, lineage};
 use super::{Action, Data, Draft, Memo, Mode, Upstream, Verdict};
 use super::{loss, settings, shutdown};
 use crate::protocol::HolderRecord;
@@ -41,6 +41,18 @@ pub(super) fn to_follow(context: &Context, holder: &HolderRecord) -> Option<Upst
     })
 }
 
+/// It follows `holder` already, in the epoch of the Lease.
+pub(super) fn follows(context: &Context, holder: &HolderRecord) -> bool {
+    let configured = context
+        .observed
+        .postgres
+        .configured
+        .as_ref()
+        .filter(|_| context.running().is_some());
+    let followed = configured.and_then(|configured| configured.upstream.as_ref());
+    followed.is_some() && followed == to_follow(context, holder).as_ref()
+}
+
 /// Copies the primary onto an empty volume.
 pub(super) fn clone(context: &Context, draft: &mut Draft) -> Option<Verdict> {
     let primary = upstream(context)?;
@@ -68,9 +80,16 @@ pub(super) fn clone(context: &Context, draft: &mut Draft) -> Option<Verdict> {
 /// Starts PostgreSQL as standby. A member that held the lease last waits instead: it may hold it again.
 pub(super) fn start(context: &Context, draft: &mut Draft) -> Option<Verdict> {
     let (upstream, because) = match context.tenure() {
-        Tenure::Other(holder) => (
+        Tenure::Other(holder) if lineage(context) == Lineage::Follows => (
             to_follow(context, holder),
             format!("{} holds the lease", holder.incarnation.pod),
+        ),
+        Tenure::Other(holder) => (
+            None,
+            format!(
+                "{} holds the lease; whether this member can follow it is known when it says where its WAL ends",
+                holder.incarnation.pod
+            ),
         ),
         Tenure::Vacant if !context.was_last_holder() => (None, "nobody holds the lease; reads are served".to_owned()),
         Tenure::Vacant | Tenure::Held { .. } | Tenure::Lapsed | Tenure::OwnBefore(_) | Tenure::Unknown => return None,
@@ -115,7 +134,7 @@ pub(super) fn stop_stranded(context: &Context, draft: &mut Draft) -> Option<Verd
     let standby = context.running() == Some(Mode::Standby) && context.starting().is_none();
     let mute = postgres.answer.is_none() && !postgres.streamed;
     let busy = context.tasks().configure.running.is_some() || context.stop_intended();
-    if !standby || !mute || busy || rejoin::lineage(context) != Lineage::Follows {
+    if !standby || !mute || busy || lineage(context) != Lineage::Follows {
         return None;
     }
     let wanted = to_follow(context, primary)?;
@@ -136,7 +155,7 @@ pub(super) fn stop_stranded(context: &Context, draft: &mut Draft) -> Option<Verd
 /// A standby's data may always be started as one. A primary's only if it is known to be part of the new primary's history:
 /// started before it is rewound, it could serve what nobody else has.
 fn may_follow(context: &Context) -> bool {
-    match rejoin::lineage(context) {
+    match lineage(context) {
         Lineage::Follows => true,
         Lineage::Diverged { .. } => false,
         Lineage::Unknown => context.database().is_some_and(|database| !database.primary),
@@ -146,7 +165,7 @@ fn may_follow(context: &Context) -> bool {
 /// The data cannot follow the primary: it went another way, and is to be rewound.
 pub(super) fn fault(context: &Context) -> Option<String> {
     let primary = upstream(context)?;
-    match rejoin::lineage(context) {
+    match lineage(context) {
         Lineage::Diverged { timeline } => Some(format!(
             "the data went another way on timeline {}, the primary {} is on {}: it is to be rewound",
             timeline.0, primary.incarnation.pod, primary.timeline?.0

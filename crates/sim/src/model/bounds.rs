@@ -42,6 +42,8 @@ pub enum Mutant {
     OnePromiseIsEnough,
     /// Rule 9: who has less may be elected.
     AnyPositionWins,
+    /// Rule 9: whoever is elected counts as having all that those have who follow it.
+    AnyHolderIsFollowed,
     /// Rule 10: a setting is in force before it is safe by the record.
     RuleIsSetFirst,
     /// Rule 10: a rule is recorded though its names do not hold everything.
@@ -78,7 +80,7 @@ pub enum Mutant {
 
 impl Mutant {
     /// All of them.
-    pub const ALL: [Mutant; 25] = [
+    pub const ALL: [Mutant; 26] = [
         Mutant::PromiseIsForgotten,
         Mutant::AnybodyAcknowledges,
         Mutant::PromiseKeepsReceiving,
@@ -88,6 +90,7 @@ impl Mutant {
         Mutant::ReleasedPositionIsIgnored,
         Mutant::OnePromiseIsEnough,
         Mutant::AnyPositionWins,
+        Mutant::AnyHolderIsFollowed,
         Mutant::RuleIsSetFirst,
         Mutant::RuleIsRecordedUnflushed,
         Mutant::ReloadIsNotProven,
@@ -116,7 +119,7 @@ impl Mutant {
             Mutant::EpochIsNotAdopted => &[6],
             Mutant::EpochIsNotRaised => &[7],
             Mutant::ReleasedPositionIsIgnored => &[8],
-            Mutant::OnePromiseIsEnough | Mutant::AnyPositionWins => &[9],
+            Mutant::OnePromiseIsEnough | Mutant::AnyPositionWins | Mutant::AnyHolderIsFollowed => &[9],
             Mutant::RuleIsSetFirst | Mutant::RuleIsRecordedUnflushed => &[10],
             Mutant::ReloadIsNotProven => &[11],
             Mutant::LeaseIsOverwritten => &[12],

@@ -49,6 +49,10 @@ fn member_shown<const N: usize>(mutant: Mutant, member: &mut Member<N>) {
                 reply.position = reply.position.map(|_| Wal::default());
             }
         }
+        Mutant::AnyHolderIsFollowed => {
+            let own = member.wal;
+            member.seen.had = member.seen.had.map(|_| own);
+        }
         Mutant::ReleasedPositionIsIgnored => {
             let own = member.wal;
             member.seen.release = member.seen.release.map(|(by, end)| (by, end.map(|_| own)));

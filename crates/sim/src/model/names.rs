@@ -31,6 +31,7 @@ pub(super) fn lease(content: &machine::lease_object::LeaseContent, seen: &Lease)
     }
     let described = content.holder.as_ref();
     let release = content.release.as_ref();
+    let had = |holder: &HolderRecord| content.positions.get(&holder.incarnation.pod).copied();
     Lease {
         version: seen.version,
         missing: false,
@@ -40,6 +41,10 @@ pub(super) fn lease(content: &machine::lease_object::LeaseContent, seen: &Lease)
         rule: set_rule(&content.rule),
         release: release.map(|release| (member_number(&release.member), release.position.map(wal))),
         successor: release.and_then(|release| Some(pod_number(release.successor.as_ref()?))),
+        had: described
+            .filter(|holder| holder.timeline.is_none())
+            .and_then(had)
+            .map(wal),
         written: described
             .and_then(|holder| holder.timeline)
             .map_or(0, |timeline| small(timeline.0.into())),
@@ -78,7 +83,12 @@ pub(super) fn record(lease: &Lease, members: usize) -> LeaseRecord {
         timeline: (lease.reserved > 0).then(|| Timeline(lease.reserved.into())),
         history: forks(&lease.history),
         members: (0..members).map(|other| (pod(other), told(other))).collect(),
-        positions: [].into(),
+        positions: lease
+            .holder
+            .zip(lease.had)
+            .map(|((member, _), had)| (pod(member.into()), position(had)))
+            .into_iter()
+            .collect(),
     }
 }
 

@@ -41,6 +41,7 @@ impl Hash for Lease {
             rule: Rule { required, names },
             release,
             successor,
+            had,
             written,
             serving,
             history,
@@ -51,7 +52,7 @@ impl Hash for Lease {
         to.write_u64(word([
             version, state, epoch, reserved, required, names, written, holder,
         ]));
-        let successor = successor.unwrap_or(NONE);
+        let (successor, had) = (successor.unwrap_or(NONE), had.unwrap_or(NOWHERE));
         to.write_u64(word([
             run,
             by,
@@ -60,9 +61,9 @@ impl Hash for Lease {
             successor,
             history[0],
             history[1],
-            0,
+            had.timeline,
         ]));
-        to.write_u64(gathered(history[2..].iter().copied()));
+        to.write_u64(gathered(history[2..].iter().copied().chain([had.end])));
     }
 }
 

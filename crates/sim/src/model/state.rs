@@ -40,6 +40,8 @@ pub struct Lease {
     pub release: Option<(u8, Option<Wal>)>,
     /// To whom it was released.
     pub successor: Option<u8>,
+    /// Where the WAL of the holder ended when it took the lease, until it says which timeline it writes.
+    pub had: Option<Wal>,
     /// Timeline that the holder says it writes; 0: none yet.
     pub written: u8,
     /// The holder says that it serves.

@@ -43,6 +43,7 @@ pub const GOALS: &[&str] = &[
     "converged",
     "dead-man killed",
     "excused",
+    "ended beyond the fork, by its control file before it",
     "failsafe served",
     "fenced by the user and replaced",
     "handed over",

@@ -4,6 +4,7 @@ use machine::instance::Mode;
 
 use super::event::Event;
 use super::names::owner;
+use super::node::Data;
 use super::wal::End;
 use super::world::World;
 
@@ -111,9 +112,18 @@ impl World {
             });
         }
         if !record.rule.is_synchronous() {
+            let theirs = record
+                .holder
+                .as_ref()
+                .and_then(|holder| self.wal.branch(holder.timeline?.0));
+            let diverged = |end: End| {
+                theirs.is_some_and(|branch| self.wal.common(end, End { branch, lsn: u64::MAX }).lsn < end.lsn)
+            };
             let waits = |node: usize| {
                 let place = &self.nodes[node];
-                place.postgres.is_none() && place.volume.data.as_ref().is_some_and(|data| data.primary)
+                let data = place.volume.data.as_ref();
+                let other = |data: &Data| data.primary || place.volume.promoting.is_some() || diverged(data.end);
+                place.postgres.is_none() && data.is_some_and(other)
             };
             let alone = (0..self.plan.members).filter(live).all(waits);
             return alone.then(|| {

@@ -61,6 +61,16 @@ impl World {
         }
     }
 
+    /// What a standby says that it has flushed must be WAL of the server that counts it.
+    pub fn check_counted(&mut self, node: usize, standby: usize, common: End, has: End) {
+        self.violate(format!(
+            "orders-{standby} streams from orders-{node} and says that it has {:X} of timeline {}: it has what orders-{node} has only up to {:X}",
+            has.lsn,
+            self.wal.timeline(has.branch),
+            common.lsn
+        ));
+    }
+
     fn acknowledges_alone(&self, node: usize) -> bool {
         let place = &self.nodes[node];
         let server = place.postgres.as_ref().filter(|_| place.postgres_frozen == 0);

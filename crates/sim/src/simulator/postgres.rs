@@ -132,6 +132,10 @@ impl World {
         } else {
             data.end.lsn.saturating_sub(data.redo) / REPLAYED
         };
+        // The agent has removed the first segment of a timeline of which there is no record.
+        if !data.primary {
+            data.end = self.wal.at(data.end, data.end.lsn);
+        }
         let end = data.end;
         data.clean = false;
         match mode {

@@ -66,11 +66,16 @@ impl World {
         let volume = &self.nodes[node].volume;
         let data = volume.data.as_ref().map(|data| {
             let redo = Lsn(data.redo.min(data.end.lsn));
-            // A standby's control file knows what its data must reach, a primary's its last checkpoint.
-            let (at, checkpoint) = match (data.consistent, data.primary && !data.clean) {
-                (Some(consistent), _) => (consistent, consistent.lsn),
-                (None, true) => (data.end, redo.0),
-                (None, false) => (data.end, data.end.lsn),
+            // The control file knows what a standby's data must reach, and the last checkpoint: WAL goes on behind it, maybe on
+            // another timeline.
+            let at = match data.consistent {
+                Some(consistent) => consistent,
+                None if data.primary => data.end,
+                None => self.wal.at(data.end, redo.0),
+            };
+            let checkpoint = match data.consistent {
+                Some(consistent) => consistent.lsn,
+                None => redo.0,
             };
             Data::Present(Database {
                 system_id: SYSTEM_ID.to_owned(),

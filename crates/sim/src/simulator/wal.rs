@@ -48,6 +48,11 @@ impl Wal {
         self.0[branch].timeline
     }
 
+    /// The branch that has a timeline's number.
+    pub fn branch(&self, timeline: u32) -> Option<Branch> {
+        self.0.iter().position(|branch| branch.timeline == timeline)
+    }
+
     /// As the machine says it.
     pub fn position(&self, end: End) -> Position {
         Position {
@@ -69,6 +74,17 @@ impl Wal {
                 branch: base.branch,
                 lsn: base.lsn.min(head.lsn),
             };
+        }
+    }
+
+    /// The place `lsn` in the WAL that ends at `head`, on the branch that wrote it.
+    pub fn at(&self, mut head: End, lsn: u64) -> End {
+        while let Some(base) = self.0[head.branch].base.filter(|base| lsn <= base.lsn) {
+            head = base;
+        }
+        End {
+            lsn: lsn.min(head.lsn),
+            ..head
         }
     }
 
@@ -146,6 +162,15 @@ mod tests {
         assert!(wal.contains(end(2, 90), end(1, 70)));
         assert!(!wal.contains(end(2, 90), end(3, 80)));
         assert!(!wal.contains(end(0, 100), end(1, 51)));
+    }
+
+    #[test]
+    fn a_place_is_on_the_branch_that_wrote_it() {
+        let wal = tree();
+        for (lsn, branch) in [(40, 0), (50, 0), (51, 1), (70, 1), (71, 2), (90, 2)] {
+            assert_eq!(wal.at(end(2, 90), lsn), end(branch, lsn));
+        }
+        assert_eq!(wal.at(end(2, 90), 95), end(2, 90));
     }
 
     #[test]
