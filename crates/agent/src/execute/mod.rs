@@ -120,6 +120,7 @@ impl Executor {
             } => self.promote(world, until, timeline, rule),
             Action::SetSync { rule } => self.set_sync(world, rule),
             Action::Open => self.open(world),
+            Action::Checkpoint => self.checkpoint(world),
             Action::Rewind { upstream, member } => self.rewind(world, upstream, member),
             Action::SetAside { keep } => self.set_aside(world, keep),
             Action::DiscardKept { name } => self.discard_kept(name),

@@ -1,4 +1,4 @@
-//! Changing a running primary: its synchronous rule, and its opening to applications.
+//! Changing a running primary: its synchronous rule, its opening to applications, a checkpoint.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,6 +12,9 @@ use crate::postgres::{Sql, open, set_sync};
 
 /// The longest that a change of the synchronous rule may take: a checkpoint may be part of it.
 const SET_SYNC: Duration = Duration::from_secs(150);
+
+/// The longest that a planned stop waits for the checkpoint before it: it goes on in the server, and the stop waits for the rest.
+const CHECKPOINT: Duration = Duration::from_secs(20);
 
 impl Executor {
     pub(super) fn set_sync(&self, world: &mut World, rule: SyncRule) {
@@ -50,6 +53,14 @@ impl Executor {
             let config = wanted.config(Mode::Primary, &written).await?;
             open(wanted.volume(), &server, &mut sql, &config).await?;
             Ok(Effect::Opened)
+        });
+    }
+
+    pub(super) fn checkpoint(&self, world: &World) {
+        let sql = self.own_connection(world);
+        self.spawn(Work::Checkpoint, None, async move {
+            sql.checkpoint(CHECKPOINT).await?;
+            Ok(Effect::Checkpointed)
         });
     }
 

@@ -70,6 +70,8 @@ pub enum Effect {
     },
     /// Applications may connect.
     Opened,
+    /// A checkpoint was made.
+    Checkpointed,
     /// PostgreSQL was configured anew.
     Configured {
         /// What is in the files now.
@@ -290,6 +292,7 @@ impl World {
                     };
                 }
             }
+            Effect::Checkpointed => {}
             Effect::Opened => self.observed.postgres.open = self.server.is_some(),
             Effect::Configured {
                 configured,

@@ -108,7 +108,7 @@ impl Sql {
     }
 
     /// Makes a checkpoint, on a session of its own.
-    pub(super) async fn checkpoint(&self, limit: Duration) -> Result<(), SqlError> {
+    pub async fn checkpoint(&self, limit: Duration) -> Result<(), SqlError> {
         let client = bounded(QUICK, connect(&self.config)).await?;
         let work = client.batch_execute("SET statement_timeout = 0; CHECKPOINT");
         bounded(limit, work).await

@@ -6,7 +6,7 @@ use api::status::{RestartPermit, SwitchoverMemo, SwitchoverRequest};
 use chrono::{DateTime, Utc};
 use serde::{Deserialize, Serialize};
 
-use super::observed::{ChildKind, Resizing, Target, WalVolumes};
+use super::observed::{ChildKind, Observed, Resizing, Target, WalVolumes};
 use crate::protocol::{Epoch, MemberId, Timeline};
 use crate::quorum::SyncRule;
 
@@ -80,6 +80,15 @@ pub enum Action {
     },
     /// Delete a claim and the data on it.
     DeleteClaim(Exact),
+}
+
+impl Apply {
+    /// Instances go by it. Like a delete, it is done only if resource and Lease, read once more, are what it was decided by: not to
+    /// the one that has become primary meanwhile.
+    pub fn takes_pods(&self, observed: &Observed) -> bool {
+        let now = observed.stateful_set.as_ref().map(|set| set.replicas);
+        self.replicas.zip(now).is_some_and(|(wanted, now)| wanted < now)
+    }
 }
 
 impl Action {

@@ -212,9 +212,15 @@ mod tests {
         let mut scene = Scene::ready(3);
         scene.edit(|spec| spec.replicas = 5);
         assert_eq!((replicas(&scene), scene.decide().phase), (Some(5), Phase::Updating));
+        let takes_pods = |scene: &Scene| match scene.decide().action {
+            Action::Apply(apply) => apply.takes_pods(&scene.observed),
+            _ => false,
+        };
+        assert!(!takes_pods(&scene));
         scene.edit(|spec| spec.replicas = 1);
         scene.synchronize();
         assert_eq!(replicas(&scene), Some(1));
+        assert!(takes_pods(&scene), "all is read once more before");
     }
 
     #[test]

@@ -102,6 +102,8 @@ pub enum Action {
     },
     /// Let applications connect.
     Open,
+    /// Make a checkpoint, in bounded time.
+    Checkpoint,
     /// Make the stopped, diverged data follow the primary again (`pg_rewind`), under a durable mark (protocol.md rule 17).
     Rewind {
         /// The primary.
@@ -213,6 +215,7 @@ impl Action {
             Action::Promote { .. } => Some(Work::Promote),
             Action::SetSync { .. } => Some(Work::SetSync),
             Action::Open => Some(Work::Open),
+            Action::Checkpoint => Some(Work::Checkpoint),
             Action::Rewind { .. } => Some(Work::Rewind),
             Action::SetAside { .. } => Some(Work::SetAside),
             Action::DiscardKept { .. } => Some(Work::DiscardKept),

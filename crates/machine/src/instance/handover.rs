@@ -110,6 +110,7 @@ mod tests {
         peer.heard = BootTime(NOW - members::SILENT + 1);
         let flushed = (peer.report.member.clone(), position().lsn);
         observed.postgres.standbys.extend([flushed]);
+        observed.tasks.checkpoint.ended = BootTime(NOW);
         observed
     }
 
@@ -182,6 +183,23 @@ mod tests {
     }
 
     #[test]
+    fn a_checkpoint_is_made_before_the_stop() {
+        let mut observed = asked();
+        observed.tasks.checkpoint.ended = BootTime(NOW - 10_000);
+        let first = decided(&observed, &settled());
+        assert_eq!((first.rule, first.action), ("hand over", Action::Checkpoint));
+        assert_eq!(first.memo.handing_over, None);
+        observed.tasks.checkpoint.running = Some(Work::Checkpoint);
+        assert_eq!(decided(&observed, &settled()).action, Action::Wait);
+        observed.tasks.checkpoint = Task {
+            ended: BootTime(NOW - 1),
+            failures: 1,
+            ..Task::default()
+        };
+        assert_eq!(decided(&observed, &settled()).action, Action::Stop(Stop::Fast));
+    }
+
+    #[test]
     fn a_handover_that_failed_is_not_tried_again_at_once() {
         let tried = |at: u64| Memo {
             handed_over: Some(BootTime(at)),
@@ -193,6 +211,7 @@ mod tests {
         let now = NOW + super::AGAIN;
         late.lease.confirmed.as_mut().unwrap().sent = BootTime(now);
         successor(&mut late).heard = BootTime(now);
+        late.tasks.checkpoint.ended = BootTime(now);
         let early = super::super::decide(&late, &tried(NOW + 1), BootTime(now));
         assert_eq!((early.rule, early.wake), ("wait", Some(BootTime(now + 1))));
         assert_eq!(

@@ -36,19 +36,22 @@ pub(super) fn lineage(context: &Context) -> Lineage {
     else {
         return Lineage::Unknown;
     };
+    let timeline = own.timeline;
     // Whoever follows already was found to be able to.
     let is_within = |end: Lsn| own.most.is_some_and(|most| most <= end) || standby::follows(context, primary);
-    let Some(theirs) = primary.timeline else {
-        // It is not promoted yet. What it has itself it wrote into the Lease when it took it.
-        let has = record.positions.get(&primary.incarnation.pod);
-        return match has {
-            Some(has) if has.timeline == own.timeline && is_within(has.lsn) => Lineage::Follows,
-            Some(_) | None => Lineage::Unknown,
-        };
-    };
-    let timeline = own.timeline;
     // A promotion that was begun here may have left WAL of a timeline that nobody else has.
     let promoted = context.promise().is_some_and(|promise| promise.promoting.is_some());
+    let Some(theirs) = primary.timeline else {
+        // It has WAL of the timeline that is reserved for it: it was primary before, and all that there is of it is its own.
+        let goes_on = timeline == record.timeline.unwrap_or(Timeline(1));
+        // It was elected, and is not promoted yet. What it has itself it wrote into the Lease when it took it.
+        let has = record.positions.get(&primary.incarnation.pod);
+        let has_all = has.is_some_and(|has| has.timeline == timeline && is_within(has.lsn));
+        return match !promoted && (goes_on || has_all) {
+            true => Lineage::Follows,
+            false => Lineage::Unknown,
+        };
+    };
     let fork = record.history.iter().find(|fork| fork.timeline == timeline);
     match fork {
         _ if promoted => Lineage::Diverged { timeline },
@@ -188,6 +191,7 @@ mod tests {
             let record = record(&mut observed);
             record.holder.as_mut().unwrap().timeline = None;
             record.history.clear();
+            record.timeline = Some(Timeline(2));
             record.positions = has.map(|has| ("orders-1".to_owned(), has)).into_iter().collect();
             observed
         };
@@ -211,5 +215,14 @@ mod tests {
             );
         }
         assert_eq!(led(&elected(unled(0x100, false), Some(at(0x100)))), None);
+        let mut again = elected(unled(0x100, false), None);
+        record(&mut again).timeline = Some(Timeline(1));
+        assert_eq!(
+            led(&again),
+            Some(holder()),
+            "it wrote that timeline before, and goes on with it"
+        );
+        volume(&mut again).promise.as_mut().unwrap().promoting = Some(Timeline(1));
+        assert_eq!(led(&again), None);
     }
 }

@@ -7,6 +7,7 @@
 mod action;
 mod asking;
 mod bootstrap;
+mod checkpoint;
 mod context;
 mod crash;
 mod durability;
@@ -47,7 +48,7 @@ use std::collections::{BTreeMap, BTreeSet};
 pub use action::{Action, Purpose, Stop};
 pub use context::Tenure;
 pub use observed::*;
-pub use rejoin::MissingWal;
+pub use rejoin::{MissingWal, Rewound};
 
 use crate::protocol::{Epoch, MemberId};
 use crate::timing::BootTime;
@@ -90,6 +91,8 @@ pub struct Memo {
     pub handing_in: Option<Epoch>,
     /// When a handover was last begun.
     pub handed_over: Option<BootTime>,
+    /// What a rewind was begun of last.
+    pub rewound: Option<Rewound>,
     /// The primary has not the WAL any more that this member needs next.
     pub misses_wal: Option<MissingWal>,
     /// Since when members of the rule have been away.

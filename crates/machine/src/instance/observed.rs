@@ -583,6 +583,8 @@ pub struct Tasks {
     pub failsafe: Task,
     /// Changing `synchronous_standby_names`.
     pub sync: Task,
+    /// Making a checkpoint.
+    pub checkpoint: Task,
     /// Removing what was set aside.
     pub discard: Task,
 }
@@ -641,6 +643,8 @@ pub enum Work {
     SetSync,
     /// See [`super::Action::Open`].
     Open,
+    /// See [`super::Action::Checkpoint`].
+    Checkpoint,
     /// See [`super::Action::Rewind`].
     Rewind,
     /// See [`super::Action::SetAside`].
@@ -670,6 +674,7 @@ impl Tasks {
             Work::Ask => &mut self.ask,
             Work::Failsafe => &mut self.failsafe,
             Work::SetSync => &mut self.sync,
+            Work::Checkpoint => &mut self.checkpoint,
             Work::DiscardKept => &mut self.discard,
         }
     }

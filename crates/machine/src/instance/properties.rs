@@ -397,6 +397,7 @@ fn class(observed: &Observed, work: Work) -> &Task {
         Work::Route => &tasks.route,
         Work::Admit | Work::DropSlots => &tasks.admit,
         Work::Report => &tasks.report,
+        Work::Checkpoint => &tasks.checkpoint,
         Work::DiscardKept => &tasks.discard,
     }
 }
@@ -471,7 +472,9 @@ fn check_action(observed: &Observed, decision: &Decision, now: BootTime) -> Resu
             let named = observed.cluster.is().and_then(|cluster| cluster.discard.as_ref());
             prop_assert!(named == Some(name) && observed.kept.contains(name));
         }
-        Action::Open | Action::SetSync { .. } => prop_assert!(may_write(observed) && holds(observed, now)),
+        Action::Open | Action::SetSync { .. } | Action::Checkpoint => {
+            prop_assert!(may_write(observed) && holds(observed, now))
+        }
         Action::AskFailsafe { peers, request } => {
             let confirmed = observed.lease.confirmed.map(|confirmed| confirmed.sent);
             prop_assert!(holds(observed, now) && may_write(observed));

@@ -5,11 +5,18 @@ use super::context::Context;
 use super::identity::volume_is_free;
 use super::lineage::{Lineage, lineage};
 use super::{Action, Draft, Memo, Mode, Process, Verdict, report, shutdown, standby};
-use crate::protocol::{Epoch, Lsn};
+use crate::protocol::{Epoch, Lsn, Position};
 use crate::timing::BootTime;
 
 /// So many failures in a row, and the data is copied anew: a primary that restarts refuses rewinds for some seconds.
 const REWINDS: u32 = 6;
+
+/// A rewind that has ended well and changed nothing is made again so much later, in milliseconds: PostgreSQL 15's does so before the
+/// source's first checkpoint on its timeline.
+const AGAIN: u64 = 200;
+/// For so long that may go on, in milliseconds, before the data is copied anew: `pg_rewind` goes by the control file, and may never
+/// see a need for it. A checkpoint of a large, slow primary takes minutes.
+const UNCHANGED: u64 = 600_000;
 
 /// So many changes of timeline the Lease remembers: 25 KiB of the 256 that an object's annotations may have. Whose data is of
 /// an older one has been away for so many changes of the primary.
@@ -20,6 +27,17 @@ pub(super) const FORKS: usize = 500;
 const MISSES: u64 = 10_000;
 /// For so long an answer of the primary says which WAL it has, in milliseconds.
 const FRESH: u64 = 5_000;
+
+/// A rewind was begun of this data.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Rewound {
+    /// In which epoch.
+    pub epoch: Epoch,
+    /// Where the data was, by its control file.
+    pub data: Position,
+    /// Since when.
+    pub since: BootTime,
+}
 
 /// A member needs WAL that the primary has removed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -208,9 +226,22 @@ pub(super) fn rewind(context: &Context, draft: &mut Draft) -> Option<Verdict> {
         return copy_anew(context, draft);
     }
     let task = &context.tasks().volume;
-    // A rewind that was broken off has mixed two histories; only a copy helps. Data that went no other way would be left as it
-    // is by a rewind, again and again.
-    if volume.rewinding || task.failures >= REWINDS || is_forgotten(context) {
+    let data = Position {
+        timeline: database.timeline,
+        lsn: database.checkpoint,
+    };
+    let before = draft
+        .memo
+        .rewound
+        .filter(|before| (before.epoch, before.data) == (upstream.epoch, data));
+    let since = before.map_or(context.now, |before| before.since);
+    if before.is_some() && task.failures == 0 && !context.reached(task.ended.plus(AGAIN), draft) {
+        return None;
+    }
+    let unchanged = context.now >= since.plus(UNCHANGED);
+    // A rewind that was broken off has mixed two histories; only a copy helps. Data that is too old would be left as it is by a
+    // rewind, again and again.
+    if volume.rewinding || task.failures >= REWINDS || unchanged || is_forgotten(context) {
         // Commits that were acknowledged by the primary alone may be on this volume only.
         let keep = database.primary || !context.record()?.rule.is_synchronous();
         return Verdict::new(
@@ -218,6 +249,11 @@ pub(super) fn rewind(context: &Context, draft: &mut Draft) -> Option<Verdict> {
             "the data cannot be rewound: it is moved aside, to be copied anew",
         );
     }
+    draft.memo.rewound = Some(Rewound {
+        epoch: upstream.epoch,
+        data,
+        since,
+    });
     let action = Action::Rewind {
         upstream,
         member: member.id.clone(),
@@ -597,6 +633,34 @@ mod tests {
             aside.action,
             "commits wait for nobody: it may be the only copy"
         );
+    }
+
+    #[test]
+    fn a_rewind_that_changes_nothing_is_made_again_later_and_not_for_ever() {
+        let at = |end: u64, now: u64| {
+            let mut observed = behind(end, false);
+            observed.tasks.volume.ended = BootTime(1_300);
+            (observed.contact.heard, observed.lease.changed) = (Some(BootTime(now)), BootTime(now));
+            observed
+        };
+        let first = decide(&at(0x101, 1_200), &settled(), BootTime(1_200));
+        assert!(matches!(first.action, Action::Rewind { .. }));
+        let again = |end: u64, now: u64| decide(&at(end, now), &first.memo, BootTime(now));
+        let early = again(0x101, 1_300 + AGAIN - 1);
+        assert_eq!(
+            (early.action, early.wake),
+            (Action::Wait, Some(BootTime(1_300 + AGAIN)))
+        );
+        assert!(
+            matches!(again(0x102, 1_310).action, Action::Rewind { .. }),
+            "it is other data"
+        );
+        let second = again(0x101, 1_300 + AGAIN);
+        assert!(matches!(second.action, Action::Rewind { .. }));
+        assert_eq!(second.memo.rewound, first.memo.rewound, "it counts from the first");
+        let late = 1_200 + UNCHANGED;
+        assert!(matches!(again(0x101, late - 1).action, Action::Rewind { .. }));
+        assert_eq!(again(0x101, late).action, Action::SetAside { keep: true });
     }
 
     #[test]

@@ -2,7 +2,7 @@
 
 use super::context::{Context, Tenure};
 use super::lineage::{Lineage, lineage};
-use super::{Action, Configured, Draft, Mode, Verdict, shutdown, standby};
+use super::{Action, Configured, Draft, Mode, Verdict, checkpoint, shutdown, standby};
 
 /// Longest wait between failed tries, in milliseconds.
 const RETRY: u64 = 5_000;
@@ -94,6 +94,9 @@ pub(super) fn restart(context: &Context, draft: &mut Draft) -> Option<Verdict> {
     };
     if !pending || !idle || !can_start_again {
         return None;
+    }
+    if context.serving() && !checkpoint::is_made(context) {
+        return checkpoint::make(context, "for a restart");
     }
     draft.memo.restarted_for = Some(permit.settings.clone());
     shutdown::stop(context, draft, BECAUSE)

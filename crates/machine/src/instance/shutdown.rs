@@ -4,7 +4,7 @@
 use std::borrow::Cow;
 
 use super::context::{Context, Tenure};
-use super::{Action, Draft, Mode, Stop, Stopping, Verdict, handover, lease_rules};
+use super::{Action, Draft, Mode, Stop, Stopping, Verdict, checkpoint, handover, lease_rules};
 
 /// How long a fast stop may take before SIGQUIT, in milliseconds. It waits for the shutdown checkpoint, and for standbys
 /// to receive it; 20 s of the container's grace are more than either needs, and leave time for the rest.
@@ -54,6 +54,9 @@ pub(super) fn may_release(context: &Context, draft: &Draft) -> bool {
 pub(super) fn hand_over(context: &Context, draft: &mut Draft) -> Option<Verdict> {
     if draft.memo.handing_over.is_none() {
         let target = handover::target(context, draft)?;
+        if !checkpoint::is_made(context) {
+            return checkpoint::make(context, "to hand the lease over");
+        }
         draft.memo.handing_over = Some(target);
         draft.memo.handed_over = Some(context.now);
     }

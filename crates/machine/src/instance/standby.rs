@@ -428,7 +428,10 @@ mod tests {
             |o| o.tasks.start.running = Some(Work::StartStandby),
             |o| o.tasks.configure.running = Some(Work::Configure),
             |o| record(o).holder.as_mut().unwrap().address = "10.0.0.2".to_owned(),
-            |o| record(o).holder.as_mut().unwrap().timeline = None,
+            |o| {
+                record(o).holder.as_mut().unwrap().timeline = None;
+                record(o).timeline = Some(Timeline(2));
+            },
             |o| record(o).holder = None,
             |o| volume(o).promise.as_mut().unwrap().epoch = Epoch(3),
             |o| {

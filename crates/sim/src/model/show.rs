@@ -313,6 +313,8 @@ impl<const N: usize> Sight<N> {
             report: busy(Work::Report),
             ..Tasks::default()
         };
+        // How long a stop takes is nothing here.
+        tasks.checkpoint.ended = NOW;
         if asking {
             (tasks.ask, tasks.failsafe) = (busy(Work::Ask), busy(Work::Failsafe));
         }

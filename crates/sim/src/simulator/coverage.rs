@@ -112,7 +112,7 @@ pub const OPERATED_GOALS: &[(&str, u64)] = &[
     ("restart permitted", 50),
     ("switchover asked for", 50),
     ("conflict met", 20),
-    ("nothing deleted on an outdated view", 1),
+    ("nothing taken away on an outdated view", 1),
     ("operator killed during a request", 1),
     ("operator's write done and not answered", 1),
 ];
@@ -223,6 +223,7 @@ fn name(action: &Action) -> &'static str {
         Action::Promote { .. } => "Promote",
         Action::SetSync { .. } => "SetSync",
         Action::Open => "Open",
+        Action::Checkpoint => "Checkpoint",
         Action::Rewind { .. } => "Rewind",
         Action::SetAside { .. } => "SetAside",
         Action::DiscardKept { .. } => "DiscardKept",

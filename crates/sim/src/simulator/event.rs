@@ -240,6 +240,7 @@ pub enum Task {
         streams: BTreeMap<u64, u64>,
     },
     Open,
+    Checkpoint,
     Admit {
         member: MemberId,
     },

@@ -80,6 +80,7 @@ impl World {
                 }
             }
             Action::Open => Task::Open,
+            Action::Checkpoint => Task::Checkpoint,
             Action::Rewind { upstream, .. } => Task::Rewind { upstream, stage: 0 },
             Action::SetAside { keep } => Task::SetAside { keep },
             Action::Configure { upstream, settings } => Task::Configure { upstream, settings },

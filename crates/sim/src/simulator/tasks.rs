@@ -47,6 +47,10 @@ impl World {
                 streams,
             } => self.set_sync(node, rule, stage, begun, streams),
             Task::Open => self.open(node),
+            Task::Checkpoint if !hung => {
+                self.checkpoint_now(node);
+                self.finish(node, Work::Checkpoint, Ok(()));
+            }
             Task::Admit { member } => {
                 let result = self.admit(node, member.clone());
                 if let (Ok(()), Some(agent)) = (&result, self.nodes[node].agent.as_mut()) {

@@ -7,6 +7,15 @@ const RULES: &str = "every_decision_keeps_the_rules";
 
 pub const MUTANTS: &[Mutant] = &[
     Mutant {
+        name: "scale-down-on-an-old-view",
+        planted: "Instances go though resource and Lease are not read once more: one may have become primary.",
+        breaks: "invariant 22",
+        file: "cluster/action.rs",
+        text: "wanted < now",
+        instead: "false",
+        found_by: unit("cluster::scaling::tests::more_instances_come_at_once_and_fewer_go_at_once"),
+    },
+    Mutant {
         name: "delete-claims-under-retain",
         planted: "A deletion takes the claims though volumePolicy.onDelete is Retain.",
         breaks: "invariant 12",

@@ -107,6 +107,7 @@ impl World {
         match decision.action {
             Action::LabelPod { pod, role } => self.send(index, Request::Label { pod, role }, about, Then::Act),
             Action::Apply(apply) => {
+                let takes_pods = apply.takes_pods(observed);
                 let database = self.operators[index].view.database.as_ref();
                 let template = database.map(|database| database.revision.clone()).unwrap_or_default();
                 let request = Request::Apply {
@@ -114,10 +115,19 @@ impl World {
                     replicas: apply.replicas,
                     template,
                 };
+                if takes_pods {
+                    return self.send_confirmed(index, request, about, version, observed);
+                }
                 self.send(index, request, about, Then::Act);
             }
-            Action::ReplacePod(pod) => self.delete(index, Doomed::Pod(pod), about, version, observed),
-            Action::DeleteClaim(claim) => self.delete(index, Doomed::Claim(claim), about, version, observed),
+            Action::ReplacePod(pod) => {
+                let request = Request::Delete(Doomed::Pod(pod));
+                self.send_confirmed(index, request, about, version, observed);
+            }
+            Action::DeleteClaim(claim) => {
+                let request = Request::Delete(Doomed::Claim(claim));
+                self.send_confirmed(index, request, about, version, observed);
+            }
             other => self.violate(format!(
                 "operator {index} decides what this world does not know: {other:?}"
             )),
@@ -125,10 +135,11 @@ impl World {
     }
 
     /// The resource and the Lease are read once more before.
-    fn delete(&mut self, index: usize, what: Doomed, about: About, version: String, observed: &Observed) {
+    fn send_confirmed(&mut self, index: usize, what: Request, about: About, version: String, observed: &Observed) {
         if self.overwrites() {
-            return self.send(index, Request::Delete(what), about, Then::Act);
+            return self.send(index, what, about, Then::Act);
         }
+        let what = Box::new(what);
         let who = who(observed.lease.get().and_then(Option::as_ref));
         self.send(
             index,
@@ -153,11 +164,11 @@ impl World {
                 return self.send(index, Request::ReadLease, about, then);
             }
             (Then::ConfirmLease { who, what }, Answer::Lease(live)) if super::view::who(Some(&live)) == who => {
-                return self.send(index, Request::Delete(what), about, Then::Act);
+                return self.send(index, *what, about, Then::Act);
             }
             (Then::Confirm { .. } | Then::ConfirmLease { .. }, answer) => {
                 operator.view.put(answer);
-                self.coverage.reach("nothing deleted on an outdated view");
+                self.coverage.reach("nothing taken away on an outdated view");
             }
             (then, answer) => {
                 operator.view.put(answer);

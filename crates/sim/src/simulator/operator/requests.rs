@@ -77,16 +77,16 @@ pub struct Pending {
 pub enum Then {
     Status,
     Act,
-    /// Before something is deleted: the resource must be this version.
+    /// Before something is taken away: the resource must be this version.
     Confirm {
         version: String,
         who: String,
-        what: Doomed,
+        what: Box<Request>,
     },
     /// And this must hold the Lease.
     ConfirmLease {
         who: String,
-        what: Doomed,
+        what: Box<Request>,
     },
 }
 

@@ -45,18 +45,19 @@ impl Write {
     }
 
     /// It takes away what does not come back as it was, so that the resource and the Lease are read before it.
-    fn is_confirmed(&self) -> bool {
-        matches!(
-            self,
+    fn is_confirmed(&self, seen: &Scene) -> bool {
+        match self {
+            Write::Act(Action::Apply(apply)) => apply.takes_pods(&seen.observed),
             Write::Act(
                 Action::ReplacePod(_)
-                    | Action::DeleteRoleBinding(_)
-                    | Action::OrphanStatefulSet(_)
-                    | Action::DeleteStatefulSet(_)
-                    | Action::DeleteClaim(_)
-                    | Action::RecreateLease { .. }
-            )
-        )
+                | Action::DeleteRoleBinding(_)
+                | Action::OrphanStatefulSet(_)
+                | Action::DeleteStatefulSet(_)
+                | Action::DeleteClaim(_)
+                | Action::RecreateLease { .. },
+            ) => true,
+            Write::Act(_) | Write::Status(_) => false,
+        }
     }
 }
 
@@ -97,7 +98,7 @@ impl World {
     /// When it is refused.
     pub fn write(&mut self, seen: &Scene, write: &Write, late: bool, versions: bool) -> Result<(), Refusal> {
         let confirmed = is_same_resource(&self.scene, seen) && is_same_holder(&self.scene, seen);
-        if !late && write.is_confirmed() && !confirmed {
+        if !late && write.is_confirmed(seen) && !confirmed {
             return Err(Refusal::Outdated);
         }
         if !self.takes(seen, write, versions) {
