@@ -75,7 +75,8 @@ fn history(context: &Context, record: &LeaseRecord) -> Vec<Fork> {
     known[known.len().saturating_sub(rejoin::FORKS)..].to_vec()
 }
 
-/// Keeps the lease, before anything else; at once when what it says about the holder or a member has changed.
+/// Keeps the lease, before anything else; at once when what it says about the holder has changed, or about a member. News of members
+/// wait for the next renewal while nobody is served: in a takeover all have some, and each write costs time there.
 pub(super) fn renew(context: &Context, draft: &mut Draft) -> Option<Verdict> {
     let record = context.record()?;
     let held = match context.tenure() {
@@ -118,7 +119,7 @@ pub(super) fn renew(context: &Context, draft: &mut Draft) -> Option<Verdict> {
         .into()
     } else if record.duration != timing.lease {
         "the lease's duration was changed".into()
-    } else if let Some(pod) = members::changed(context, draft) {
+    } else if let Some(pod) = members::changed(context, draft).filter(|_| context.serving()) {
         format!("{pod} has something new to tell").into()
     } else {
         draft.wake(due);
@@ -524,6 +525,15 @@ mod tests {
         let (content, _) = content(&decision);
         assert!(content.members["orders-1"].pending_restart);
         assert_eq!(content.positions["orders-1"].lsn, Lsn(999));
+        observed.postgres.open = false;
+        record(&mut observed).holder.as_mut().unwrap().serving = false;
+        let decision = decided(&observed, 1_500);
+        assert_ne!(
+            decision.rule, "renew",
+            "nobody is served: it waits for the next renewal"
+        );
+        let due = decided(&observed, 1_000 + crate::timing::Timing::DEFAULT.renew);
+        assert_eq!(due.rule, "renew");
     }
 
     #[test]
