@@ -111,8 +111,9 @@ impl<const N: usize> Sight<N> {
 
     fn lease(&self) -> LeaseView {
         let member = &self.member;
-        // Without clocks, a write of unknown fate makes the next renewal due.
-        let overdue = u64::from(member.write_failed && !self.timed) * Timing::DEFAULT.renew;
+        // Without clocks, a write of unknown fate makes the next renewal due, and so does all that takes its time.
+        let due = member.write_failed || member.task.is_some();
+        let overdue = u64::from(due && !self.timed) * Timing::DEFAULT.renew;
         let sent = BootTime(ago(member.sent).0 - overdue);
         let writes = self.unsettled.iter().flatten();
         LeaseView {
