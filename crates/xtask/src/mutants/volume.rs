@@ -17,8 +17,8 @@ pub const MUTANTS: &[Mutant] = &[
         planted: "Data on which a promotion was begun follows as if it had not.",
         breaks: "invariant 15",
         file: "instance/lineage.rs",
-        text: "_ if promoted",
-        instead: "_ if false",
+        text: "context.promise().is_some_and(|promise| promise.promoting.is_some())",
+        instead: "false",
         found_by: unit("instance::rejoin::tests::data_within_the_primarys_history_follows_and_other_data_is_rewound"),
     },
     Mutant {
@@ -38,6 +38,15 @@ pub const MUTANTS: &[Mutant] = &[
         text: "context.final_position().map(|position| position.lsn)",
         instead: "Some(position.lsn)",
         found_by: unit("instance::lineage::tests::a_running_standby_follows_once_it_knows_where_its_wal_ends"),
+    },
+    Mutant {
+        name: "any-reservation-is-followed",
+        planted: "Whoever has a timeline reserved counts as having written all that a standby has.",
+        breaks: "protocol 9",
+        file: "instance/lineage.rs",
+        text: "timeline == record.timeline.unwrap_or(Timeline(1))",
+        instead: "true",
+        found_by: unit("instance::lineage::tests::who_is_elected_is_followed_before_its_promotion_if_it_has_as_much"),
     },
     Mutant {
         name: "any-holder-is-followed",
