@@ -16,8 +16,9 @@ use super::history;
 use crate::volume::sync_parent;
 
 /// Removes such segments from `wal` (`pg_wal` of a stopped server), and those that end with the fork, and returns their names:
-/// they have no record of their timeline. What they hold, the ancestor's segment holds as well: else they stay. Of a newest timeline that has no other segment the history file goes too: its
-/// ancestor may go on past the fork, and would be replayed there, for the new timeline's WAL. Ends when it is not `asked` any more.
+/// they have no record of their timeline. What they hold, the ancestor's segment holds as well: else they stay. Of a newest
+/// timeline that has no other segment the history file goes too: its ancestor may go on past the fork, and would be replayed there,
+/// for the new timeline's WAL. Ends when it is not `asked` any more.
 pub(super) fn remove(wal: &Path, segment: u32, asked: impl Fn() -> bool) -> io::Result<Vec<String>> {
     let mut removed = Vec::new();
     for (timeline, forks) in history::known(wal)?.into_iter().rev() {

@@ -15,7 +15,9 @@ pub(super) fn is_made(context: &Context) -> bool {
 
 /// Begins it; `None` while it goes on, in bounded time, and other rules with it.
 pub(super) fn make(context: &Context, what_for: &str) -> Option<Verdict> {
+    if context.tasks().checkpoint.running.is_some() {
+        return None;
+    }
     let because = format!("a checkpoint makes the stop short that comes next, {what_for}");
-    let idle = context.tasks().checkpoint.running.is_none();
-    idle.then(|| Verdict::new(Action::Checkpoint, because)).flatten()
+    Verdict::new(Action::Checkpoint, because)
 }

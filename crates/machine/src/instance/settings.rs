@@ -29,7 +29,7 @@ pub(super) fn configure(context: &Context, draft: &mut Draft) -> Option<Verdict>
     let settings = to_start_with(context)?;
     let upstream = match (mode, context.tenure()) {
         (Mode::Primary, _) => None,
-        // Who cannot follow, or is not known to be able to, receives nothing: neither more from a former primary.
+        // Who cannot follow, or is not known to be able to, receives nothing, and nothing more from a former primary.
         (Mode::Standby, Tenure::Other(holder)) => {
             standby::to_follow(context, holder).filter(|_| lineage(context) == Lineage::Follows)
         }

@@ -43,12 +43,7 @@ pub(super) fn to_follow(context: &Context, holder: &HolderRecord) -> Option<Upst
 
 /// It follows `holder` already, in the epoch of the Lease.
 pub(super) fn follows(context: &Context, holder: &HolderRecord) -> bool {
-    let configured = context
-        .observed
-        .postgres
-        .configured
-        .as_ref()
-        .filter(|_| context.running().is_some());
+    let configured = context.running().and(context.observed.postgres.configured.as_ref());
     let followed = configured.and_then(|configured| configured.upstream.as_ref());
     followed.is_some() && followed == to_follow(context, holder).as_ref()
 }
@@ -79,8 +74,9 @@ pub(super) fn clone(context: &Context, draft: &mut Draft) -> Option<Verdict> {
 
 /// Starts PostgreSQL as standby. A member that held the lease last waits instead: it may hold it again.
 pub(super) fn start(context: &Context, draft: &mut Draft) -> Option<Verdict> {
+    let lineage = lineage(context);
     let (upstream, because) = match context.tenure() {
-        Tenure::Other(holder) if lineage(context) == Lineage::Follows => (
+        Tenure::Other(holder) if lineage == Lineage::Follows => (
             to_follow(context, holder),
             format!("{} holds the lease", holder.incarnation.pod),
         ),
@@ -95,7 +91,7 @@ pub(super) fn start(context: &Context, draft: &mut Draft) -> Option<Verdict> {
         Tenure::Vacant | Tenure::Held { .. } | Tenure::Lapsed | Tenure::OwnBefore(_) | Tenure::Unknown => return None,
     };
     let rewinding = context.volume().is_some_and(|volume| volume.rewinding);
-    let (upstream, because) = match may_follow(context) {
+    let (upstream, because) = match may_follow(context, lineage) {
         true => (upstream, because),
         false if is_needed(context, draft) => (
             None,
@@ -154,8 +150,8 @@ pub(super) fn stop_stranded(context: &Context, draft: &mut Draft) -> Option<Verd
 
 /// A standby's data may always be started as one. A primary's only if it is known to be part of the new primary's history:
 /// started before it is rewound, it could serve what nobody else has.
-fn may_follow(context: &Context) -> bool {
-    match lineage(context) {
+fn may_follow(context: &Context, lineage: Lineage) -> bool {
+    match lineage {
         Lineage::Follows => true,
         Lineage::Diverged { .. } => false,
         Lineage::Unknown => context.database().is_some_and(|database| !database.primary),

@@ -17,7 +17,6 @@ pub fn formed<const N: usize>(required: u8) -> World<N> {
         holder: Some((0, 1)),
         epoch: 1,
         rule,
-        had: None,
         written: 1,
         serving: true,
         ..Lease::default()

@@ -82,12 +82,12 @@ impl<const N: usize> Stepper<'_, N> {
                 let source = &world.members[usize::from(from)];
                 let serves = matches!(source.postgres, Postgres::Primary { .. });
                 let hears = serves && !member.silent;
-                if hears && !world.contains(source.wal, member.wal) {
+                if !hears {
+                    // A stream without a source has ended (see `settle`).
+                } else if !world.contains(source.wal, member.wal) {
                     // PostgreSQL may let it begin, and count what only it has.
                     let wrong = format!("its WAL ends at {}, which member {from} does not have", member.wal);
                     self.wrong(me, What::Streams(from), wrong);
-                } else if !hears {
-                    // A stream without a source has ended (see `settle`).
                 } else if !receiving {
                     after.members[me].postgres = Postgres::Standby {
                         upstream: Some((from, epoch)),

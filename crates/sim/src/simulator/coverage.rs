@@ -240,6 +240,20 @@ fn name(action: &Action) -> &'static str {
 }
 
 impl World {
+    /// A standby's WAL goes beyond where the holder's timeline began, and what its control file names does not.
+    pub fn count_start(&mut self, node: usize, follows: Option<usize>) {
+        let holder = self.holder().filter(|holder| *holder != node && follows.is_none());
+        let theirs = holder.and_then(|holder| self.nodes[holder].volume.data.as_ref());
+        let own = self.nodes[node].volume.data.as_ref().filter(|data| !data.primary);
+        if let (Some(own), Some(theirs)) = (own, theirs)
+            && (theirs.primary, own.consistent) == (true, None)
+            && (own.redo + 1..own.end.lsn).contains(&self.wal.common(own.end, theirs.end).lsn)
+        {
+            self.coverage
+                .reach("ended beyond the fork, by its control file before it");
+        }
+    }
+
     /// What a write of the Lease was; `late`: by a run that has ended.
     pub fn count_lease(&mut self, node: usize, before: &LeaseRecord, after: &LeaseRecord, late: bool) {
         let member = |record: &LeaseRecord| record.holder.as_ref().map(|holder| holder.incarnation.member.clone());

@@ -61,8 +61,8 @@ impl World {
         }
     }
 
-    /// What a standby says that it has flushed must be WAL of the server that counts it.
-    pub fn check_counted(&mut self, node: usize, standby: usize, common: End, has: End) {
+    /// A standby says that it has flushed what the server that counts it does not have.
+    pub fn counted_wrongly(&mut self, node: usize, standby: usize, common: End, has: End) {
         self.violate(format!(
             "orders-{standby} streams from orders-{node} and says that it has {:X} of timeline {}: it has what orders-{node} has only up to {:X}",
             has.lsn,

@@ -125,7 +125,7 @@ impl World {
         if !whole {
             // It asks from the beginning of its segment on, is sent what comes before the fork, and says meanwhile that it has
             // flushed all that it has: PostgreSQL counts that.
-            self.check_counted(node, from, common, has);
+            self.counted_wrongly(node, from, common, has);
             self.reply_arrives(node, stream, has.lsn);
             self.end_sender(node, stream);
             return self.close(node, stream, from);

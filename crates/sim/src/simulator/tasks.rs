@@ -167,20 +167,6 @@ impl World {
         Ok(())
     }
 
-    /// A standby's WAL goes beyond where the holder's timeline began, and what its control file names does not.
-    fn coverage_of_start(&mut self, node: usize, follows: Option<usize>) {
-        let holder = self.holder().filter(|holder| *holder != node && follows.is_none());
-        let theirs = holder.and_then(|holder| self.nodes[holder].volume.data.as_ref());
-        let own = self.nodes[node].volume.data.as_ref().filter(|data| !data.primary);
-        if let (Some(own), Some(theirs)) = (own, theirs)
-            && (theirs.primary, own.consistent) == (true, None)
-            && (own.redo + 1..own.end.lsn).contains(&self.wal.common(own.end, theirs.end).lsn)
-        {
-            self.coverage
-                .reach("ended beyond the fork, by its control file before it");
-        }
-    }
-
     fn start(&mut self, node: usize, mode: Mode, upstream: Option<Upstream>, (rule, settings): (SyncRule, String)) {
         let work = match mode {
             Mode::Primary => Work::StartPrimary,
@@ -191,7 +177,7 @@ impl World {
                 return Err("it was called off".to_owned());
             }
             let follows = upstream.as_ref().map(|upstream| number(&upstream.address));
-            self.coverage_of_start(node, follows);
+            self.count_start(node, follows);
             self.start_server(node, mode, follows, rule.clone())
         });
         if let (Ok(_), Some(server)) = (&result, self.server(node)) {
