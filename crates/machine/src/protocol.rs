@@ -200,6 +200,47 @@ pub struct LeaseRecord {
     pub positions: BTreeMap<String, Position>,
 }
 
+/// So much of the WAL that the last holder is known to have had, in bytes, may be lost by an election while commits wait for nobody.
+/// A member that lacks more needs the user's word (Patroni has `maximum_lag_on_failover` for it, of 1 MiB).
+pub const ASYNC_LOSS: u64 = 16 << 20;
+
+impl LeaseRecord {
+    /// Where the WAL of the last holder ended when that was told last: at its release, or with its last renewal.
+    pub fn left(&self) -> Option<Position> {
+        let pod = match (&self.holder, &self.release) {
+            (Some(holder), _) => &holder.incarnation.pod,
+            (
+                None,
+                Some(Release {
+                    position: Some(left), ..
+                }),
+            ) => return Some(*left),
+            (None, Some(release)) => {
+                self.members
+                    .iter()
+                    .find(|(_, report)| report.member == release.member)?
+                    .0
+            }
+            (None, None) => return None,
+        };
+        self.positions.get(pod).copied()
+    }
+
+    /// How much of that is not in WAL that ends at `own`, in bytes; 0 if nothing is known of it, and `u64::MAX` if `own` is on a
+    /// timeline that is no ancestor.
+    pub fn lacks(&self, own: Position) -> u64 {
+        let Some(left) = self.left().filter(|left| own.timeline <= left.timeline) else {
+            return 0;
+        };
+        let common = match self.history.iter().find(|fork| fork.timeline == own.timeline) {
+            _ if own.timeline == left.timeline => own.lsn,
+            Some(fork) => own.lsn.min(fork.end),
+            None => return u64::MAX,
+        };
+        left.lsn.0.saturating_sub(common.0)
+    }
+}
+
 /// What a member's agent says of itself, to the primary's agent; the primary copies it into the Lease.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]

@@ -472,6 +472,7 @@ mod tests {
         world.observed.postgres.answer = Some(machine::instance::Answer {
             in_recovery: true,
             position: None,
+            begins: None,
             replayed: None,
             streaming: false,
             pending_restart: false,

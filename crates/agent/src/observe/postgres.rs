@@ -160,6 +160,7 @@ impl World {
         Answer {
             in_recovery: status.in_recovery,
             position: Some(status.position),
+            begins: status.begins,
             replayed: status.replayed,
             streaming: status
                 .receiver

@@ -20,6 +20,8 @@ pub struct Status {
     /// End of the WAL that it has: flushed (primary), or the larger of received and replayed (standby), with the
     /// timeline of that WAL.
     pub position: Position,
+    /// Without a WAL receiver: where the timeline of `position` begins; `None` if its history file is not there.
+    pub begins: Option<Lsn>,
     /// Primary: end of its WAL, flushed or not.
     pub inserted: Option<Lsn>,
     /// Standby: end of the WAL that it replayed.
@@ -31,7 +33,7 @@ pub struct Status {
     pub knows_end: bool,
     /// Standby: it has no WAL receiver, and all WAL that it has is replayed.
     pub replayed_all: bool,
-    /// Primary: ancestors of its timeline, oldest first.
+    /// Without a WAL receiver: ancestors of its timeline, oldest first.
     pub history: Vec<Fork>,
     /// Primary: where the oldest WAL begins that it has; asked only while some slot is not in use.
     pub oldest: Option<Lsn>,
@@ -161,7 +163,22 @@ l AS MATERIALIZED (
 f AS MATERIALIZED (
   SELECT (greatest(l.received, l.replayed) - '0/0'::pg_lsn - 1)::bigint / s.bytes AS number, 4294967296 / s.bytes AS each
     FROM l, (SELECT setting::bigint AS bytes FROM pg_settings WHERE name = 'wal_segment_size') s
-   WHERE greatest(l.received, l.replayed) > '0/0'::pg_lsn)
+   WHERE greatest(l.received, l.replayed) > '0/0'::pg_lsn),
+t AS MATERIALIZED (
+  SELECT (SELECT greatest(c.timeline_id, m.min_recovery_end_timeline)
+            FROM pg_control_checkpoint() c, pg_control_recovery() m) AS recovered,
+         CASE WHEN r.recovering AND NOT l.receiving THEN (
+           SELECT max(left(n.name, 8)) FROM f, pg_ls_dir('pg_wal') AS n(name)
+            WHERE n.name ~ '^[0-9A-F]{24}$'
+              AND right(n.name, 16) = upper(lpad(to_hex(f.number / f.each), 8, '0') || lpad(to_hex(f.number % f.each), 8, '0')))
+         END AS file
+    FROM r, l),
+h AS MATERIALIZED (
+  SELECT pg_read_file('pg_wal/' || o.timeline || '.history', 0, 1048576, true) AS text
+    FROM l, t, LATERAL (
+      SELECT CASE WHEN NOT l.receiving
+                  THEN coalesce(l.written_timeline, greatest(t.file, upper(lpad(to_hex(t.recovered), 8, '0')))) END AS timeline) o
+   WHERE o.timeline > '00000001')
 SELECT json_build_object(
   'inRecovery', r.recovering,
   'systemId', (SELECT system_identifier::text FROM pg_control_system()),
@@ -169,21 +186,15 @@ SELECT json_build_object(
   'written', l.written::text,
   'writtenTimeline', l.written_timeline,
   'inserted', CASE WHEN NOT r.recovering THEN pg_current_wal_insert_lsn()::text END,
-  'history', CASE WHEN l.written_timeline > '00000001'
-                  THEN pg_read_file('pg_wal/' || l.written_timeline || '.history', 0, 1048576, true) END,
+  'history', (SELECT h.text FROM h),
   'oldest', CASE WHEN NOT r.recovering AND EXISTS (
       SELECT FROM pg_replication_slots s WHERE s.slot_type = 'physical' AND NOT s.active)
     THEN (SELECT min(right(n.name, 16)) FROM pg_ls_dir('pg_wal') AS n(name) WHERE n.name ~ '^[0-9A-F]{24}$') END,
   'segment', (SELECT setting::bigint FROM pg_settings WHERE name = 'wal_segment_size'),
   'received', l.received::text,
   'replayed', l.replayed::text,
-  'recoveredTimeline', (SELECT greatest(c.timeline_id, m.min_recovery_end_timeline)
-                          FROM pg_control_checkpoint() c, pg_control_recovery() m),
-  'fileTimeline', CASE WHEN r.recovering AND NOT l.receiving THEN (
-      SELECT max(left(n.name, 8)) FROM f, pg_ls_dir('pg_wal') AS n(name)
-       WHERE n.name ~ '^[0-9A-F]{24}$'
-         AND right(n.name, 16) = upper(lpad(to_hex(f.number / f.each), 8, '0') || lpad(to_hex(f.number % f.each), 8, '0')))
-    END,
+  'recoveredTimeline', t.recovered,
+  'fileTimeline', t.file,
   'replayedAll', r.recovering AND NOT l.receiving AND (l.replayed >= l.received OR EXISTS (
       SELECT FROM pg_stat_activity a
        WHERE a.backend_type = 'startup' AND a.wait_event IN ('RecoveryRetrieveRetryInterval', 'RecoveryWalStream'))),
@@ -212,7 +223,7 @@ SELECT json_build_object(
   'sessions', (SELECT count(*) FROM pg_stat_activity a
                 WHERE a.backend_type = 'client backend' AND a.application_name <> 'cdb_agent')
 )::text
-FROM r, l,
+FROM r, l, t,
      (SELECT coalesce(json_agg(s.name ORDER BY s.name), '[]'::json) AS names, count(*) > 0 AS some
         FROM pg_settings s WHERE s.pending_restart) p
 "#;
@@ -258,6 +269,11 @@ pub(super) fn parse(text: &str) -> Result<Status, String> {
             .max(Timeline(raw.recovered_timeline)),
         written => written,
     };
+    let history = history::forks(raw.history.as_deref().unwrap_or_default())?;
+    let begins = match timeline {
+        Timeline(1) => Some(Lsn(0)),
+        _ => history.last().map(|fork| fork.end),
+    };
     let replayed_all = raw.replayed_all.unwrap_or_default();
     let lsn = raw.written.max(raw.received).max(raw.replayed).unwrap_or_default();
     Ok(Status {
@@ -265,13 +281,14 @@ pub(super) fn parse(text: &str) -> Result<Status, String> {
         system_id: raw.system_id,
         version: raw.version.split_whitespace().next().unwrap_or_default().to_owned(),
         position: Position { timeline, lsn },
+        begins: begins.filter(|_| raw.receiver.is_none()),
         inserted: raw.inserted,
         replayed: raw.replayed,
         received_all: raw.in_recovery && raw.receiver.is_none() && (raw.received.is_some() || replayed_all),
         knows_end: raw.in_recovery && (raw.received.is_some() || replayed_all),
         replayed_all,
         oldest: raw.oldest.map(|name| begin_of(&name, raw.segment)).transpose()?,
-        history: history::forks(raw.history.as_deref().unwrap_or_default())?,
+        history,
         receiver: raw.receiver,
         senders: raw.senders,
         slots: raw.slots,
@@ -339,6 +356,26 @@ mod tests {
         assert!(ended(
             never.replace(r#""replayedAll": false"#, r#""replayedAll": true"#)
         ));
+    }
+
+    #[test]
+    fn a_timeline_begins_where_its_own_history_says() {
+        let alone = STANDBY.split_once(r#""receiver": {"#).expect("a receiver");
+        let (_, rest) = alone.1.split_once('}').expect("its end");
+        let begins = |timeline: &str, history: &str| {
+            let text = format!(r#"{}"receiver": null{rest}"#, alone.0);
+            let text = text.replace(
+                r#""recoveredTimeline": 2"#,
+                &format!(r#""recoveredTimeline": {timeline}"#),
+            );
+            let text = text.replace(r#""history": null"#, &format!(r#""history": {history}"#));
+            parse(&text).expect("readable").begins
+        };
+        let history = r#""1\t0/3000060\tno recovery target\n2\t0/4000060\tno recovery target\n""#;
+        assert_eq!(begins("3", history), Some(Lsn(0x400_0060)));
+        assert_eq!(begins("3", "null"), None, "its history file is gone");
+        assert_eq!(begins("1", "null"), Some(Lsn(0)));
+        assert_eq!(parse(STANDBY).expect("readable").begins, None, "it receives");
     }
 
     #[test]

@@ -11,6 +11,7 @@ use super::facts::{Facts, list};
 use super::hibernation;
 use super::members::ordinal_of;
 use super::rule::{Proposal, Rule};
+use crate::protocol::ASYNC_LOSS;
 use crate::timing::Timing;
 
 /// See [`Rule::what`].
@@ -125,14 +126,34 @@ fn loss_bound(facts: &Facts<'_>, required: usize) -> String {
         wanted if required < wanted => format!(" (spec.durability asks for {})", standbys(wanted)),
         _ => String::new(),
     };
+    if let (Some(setting), 1..) = (unwaiting(facts), required) {
+        return format!(
+            "the last commits, as far as no standby has them when the primary is lost: spec.postgres.parameters sets \
+             synchronous_commit to {setting}, which waits for less than a standby's disk{short}"
+        );
+    }
     match required {
         0 if alone(facts) => {
             format!("none while the volume survives; with the volume, all data is lost to this database{short}")
         }
-        0 => format!("the last commits, as far as no standby has received them when the primary is lost{short}"),
+        0 => format!(
+            "the last commits, as far as no standby has received them when the primary is lost; more than {} MiB only if the user \
+             accepts it{short}",
+            ASYNC_LOSS >> 20
+        ),
         1 => format!("none by any single failure{short}"),
         several => format!("none by any {several} failures at once{short}"),
     }
+}
+
+/// The default of sessions, if it makes commits that wait for less than what elections go by (protocol.md rule 22).
+fn unwaiting<'a>(facts: &Facts<'a>) -> Option<&'a str> {
+    let parameters = &facts.wanted.spec.postgres.parameters;
+    let (_, value) = parameters
+        .iter()
+        .find(|(name, _)| name.eq_ignore_ascii_case("synchronous_commit"))?;
+    let waits = ["on", "remote_apply", "true", "yes", "1"];
+    (!waits.iter().any(|waits| value.trim().eq_ignore_ascii_case(waits))).then_some(value.as_str())
 }
 
 fn recovery_bound(facts: &Facts<'_>, required: usize) -> String {
@@ -231,6 +252,18 @@ mod tests {
         let mut preferred = Scene::ready(3);
         preferred.edit(|spec| spec.durability.mode = Some(DurabilityMode::Preferred));
         assert_eq!(of(&preferred).0, DurabilityMode::Preferred);
+        let mut hasty = Scene::ready(3);
+        for (value, bound) in [
+            ("off", "the last commits"),
+            ("LOCAL", "the last commits"),
+            ("remote_apply", "none by"),
+        ] {
+            hasty.edit(|spec| {
+                let parameters = &mut spec.postgres.parameters;
+                parameters.insert("synchronous_commit".to_owned(), value.to_owned());
+            });
+            assert!(of(&hasty).1.starts_with(bound), "{value}: {}", of(&hasty).1);
+        }
     }
 
     #[test]

@@ -14,7 +14,7 @@ use super::members::ordinal_of;
 use super::observed::{Known, Pod};
 use super::rule::{Proposal, Rule};
 use super::transitions::may_follow;
-use crate::protocol::{LeaseRecord, MemberId, Position, accepted_loss};
+use crate::protocol::{ASYNC_LOSS, LeaseRecord, MemberId, Position, accepted_loss};
 use crate::timing::Timing;
 
 /// See [`Rule::what`].
@@ -220,27 +220,57 @@ fn who(facts: &Facts<'_>, lease: &LeaseRecord) -> String {
 /// Who can elect: enough names of the rule on record, or under an asynchronous one whoever has the data.
 fn electors(facts: &Facts<'_>, lease: &LeaseRecord) -> String {
     if !lease.rule.is_synchronous() {
-        return "an agent with the data, once the Lease is released or has run out".to_owned();
+        return by_the_clock(facts, lease);
     }
     let needed = lease.rule.promises_needed();
     let ordinals: Vec<u32> = lease.rule.names.iter().filter_map(ordinal_of).collect();
     let name = |ordinal: &u32| format!("{}-{ordinal}", facts.wanted.name);
     let all: Vec<String> = ordinals.iter().map(name).collect();
     let all = list(all.iter().map(String::as_str));
+    let late = told(facts).is_some_and(|deadline| facts.now >= deadline);
+    let unready = |ordinal: &u32| {
+        facts
+            .pod(*ordinal)
+            .filter(|pod| late && !pod.ready)
+            .map(|_| "is not ready")
+    };
     let missing: Vec<String> = ordinals
         .iter()
-        .filter_map(|ordinal| Some(format!("{} {}", name(ordinal), obstacle(facts, *ordinal)?)))
+        .filter_map(|ordinal| {
+            Some(format!(
+                "{} {}",
+                name(ordinal),
+                obstacle(facts, *ordinal).or_else(|| unready(ordinal))?
+            ))
+        })
         .collect();
-    if ordinals.len() - missing.len() >= needed {
+    if !late && ordinals.len() - missing.len() >= needed {
         return format!("the agents in {needed} of the pods {all}, by an election");
     }
-    let missing = list(missing.iter().map(String::as_str));
+    let missing = match missing.is_empty() {
+        true => "they have elected nobody in time".to_owned(),
+        false => list(missing.iter().map(String::as_str)),
+    };
     let way_out = if ordinals.iter().any(|ordinal| obstacle(facts, *ordinal) == Some(FENCED)) {
         "Who is fenced is not lost: the user can take it out of spec.fenced".to_owned()
     } else {
         acceptance(facts, lease)
     };
     format!("the agents in {needed} of the pods {all}, by an election; but {missing}. {way_out}")
+}
+
+/// Who can elect while commits wait for nobody.
+fn by_the_clock(facts: &Facts<'_>, lease: &LeaseRecord) -> String {
+    let own = last(lease).map(|member| pod_name(facts, member));
+    let others = lease.positions.iter().filter(|(pod, _)| Some(*pod) != own.as_ref());
+    match others.map(|(_, position)| lease.lacks(*position)).min() {
+        Some(lacks) if lacks > ASYNC_LOSS => format!(
+            "a member with the WAL of the last primary; the others lack more than {} MiB of it, which is not given up unasked. {}",
+            ASYNC_LOSS >> 20,
+            acceptance(facts, lease)
+        ),
+        _ => "an agent with the data, once the Lease is released or has run out".to_owned(),
+    }
 }
 
 /// How the user can go on without those that are missing.
@@ -404,6 +434,42 @@ mod tests {
         let expected = "an agent with the data, once the Lease is released or has run out; last known ends of WAL: \
                         demo-0 0/4000000 on timeline 2, ";
         assert!(who.starts_with(expected), "{who}");
+        scene
+            .lease_mut()
+            .unwrap()
+            .release
+            .as_mut()
+            .unwrap()
+            .position
+            .as_mut()
+            .unwrap()
+            .lsn
+            .0 += ASYNC_LOSS;
+        let who = waiting(&scene).1;
+        let expected = "a member with the WAL of the last primary; the others lack more than 16 MiB of it, which is not given \
+                        up unasked. If they are lost for good";
+        assert!(who.starts_with(expected), "{who}");
+    }
+
+    /// Their pods may be there while they cannot answer.
+    #[test]
+    fn an_election_that_does_not_come_about_shows_the_way_out() {
+        let mut scene = lost();
+        scene.store();
+        let deadline = scene.stored.waiting.clone().unwrap().deadline.unwrap();
+        assert!(!waiting(&scene).1.contains("accept-loss"));
+        scene.now = deadline;
+        assert!(
+            waiting(&scene)
+                .1
+                .contains("; but they have elected nobody in time. If they are lost for good")
+        );
+        scene.pod_mut(2).ready = false;
+        assert!(
+            waiting(&scene)
+                .1
+                .contains("; but demo-2 is not ready. If they are lost for good")
+        );
     }
 
     fn release(scene: &mut Scene, successor: Option<&str>) {

@@ -234,6 +234,19 @@ impl<'a> Context<'a> {
         let standby = self.running() == Some(Mode::Standby) && answer.in_recovery && answer.received_all;
         answer.position.filter(|_| standby && self.starting().is_none())
     }
+    /// The same, if an election may go by it (protocol.md rule 9: by the timeline of the last WAL received).
+    ///
+    /// A standby without a stream goes by the newest timeline that has a segment where its WAL ends. A stream of a new timeline begins
+    /// with that segment's beginning, which is the ancestor's: torn off before the fork, it is a promise of the new timeline and no
+    /// WAL of it, and PostgreSQL reads no further after a crash, though it had (and acknowledged) more. Counted on the new timeline it
+    /// would win against members with more of the ancestor; counted on the ancestor it would speak for commits that it cannot show any
+    /// more. So WAL that ends before its own timeline begins is no position: the member neither stands nor is counted, until it has
+    /// streamed past the fork. (The agent removes such a segment before a start, if the ancestor's is there; this holds for one that is
+    /// torn off while PostgreSQL runs, or whose ancestor's is gone.)
+    pub fn electable_position(&self) -> Option<Position> {
+        let begins = self.observed.postgres.answer?.begins?;
+        self.final_position().filter(|position| position.lsn >= begins)
+    }
     /// All instances are to be stopped.
     pub fn stop_intended(&self) -> bool {
         self.cluster().is_some_and(|cluster| cluster.stop)

@@ -9,7 +9,7 @@ use super::lease_rules::{self, Write};
 use super::loss;
 use super::observed::Promised;
 use super::{Action, Draft, Memo, Mode, Observed, Purpose, Verdict};
-use crate::protocol::{Epoch, LeaseRecord, MemberId, Position, PromiseReply, PromiseRequest, Timeline};
+use crate::protocol::{ASYNC_LOSS, Epoch, LeaseRecord, MemberId, Position, PromiseReply, PromiseRequest, Timeline};
 use crate::quorum::SyncRule;
 use crate::timing::BootTime;
 
@@ -27,6 +27,9 @@ const ROUND: u64 = 100;
 pub(super) const FRESH: u64 = 2_000;
 /// For so long a candidate of an asynchronous cluster waits for the positions of members that do not answer, in milliseconds.
 const MUSTER: u64 = 1_000;
+/// For so long a candidate that lacks WAL of a holder that stopped on purpose waits for that one to come back, in milliseconds:
+/// its data is whole, and a pod that is made anew is there within that.
+const RETURN: u64 = 60_000;
 /// For so long everybody but the chosen successor leaves a released lease alone, in milliseconds.
 const SUCCESSION: u64 = 2_000;
 
@@ -38,7 +41,7 @@ enum Basis {
     Quorum,
     /// Too few names of the rule answer, the lease was released or has run out, and the user has accepted what that may lose.
     Accepted,
-    /// Asynchronous: the lease was released or has run out, and nobody who answers has more.
+    /// Asynchronous: the lease was released or has run out, nobody who answers has more, and little is lost.
     Clock,
 }
 
@@ -156,7 +159,7 @@ pub fn answer(observed: &Observed, now: BootTime, request: &PromiseRequest) -> R
         member: member.id.clone(),
         promised: promise.epoch,
         suspects,
-        position: context.final_position().filter(|_| kept),
+        position: context.electable_position().filter(|_| kept),
     })
 }
 
@@ -264,7 +267,7 @@ pub(super) fn take(context: &Context, draft: &mut Draft) -> Option<Verdict> {
         return None;
     }
     suspicion(context, draft)?;
-    let own = untorn(record, context.final_position()?)?;
+    let own = reserved(record, context.electable_position()?)?;
     let basis = basis(context, draft, record, epoch, own)?;
     if !context.is_our_data() || is_behind_status(context, record) || !lease_rules::is_free(context, draft) {
         return None;
@@ -299,24 +302,9 @@ pub(super) fn next_timeline(record: &LeaseRecord, own: Timeline) -> Timeline {
     Timeline(record.timeline.map_or(own, |reserved| reserved.max(own)).0 + 1)
 }
 
-/// The timeline was reserved in the Lease, or is the first one: WAL on any other was written by nobody who held the lease.
-fn is_reserved(record: &LeaseRecord, timeline: Timeline) -> bool {
-    timeline <= record.timeline.unwrap_or(Timeline(1))
-}
-
-/// A position that an election may go by (protocol.md rule 9: by the timeline of the last WAL received).
-///
-/// A standby without a stream goes by the newest timeline that has a segment where its WAL ends. A stream of a new timeline begins
-/// with that segment's beginning, which is the ancestor's: torn off before the fork, it is a promise of the new timeline and no
-/// WAL of it, and PostgreSQL reads no further after a crash, though it had (and acknowledged) more. Counted on the new timeline it
-/// would win against members with more of the ancestor; counted on the ancestor it would speak for commits that it cannot show any
-/// more. So WAL that ends before a fork of the published history, on a later timeline, is no position: the member neither stands
-/// nor is counted, until it has streamed past the fork. (The agent removes such a segment before a start, if the ancestor's is
-/// there; this holds for one that is torn off while PostgreSQL runs, or whose ancestor's is gone.)
-pub(super) fn untorn(record: &LeaseRecord, position: Position) -> Option<Position> {
-    let mut ancestors = record.history.iter().filter(|fork| fork.timeline < position.timeline);
-    let torn = ancestors.any(|fork| position.lsn < fork.end);
-    (!torn && is_reserved(record, position.timeline)).then_some(position)
+/// Its timeline was reserved in the Lease, or is the first one: WAL on any other was written by nobody who held the lease.
+fn reserved(record: &LeaseRecord, position: Position) -> Option<Position> {
+    (position.timeline <= record.timeline.unwrap_or(Timeline(1))).then_some(position)
 }
 
 /// A Lease behind the status is an old view of it, or was put back by somebody: either way it decides nothing.
@@ -351,18 +339,32 @@ fn basis(context: &Context, draft: &mut Draft, record: &LeaseRecord, epoch: Epoc
         }
         return (best && loss::goes_on(context, draft, record, epoch)).then_some(Basis::Accepted);
     }
-    let holder = record.holder.as_ref().map(|holder| &holder.incarnation.member);
-    let others = record.members.values().map(|report| &report.member);
-    let awaited = others.filter(|member| *member != own_name && Some(*member) != holder);
-    let all = awaited
-        .clone()
-        .all(|member| answers.iter().any(|(answered, _)| *answered == member));
-    let since = draft.memo.suspected?.1;
-    if !all && context.now < since.plus(MUSTER) {
-        draft.wake(since.plus(MUSTER));
+    if !best {
         return None;
     }
-    best.then_some(Basis::Clock)
+    if record.lacks(own) > ASYNC_LOSS {
+        return loss::goes_on(context, draft, record, epoch).then_some(Basis::Accepted);
+    }
+    let holder = record.holder.as_ref().map(|holder| &holder.incarnation.member);
+    let others = record.members.values().map(|report| &report.member);
+    let mut awaited = others.filter(|member| *member != own_name && Some(*member) != holder);
+    let all = awaited.all(|member| answers.iter().any(|(answered, _)| *answered == member));
+    let since = draft.memo.suspected?.1;
+    let at = match all {
+        _ if is_left_whole(record, own) => since.max(context.observed.lease.holder_since).plus(RETURN),
+        true => since,
+        false => since.plus(MUSTER),
+    };
+    context.reached(at, draft).then_some(Basis::Clock)
+}
+
+/// The last holder stopped on purpose, and may have what this member lacks.
+fn is_left_whole(record: &LeaseRecord, own: Position) -> bool {
+    record.holder.is_none()
+        && record.release.as_ref().is_some_and(|release| match release.position {
+            Some(_) => record.lacks(own) > 0,
+            None => release.successor.is_some(),
+        })
 }
 
 /// Final positions of the members that have promised `epoch`.
@@ -373,7 +375,7 @@ fn positions<'a>(
 ) -> impl Iterator<Item = (&'a MemberId, Position)> {
     let answers = context.observed.promises.values().map(|Promised { reply, .. }| reply);
     answers.filter_map(move |reply| {
-        let position = untorn(record, reply.position?)?;
+        let position = reserved(record, reply.position?)?;
         (reply.promised >= epoch).then_some((&reply.member, position))
     })
 }
@@ -397,7 +399,7 @@ pub(super) fn waiting(context: &Context) -> Option<Cow<'static, str>> {
     let Some(own) = context.final_position() else {
         return Some(format!("{why}; where this member's own WAL ends is not known yet").into());
     };
-    if untorn(record, own).is_none() {
+    if context.electable_position().is_none() {
         return Some(
             format!(
                 "{why}; this member's WAL ends at {}, before its timeline {} begins: it cannot be elected",
@@ -415,6 +417,9 @@ pub(super) fn waiting(context: &Context) -> Option<Cow<'static, str>> {
             .into(),
         );
     }
+    if !record.rule.is_synchronous() {
+        return Some(lacking(record, own, why));
+    }
     let missing: Vec<_> = record
         .rule
         .names
@@ -427,7 +432,7 @@ pub(super) fn waiting(context: &Context) -> Option<Cow<'static, str>> {
         .filter(|name| *name != own_name)
         .map(MemberId::as_str)
         .collect();
-    if record.rule.is_synchronous() && !missing.is_empty() {
+    if !missing.is_empty() {
         let needed = record.rule.promises_needed();
         return Some(
             format!("{why}; an election needs the positions of {needed} of the synchronous members, and these do not answer: {}", missing.join(", ")).into(),
@@ -436,12 +441,31 @@ pub(super) fn waiting(context: &Context) -> Option<Cow<'static, str>> {
     Some(why.into())
 }
 
+/// What an election waits for while commits wait for nobody.
+fn lacking(record: &LeaseRecord, own: Position, why: &'static str) -> Cow<'static, str> {
+    let lacks = record.lacks(own);
+    let left = record.left().unwrap_or(own).lsn;
+    let amount = match lacks {
+        u64::MAX => "is on a timeline beside it".to_owned(),
+        lacks => format!("lacks {lacks} bytes of it"),
+    };
+    let known = format!("{why}; the last primary had WAL up to {left}, and this member {amount}");
+    if lacks > ASYNC_LOSS {
+        format!("{known}: that member has to come back, or the user to accept the loss (annotation accept-loss)").into()
+    } else if is_left_whole(record, own) {
+        let seconds = RETURN / 1_000;
+        format!("{known}: that member stopped on purpose, and has {seconds} s to come back").into()
+    } else {
+        why.into()
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::super::fixtures::*;
     use super::super::*;
     use super::*;
-    use crate::protocol::{Lsn, Release};
+    use crate::protocol::{Lsn, MemberReport, Release};
     use crate::timing::Timing;
 
     fn decided(observed: &Observed, now: u64) -> Decision {
@@ -454,6 +478,10 @@ mod tests {
             pod: "orders-2".to_owned(),
             lease: "lease".to_owned(),
         }
+    }
+
+    fn answer_of(observed: &Observed) -> PromiseReply {
+        answer(observed, BootTime(SILENT), &request(2)).unwrap()
     }
 
     #[test]
@@ -623,57 +651,46 @@ mod tests {
         );
     }
 
-    /// `orders-0` has WAL of timeline 1 up to 0x100; timeline 2, which forked at `fork`, is served, and `orders-2` says that its
-    /// WAL ends at `lsn` on it. Whether `orders-0` is elected.
-    fn outranks(fork: u64, timeline: u32, lsn: u64, change: impl FnOnce(&mut Observed)) -> bool {
-        let mut observed = asking(2);
-        let mut third = answer_of_third(2, Some(lsn));
-        third.reply.position.as_mut().unwrap().timeline = Timeline(timeline);
-        observed.promises.insert("orders-2".to_owned(), third);
-        let record = record(&mut observed);
-        record.timeline = Some(Timeline(2));
-        record.holder.as_mut().unwrap().timeline = Some(Timeline(2));
-        record.history = vec![crate::protocol::Fork {
-            timeline: Timeline(1),
-            end: Lsn(fork),
-        }];
-        change(&mut observed);
-        let decision = decided(&observed, SILENT);
-        matches!(
-            decision.action,
-            Action::WriteLease {
-                purpose: Purpose::Take,
-                ..
-            }
-        )
+    #[test]
+    fn wal_that_ends_before_its_timeline_begins_is_no_position() {
+        let decided = |lsn: u64, begins: Option<u64>| {
+            let mut observed = asking(2);
+            third_answers(&mut observed, 2, Some(0x80));
+            record(&mut observed).timeline = Some(Timeline(2));
+            let answer = observed.postgres.answer.as_mut().unwrap();
+            answer.position = Some(Position {
+                timeline: Timeline(2),
+                lsn: Lsn(lsn),
+            });
+            answer.begins = begins.map(Lsn);
+            let promised = answer_of(&observed).position.is_some();
+            (decided(&observed, SILENT).rule == "win election", promised)
+        };
+        assert_eq!(decided(0x200, Some(0x200)), (true, true));
+        assert_eq!(
+            decided(0x1FF, Some(0x200)),
+            (false, false),
+            "it neither stands nor is counted"
+        );
+        assert_eq!(decided(0x200, None), (false, false), "its history is not known");
     }
 
+    /// What is published of the last holder's history says nothing of a timeline beside it.
     #[test]
-    fn the_torn_beginning_of_a_fork_is_no_position() {
-        assert!(!outranks(0x200, 2, 0x80, |_| ()), "nor a promise that elects another");
-        assert!(
-            !outranks(0x200, 2, 0x200, |_| ()),
-            "it has all of the ancestor, and wins"
+    fn a_former_primary_goes_by_its_own_history() {
+        let mut observed = asking(2);
+        third_answers(&mut observed, 2, Some(0x80));
+        let record = record(&mut observed);
+        (record.timeline, record.history) = (
+            Some(Timeline(4)),
+            vec![crate::protocol::Fork {
+                timeline: Timeline(2),
+                end: Lsn(0x300),
+            }],
         );
-        assert!(outranks(0x200, 1, 0x80, |_| ()), "less of the ancestor");
-        let unpublished = |observed: &mut Observed| {
-            record(observed).holder.as_mut().unwrap().timeline = None;
-        };
-        assert!(
-            !outranks(0x200, 2, 0x80, unpublished),
-            "whatever the last holder has said"
-        );
-        let own = |lsn: u64| {
-            move |observed: &mut Observed| {
-                let answer = observed.postgres.answer.as_mut().unwrap();
-                answer.position = Some(Position {
-                    timeline: Timeline(2),
-                    lsn: Lsn(lsn),
-                });
-            }
-        };
-        assert!(!outranks(0x200, 1, 0x70, own(0x80)), "nor does it stand itself");
-        assert!(outranks(0x200, 1, 0x70, own(0x200)));
+        let answer = observed.postgres.answer.as_mut().unwrap();
+        answer.position.as_mut().unwrap().timeline = Timeline(3);
+        assert_eq!(decided(&observed, SILENT).rule, "win election");
     }
 
     #[test]
@@ -807,5 +824,99 @@ mod tests {
         assert_eq!(rule(&observed, expiry), "win election", "all have answered");
         third_answers(&mut observed, 2, Some(0x180));
         assert_eq!(rule(&observed, expiry + MUSTER), "wait", "another has more");
+    }
+
+    /// Commits wait for nobody, and the primary is suspected since 1 s: when this member, whose WAL ends at 0x100, is elected.
+    fn elected_at(observed: &Observed) -> Option<u64> {
+        let memo = Memo {
+            suspected: Some((Epoch(1), BootTime(1_000))),
+            ..settled()
+        };
+        let times = [1_000, 1_000 + MUSTER, Timing::DEFAULT.lease, 1_000 + RETURN];
+        let elects = |at: &u64| decide(observed, &memo, BootTime(*at)).rule == "win election";
+        times.into_iter().find(elects)
+    }
+
+    fn asynchronous(mut observed: Observed) -> Observed {
+        record(&mut observed).rule = SyncRule::default();
+        observed
+    }
+
+    #[test]
+    fn who_stopped_on_purpose_is_waited_for_by_whoever_lacks_something() {
+        let released = |position, successor| elected_at(&asynchronous(vacant(position, successor)));
+        assert_eq!(released(Some(0x100), None), Some(1_000), "it has all");
+        assert_eq!(released(Some(0x101), None), Some(1_000 + RETURN));
+        assert_eq!(
+            released(Some(0x101), Some("orders-0")),
+            Some(1_000 + RETURN),
+            "also who is named"
+        );
+        assert_eq!(
+            released(None, Some("orders-0")),
+            Some(1_000 + RETURN),
+            "where it ended is not known"
+        );
+        assert_eq!(released(None, None), Some(1_000 + MUSTER), "it fell");
+        let mut later = asynchronous(vacant(Some(0x101), None));
+        later.lease.holder_since = BootTime(1_001);
+        assert_eq!(elected_at(&later), None, "from the release on");
+        let mut forked = asynchronous(vacant(Some(0x80), None));
+        let record = record(&mut forked);
+        record.release.as_mut().unwrap().position.as_mut().unwrap().timeline = Timeline(2);
+        record.history = vec![crate::protocol::Fork {
+            timeline: Timeline(1),
+            end: Lsn(0x7F),
+        }];
+        assert_eq!(
+            elected_at(&forked),
+            Some(1_000 + RETURN),
+            "it has gone on past the fork"
+        );
+        super::super::fixtures::record(&mut forked).history.clear();
+        assert_eq!(elected_at(&forked), None, "nothing of it is known to be the same");
+    }
+
+    #[test]
+    fn much_is_lost_only_if_the_user_accepts_it() {
+        let behind = |lacks: u64, release: bool| {
+            let mut observed = asynchronous(if release { vacant(None, None) } else { asking(2) });
+            let left = Position {
+                timeline: Timeline(1),
+                lsn: Lsn(0x100 + lacks),
+            };
+            let holder = other_holder().incarnation;
+            let record = record(&mut observed);
+            record.positions.insert(holder.pod.clone(), left);
+            record.members.insert(
+                holder.pod,
+                MemberReport {
+                    member: holder.member,
+                    ..record.members["orders-2"].clone()
+                },
+            );
+            observed
+        };
+        for release in [false, true] {
+            assert!(elected_at(&behind(ASYNC_LOSS, release)).is_some(), "{release}");
+            let mut far = behind(ASYNC_LOSS + 1, release);
+            assert_eq!(elected_at(&far), None, "{release}");
+            let waits = decided(&far, 1_000 + RETURN).because;
+            assert!(
+                waits.contains("lacks 16777217 bytes of it: that member has to come back, or the user"),
+                "{waits}"
+            );
+            cluster(&mut far).accepted_loss = Some(Epoch(1));
+            let memo = Memo {
+                suspected: Some((Epoch(1), BootTime(1_000))),
+                accepted_loss: Some((Epoch(1), BootTime(1_000))),
+                ..settled()
+            };
+            assert_eq!(
+                decide(&far, &memo, BootTime(1_000 + RETURN)).rule,
+                "win election",
+                "{release}"
+            );
+        }
     }
 }

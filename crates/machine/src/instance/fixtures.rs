@@ -158,6 +158,7 @@ pub(super) fn primary() -> Observed {
         answer: Some(Answer {
             in_recovery: false,
             position: Some(position()),
+            begins: Some(Lsn(0)),
             replayed: None,
             streaming: false,
             pending_restart: false,
@@ -299,6 +300,7 @@ pub(super) fn standby() -> Observed {
         answer: Some(Answer {
             in_recovery: true,
             position: Some(position()),
+            begins: Some(Lsn(0)),
             replayed: Some(position().lsn),
             streaming: true,
             pending_restart: false,

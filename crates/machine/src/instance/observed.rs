@@ -491,6 +491,8 @@ pub struct Answer {
     pub in_recovery: bool,
     /// End of its WAL (a standby: of what it has received or replayed).
     pub position: Option<Position>,
+    /// Without a WAL receiver: where the timeline of `position` begins, by its own history; `None` if that is not known.
+    pub begins: Option<Lsn>,
     /// A standby: end of what it has replayed.
     pub replayed: Option<Lsn>,
     /// Its WAL receiver streams.

@@ -19,7 +19,7 @@ pub(super) fn promote(context: &Context, draft: &mut Draft) -> Option<Verdict> {
     let (epoch, until) = context.held()?;
     let record = context.record()?;
     let timeline = record.timeline?;
-    let own = election::untorn(record, context.final_position()?)?.timeline;
+    let own = context.electable_position()?.timeline;
     if is_spent(timeline, own, context.promise()?.promoting) || context.stop_intended() {
         return None;
     }
@@ -369,10 +369,7 @@ mod tests {
         assert!(super::reserve_again(&context, &mut Draft::default()).is_none());
         // What was elected by its running stream may be less after a crash.
         let mut torn = elected();
-        record(&mut torn).history = vec![crate::protocol::Fork {
-            timeline: Timeline(0),
-            end: crate::protocol::Lsn(u64::MAX),
-        }];
+        torn.postgres.answer.as_mut().unwrap().begins = Some(crate::protocol::Lsn(u64::MAX));
         assert_ne!(decided(&torn, 1_200).rule, "promote");
         // While WAL may still come in, or is not replayed, nothing is promoted.
         let mut observed = elected();

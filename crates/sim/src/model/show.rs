@@ -230,6 +230,7 @@ impl<const N: usize> Sight<N> {
         let answer = |in_recovery: bool, receiving: bool| Answer {
             in_recovery,
             position: Some(position(member.wal)),
+            begins: (!receiving).then_some(Lsn(0)),
             replayed: None,
             streaming: receiving,
             pending_restart: false,

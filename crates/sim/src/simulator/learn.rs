@@ -222,6 +222,7 @@ impl Agent {
         let answer = Answer {
             in_recovery: status.in_recovery,
             position: Some(status.position),
+            begins: (!status.receiver).then_some(status.begins),
             replayed: status.in_recovery.then_some(status.position.lsn),
             streaming: status.streaming,
             heard: self.heard,

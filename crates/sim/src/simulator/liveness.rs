@@ -1,6 +1,7 @@
 //! When faults are over, the database serves again within a bound, and all follow; or it is said why it rightly does not.
 
 use machine::instance::Mode;
+use machine::protocol::ASYNC_LOSS;
 
 use super::event::Event;
 use super::names::owner;
@@ -123,7 +124,8 @@ impl World {
                 let place = &self.nodes[node];
                 let data = place.volume.data.as_ref();
                 let other = |data: &Data| data.primary || place.volume.promoting.is_some() || diverged(data.end);
-                place.postgres.is_none() && data.is_some_and(other)
+                let far = data.is_some_and(|data| record.lacks(self.wal.position(data.end)) > ASYNC_LOSS);
+                far || place.postgres.is_none() && data.is_some_and(other)
             };
             let alone = (0..self.plan.members).filter(live).all(waits);
             return alone.then(|| {

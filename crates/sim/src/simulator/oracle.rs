@@ -6,9 +6,14 @@ use std::collections::BTreeMap;
 use machine::protocol::LeaseRecord;
 use machine::quorum::SyncRule;
 
+use super::names::owner;
 use super::operator::Taken;
 use super::wal::End;
 use super::world::World;
+
+/// For so long nobody who lacks WAL takes a lease that was released with its end, in milliseconds: less than a member's patience, whose
+/// clock may run faster.
+const RETURN: u64 = 50_000;
 
 /// What the checks have counted.
 #[derive(Clone, Debug, Default)]
@@ -176,6 +181,39 @@ impl World {
         }
     }
 
+    /// Where commits wait for nobody, whoever lacks WAL of a holder that stopped on purpose leaves it time to come back.
+    fn check_take(&mut self, before: &LeaseRecord, after: &LeaseRecord) {
+        let (Some(holder), Some(release)) = (&after.holder, &before.release) else {
+            return;
+        };
+        let node = owner(&holder.incarnation.member);
+        let place = self
+            .nodes
+            .get(node)
+            .filter(|_| holder.incarnation.member != release.member);
+        let (Some(place), Some(left)) = (place, release.position) else {
+            return;
+        };
+        let server = place.postgres.as_ref().map(|server| server.end);
+        let own = server.or(place.volume.data.as_ref().map(|data| data.end));
+        let branch = self.wal.branch(left.timeline.0);
+        let has_all = branch.zip(own).is_some_and(|(branch, own)| {
+            let lsn = left.lsn.0;
+            self.wal.contains(own, End { branch, lsn })
+        });
+        if has_all || before.holder.is_some() {
+            return;
+        }
+        self.coverage.reach("took a released lease without all of its WAL");
+        let waited = self.now - self.checks.held_since;
+        if !before.rule.is_synchronous() && waited < RETURN {
+            self.violate(format!(
+                "orders-{node} takes the lease {waited} ms after it was released at {:X} of timeline {}, which it lacks",
+                left.lsn.0, left.timeline.0
+            ));
+        }
+    }
+
     /// Epochs and reserved timelines only grow; another holder comes with another epoch.
     pub fn check_lease(&mut self, before: &LeaseRecord, after: &LeaseRecord) {
         if after.epoch < before.epoch || after.timeline < before.timeline {
@@ -186,6 +224,7 @@ impl World {
         }
         let run = |record: &LeaseRecord| record.holder.as_ref().map(|holder| holder.incarnation.identity());
         if run(after) != run(before) {
+            self.check_take(before, after);
             self.checks.held_since = self.now;
         }
         if run(after).is_some() && run(before) != run(after) && after.epoch == before.epoch {

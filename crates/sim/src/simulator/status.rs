@@ -14,6 +14,8 @@ use super::world::World;
 pub struct Status {
     pub in_recovery: bool,
     pub position: Position,
+    /// Where the timeline of that begins.
+    pub begins: Lsn,
     /// A primary: end of its WAL, flushed or not.
     pub inserted: Lsn,
     pub streaming: bool,
@@ -41,6 +43,7 @@ impl World {
         Some(Status {
             in_recovery: server.in_recovery,
             position: self.wal.position(end),
+            begins: Lsn(self.wal.0[end.branch].base.map_or(0, |base| base.lsn)),
             inserted: Lsn(server.end.lsn),
             streaming: server.receiver.as_ref().is_some_and(|receiver| receiver.connected),
             receiver: server.receiver.is_some(),
