@@ -120,6 +120,8 @@ fn a_wish_moves_the_primary_and_a_stop_hands_over() {
         spec(),
         |mut cluster| async move {
             let first = with_a_row(&cluster).await;
+            let own = "SELECT pg_create_physical_replication_slot('own')::text";
+            cluster.sql(first, own).await.expect("a user's slot");
             cluster.wish_for(2);
             let (second, took) = replaced(&cluster, first, 2, 30).await;
             assert_eq!(second, 2, "the wanted one");
@@ -130,6 +132,19 @@ fn a_wish_moves_the_primary_and_a_stop_hands_over() {
             assert_eq!(healthy(&cluster, "the old primary follows", 60).await, second);
             let rewound = cluster.log(first).contains("rule\":\"rewind");
             assert!(!rewound, "it stopped cleanly, and has nothing that the new one has not");
+            let dropped = async |cluster: &Cluster| {
+                let slots = "SELECT string_agg(slot_name, ',') FROM pg_replication_slots";
+                (cluster.sql(first, slots).await.ok()? == "own").then_some(())
+            };
+            cluster.until("it keeps WAL for nobody but the user", 10, dropped).await;
+            let cleans = async |cluster: &Cluster| {
+                let newer = "SELECT bool_and(coalesce(s.xmin::text::bigint > e.xmin::text::bigint, false))
+                    FROM pg_replication_slots s, entry e WHERE s.active AND e.number = 2";
+                (cluster.sql(second, newer).await.ok()? == "t").then_some(())
+            };
+            cluster
+                .until("no standby keeps rows of before the move", 20, cleans)
+                .await;
 
             cluster.signal(second, Signal::TERM);
             let (third, took) = replaced(&cluster, second, 3, 30).await;

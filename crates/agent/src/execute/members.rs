@@ -34,7 +34,7 @@ impl Executor {
             let sql = sql.get_or_insert_with(|| Sql::new(socket, port));
             let dropped = sql.drop_members_except(&keep).await?;
             if !dropped.is_empty() {
-                tracing::info!(members = ?dropped, "dropped the slots of former members");
+                tracing::info!(members = ?dropped, "dropped replication slots");
             }
             Ok(Effect::Kept(keep))
         });

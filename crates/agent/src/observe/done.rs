@@ -314,7 +314,10 @@ impl World {
             Effect::Admitted(member) => {
                 self.observed.admitted.insert(member);
             }
-            Effect::Kept(keep) => self.observed.admitted.retain(|member| keep.contains(member)),
+            Effect::Kept(keep) => {
+                self.observed.admitted.retain(|member| keep.contains(member));
+                self.observed.postgres.slots.retain(|member| keep.contains(member));
+            }
             Effect::Reported { reply, run } => {
                 self.contacted(Contacted::Heard, run.as_ref(), now);
                 self.observed.reply = Some(*reply);
@@ -595,6 +598,7 @@ mod tests {
             assert!(!admitted(work, read()), "{work:?}");
             assert!(!admitted(work, Err(Failure::said("no space"))), "{work:?}");
         }
+        assert!(!admitted(Work::DropSlots, Ok(Effect::Kept(BTreeSet::new()))));
         assert!(admitted(Work::StoreCertificate, read()), "its data is as it was");
     }
 

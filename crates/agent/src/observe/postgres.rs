@@ -110,6 +110,7 @@ impl World {
         let postgres = &mut self.observed.postgres;
         postgres.streamed |= answer.streaming;
         postgres.answer = Some(answer);
+        postgres.slots = status.members_with_slots();
         if writes {
             postgres.standbys = status.standbys();
             postgres.receiving = status.receiving();
@@ -234,6 +235,7 @@ impl World {
         postgres.sync = SyncSetting::default();
         postgres.standbys.clear();
         postgres.receiving.clear();
+        postgres.slots.clear();
         (postgres.wrote, postgres.greeted) = (None, None);
         postgres.history.clear();
         self.heard = None;

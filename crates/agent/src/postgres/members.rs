@@ -46,8 +46,8 @@ impl Sql {
         .await
     }
 
-    /// Drops slots and roles of members other than `wanted`, and returns whose were dropped. Those in use stay: that is an
-    /// error, once the others are dropped.
+    /// Drops slots of members other than `wanted`, on a primary with their roles, and returns whose were dropped. Those in use
+    /// stay: that is an error, once the others are dropped.
     pub async fn drop_members_except(&mut self, wanted: &BTreeSet<MemberId>) -> Result<Vec<MemberId>, SqlError> {
         let (dropped, used) = self
             .run(async |client| {
@@ -64,7 +64,7 @@ impl Sql {
         }
         let used: Vec<&str> = used.iter().map(MemberId::as_str).collect();
         Err(SqlError::Refused(format!(
-            "replication slots of former members are still in use: {}",
+            "replication slots that are to go are still in use: {}",
             used.join(", ")
         )))
     }
@@ -176,11 +176,12 @@ async fn ensure_slot(client: &Client, name: &str) -> Result<bool, Error> {
     row.map_or(Ok(false), |row| Ok(row.try_get::<_, Option<bool>>(0)?.unwrap_or(false)))
 }
 
-/// Members that have a slot or a role, and are not wanted.
+/// Members that have a slot, or on a primary a role, and are not wanted.
 async fn former_members(client: &Client, wanted: &BTreeSet<MemberId>) -> Result<Vec<MemberId>, Error> {
     const QUERY: &str = "SELECT slot_name::text FROM pg_replication_slots WHERE slot_type = 'physical'
         UNION SELECT r.rolname::text FROM pg_auth_members m
-          JOIN pg_roles g ON g.oid = m.roleid JOIN pg_roles r ON r.oid = m.member WHERE g.rolname = $1";
+          JOIN pg_roles g ON g.oid = m.roleid JOIN pg_roles r ON r.oid = m.member
+         WHERE g.rolname = $1 AND NOT pg_is_in_recovery()";
     let rows = client.query_typed(QUERY, &[(&MEMBERS_ROLE, Type::TEXT)]).await?;
     let names: Vec<String> = rows.iter().map(|row| row.try_get(0)).collect::<Result<_, _>>()?;
     // Slots with other names are the user's.
@@ -188,18 +189,22 @@ async fn former_members(client: &Client, wanted: &BTreeSet<MemberId>) -> Result<
     Ok(members.filter(|member| !wanted.contains(member)).collect())
 }
 
-/// Drops a member's slot and role, unless somebody uses them.
+/// Drops a member's slot, and on a primary its role, unless somebody uses them.
 async fn drop_member(client: &Client, member: &MemberId) -> Result<bool, Error> {
     const USED: &str = "SELECT EXISTS (SELECT FROM pg_replication_slots WHERE slot_name = $1 AND active)
-        OR EXISTS (SELECT FROM pg_stat_activity WHERE usename = $1)";
+        OR EXISTS (SELECT FROM pg_stat_activity WHERE usename = $1), pg_is_in_recovery()";
     const DROP: &str = "SELECT pg_drop_replication_slot(slot_name) FROM pg_replication_slots
         WHERE slot_name = $1 AND slot_type = 'physical' AND NOT active";
     let name = member.as_str();
-    let used: bool = client.query_typed_one(USED, &[(&name, Type::NAME)]).await?.try_get(0)?;
+    let row = client.query_typed_one(USED, &[(&name, Type::NAME)]).await?;
+    let (used, standby): (bool, bool) = (row.try_get(0)?, row.try_get(1)?);
     if used {
         return Ok(false);
     }
     client.query_typed(DROP, &[(&name, Type::NAME)]).await?;
+    if standby {
+        return Ok(true);
+    }
     match client
         .batch_execute(&format!("DROP ROLE IF EXISTS {}", identifier(name)))
         .await

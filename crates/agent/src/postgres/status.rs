@@ -109,6 +109,14 @@ impl Status {
         own.filter_map(|sender| MemberId::parse(&sender.user)).collect()
     }
 
+    /// The members that have a slot here.
+    pub fn members_with_slots(&self) -> BTreeSet<MemberId> {
+        self.slots
+            .iter()
+            .filter_map(|slot| MemberId::parse(&slot.name))
+            .collect()
+    }
+
     /// How long ago the WAL receiver heard the primary; `None` without a WAL receiver.
     pub fn heard_age(&self) -> Option<Duration> {
         self.receiver.as_ref()?.heard_age.map(Duration::from_millis)

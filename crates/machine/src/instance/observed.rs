@@ -376,6 +376,8 @@ pub struct PostgresView {
     pub standbys: BTreeMap<MemberId, Lsn>,
     /// Members that receive WAL from here, in whatever state.
     pub receiving: BTreeSet<MemberId>,
+    /// Members that have a replication slot here, also on a standby.
+    pub slots: BTreeSet<MemberId>,
     /// When a small write to the WAL was last flushed here (a primary's canary).
     pub wrote: Option<BootTime>,
     /// When a session was last begun that PostgreSQL took, or refused with words.
@@ -403,6 +405,7 @@ impl PostgresView {
             sync: SyncSetting::default(),
             standbys: BTreeMap::new(),
             receiving: BTreeSet::new(),
+            slots: BTreeSet::new(),
             wrote: None,
             greeted: None,
             history: Vec::new(),

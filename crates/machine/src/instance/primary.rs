@@ -8,7 +8,7 @@ use super::crash::may_start;
 use super::identity::is_sound;
 use super::lease_rules::{self, Write};
 use super::recovery::{self, Way};
-use super::{Action, Draft, Purpose, Route, Verdict, election, members, settings};
+use super::{Action, Draft, Purpose, Route, Verdict, election, members, settings, standby};
 use crate::protocol::{Epoch, MemberId, Timeline};
 
 /// Longest wait between failed tries, in milliseconds.
@@ -171,6 +171,9 @@ pub(super) fn admit(context: &Context, draft: &mut Draft) -> Option<Verdict> {
 /// Drops the slots of members that are no more: they would keep WAL for ever. Once per set of members, and again until
 /// none of them is in use.
 pub(super) fn drop_slots(context: &Context, draft: &mut Draft) -> Option<Verdict> {
+    if has_followed(context) {
+        return drop_all_slots(context, draft);
+    }
     context.held()?;
     if !context.accepting() {
         return None;
@@ -186,6 +189,26 @@ pub(super) fn drop_slots(context: &Context, draft: &mut Draft) -> Option<Verdict
     }
     draft.memo.kept = Some(keep.clone());
     Verdict::new(Action::DropSlots { keep }, "the set of members has changed")
+}
+
+/// It follows another member, which has become primary.
+fn has_followed(context: &Context) -> bool {
+    let promoted = standby::upstream(context).filter(|holder| holder.timeline.is_some());
+    promoted.is_some_and(|holder| standby::follows(context, holder)) && context.starting().is_none()
+}
+
+/// Drops the slots that a former primary, or one that was not promoted, still has for the others. Nobody streams from here: they keep
+/// WAL for ever, and a standby tells its primary the oldest transaction that any of its slots knows, so that no row which has been
+/// deleted since would be removed anywhere.
+fn drop_all_slots(context: &Context, draft: &mut Draft) -> Option<Verdict> {
+    if context.observed.postgres.slots.is_empty() || !context.is_free(&context.tasks().admit, RETRY, draft) {
+        return None;
+    }
+    let keep = BTreeSet::new();
+    Verdict::new(
+        Action::DropSlots { keep },
+        "this member follows another one, and keeps WAL for nobody",
+    )
 }
 
 #[cfg(test)]
@@ -325,6 +348,43 @@ mod tests {
         assert_eq!((early.action, early.wake), (Action::Wait, Some(BootTime(1_400))));
         let due = decide(&observed, &settled(), BootTime(1_400));
         assert_eq!(due.rule, "drop slots");
+    }
+
+    #[test]
+    fn who_follows_another_keeps_no_slots() {
+        let mut observed = standby();
+        observed.tasks.report.running = Some(Work::Report);
+        assert_eq!(decided(&observed, 1_200).action, Action::Wait);
+        observed.postgres.slots.extend([third()]);
+        let keep = std::collections::BTreeSet::new();
+        let decision = decided(&observed, 1_200);
+        assert_eq!(decision.action, Action::DropSlots { keep });
+        assert_eq!(
+            decision.memo.kept, None,
+            "as a primary it looks for former members again"
+        );
+        let spoil: [fn(&mut Observed); 6] = [
+            |o| o.tasks.admit.running = Some(Work::DropSlots),
+            |o| o.postgres.configured.as_mut().unwrap().upstream = None,
+            |o| o.postgres.process = Process::Stopped { exit: None },
+            |o| record(o).holder.as_mut().unwrap().timeline = None,
+            |o| record(o).holder = None,
+            |o| *o = elected(),
+        ];
+        for (index, spoil) in spoil.iter().enumerate() {
+            let mut observed = observed.clone();
+            spoil(&mut observed);
+            observed.postgres.slots.extend([third()]);
+            assert_ne!(decided(&observed, 1_200).rule, "drop slots", "{index}");
+        }
+        let mut used = observed;
+        used.tasks.admit = Task {
+            failures: 1,
+            ended: BootTime(1_100),
+            ..Task::default()
+        };
+        let early = decided(&used, 1_200);
+        assert_eq!((early.action, early.wake), (Action::Wait, Some(BootTime(1_300))));
     }
 
     #[test]

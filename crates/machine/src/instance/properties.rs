@@ -113,6 +113,11 @@ const CHANGES: &[Change] = &[
     |o| o.postgres.answer = None,
     |o| o.peers.clear(),
     |o| o.admitted.clear(),
+    |o| {
+        o.postgres
+            .slots
+            .extend([own_id(), other_holder().incarnation.member, third()])
+    },
     |o| o.route = None,
     |o| o.reply = None,
     |o| o.tasks.volume.running = Some(Work::Initdb),
@@ -440,6 +445,14 @@ fn check_action(observed: &Observed, decision: &Decision, now: BootTime) -> Resu
         Action::DiscardStaging => prop_assert_eq!(data(observed), Some(&Data::Unfinished)),
         Action::CreateMember { .. } => prop_assert!(matches!(data(observed), Some(Data::Empty | Data::Unfinished))),
         Action::WriteLease { content, purpose, .. } => check_write(observed, content, *purpose)?,
+        Action::DropSlots { keep } if !may_write(observed) => {
+            let followed = observed
+                .postgres
+                .configured
+                .as_ref()
+                .and_then(|configured| configured.upstream.as_ref());
+            prop_assert!(keep.is_empty() && followed.is_some() && !holds(observed, now));
+        }
         Action::Route { .. } | Action::Admit { .. } | Action::DropSlots { .. } => {
             prop_assert!(
                 may_write(observed) && !matches!(observed.lease.record.is(), Some(record) if record.holder.is_none())

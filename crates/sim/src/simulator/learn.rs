@@ -203,6 +203,7 @@ impl Agent {
         postgres.sync = SyncSetting::default();
         postgres.standbys.clear();
         postgres.receiving.clear();
+        postgres.slots.clear();
         postgres.history.clear();
         (self.heard, self.silent) = (None, 0);
     }
@@ -235,6 +236,7 @@ impl Agent {
         let writes = postgres.process == (Process::Running { mode: Mode::Primary }) && !answer.in_recovery;
         postgres.streamed |= answer.streaming;
         postgres.answer = Some(answer);
+        postgres.slots = status.slots;
         if writes {
             postgres.standbys = status.standbys;
             postgres.receiving = status.receiving;

@@ -58,7 +58,7 @@ impl World {
         self.after(EVERY, Event::Check);
     }
 
-    /// The primary that serves, if all others stream from it and a commit was acknowledged since.
+    /// The primary that serves, if all others stream from it and have no slots, and a commit was acknowledged since.
     fn serves(&self) -> Option<usize> {
         let primary = self.holder()?;
         let server = self.nodes[primary].postgres.as_ref()?;
@@ -70,8 +70,14 @@ impl World {
                 .any(|sender| sender.to == node && sender.streaming)
         };
         let all = (0..self.api.spec.members).all(|node| node == primary || !self.nodes[node].on || streams(node));
+        // A standby's slots would keep WAL and dead rows for ever.
+        let keeps = |node: usize| {
+            let data = self.nodes[node].volume.data.as_ref();
+            self.nodes[node].postgres.is_some() && data.is_some_and(|data| !data.slots.is_empty())
+        };
+        let idle = (0..self.plan.members).all(|node| node == primary || !keeps(node));
         let commits = self.checks.acknowledged > self.before_calm || self.commits_wait(primary);
-        (open && all && commits).then_some(primary)
+        (open && all && idle && commits).then_some(primary)
     }
 
     /// Fewer members live than commits are to wait for: that they wait is what was asked for.

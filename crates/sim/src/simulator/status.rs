@@ -23,6 +23,7 @@ pub struct Status {
     pub heard: Option<BootTime>,
     pub standbys: BTreeMap<MemberId, Lsn>,
     pub receiving: BTreeSet<MemberId>,
+    pub slots: BTreeSet<MemberId>,
     pub history: Vec<Fork>,
     /// Settings wait for a restart, and one of them lowers a limit.
     pub pending_restart: bool,
@@ -58,6 +59,7 @@ impl World {
                 .map(|sender| (sender.member.clone(), Lsn(sender.flushed)))
                 .collect(),
             receiving: streams.map(|sender| sender.member.clone()).collect(),
+            slots: data.slots.clone(),
             history: self.wal.history(server.end.branch),
             pending_restart: server.configured != server.started_with,
             lowers_limits: limit(&server.configured) < limit(&server.started_with),

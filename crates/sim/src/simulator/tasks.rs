@@ -60,6 +60,9 @@ impl World {
             }
             Task::DropSlots { keep } => {
                 let result = self.drop_slots(node, &keep);
+                if let (Ok(()), Some(agent)) = (&result, self.nodes[node].agent.as_mut()) {
+                    agent.observed.postgres.slots.retain(|member| keep.contains(member));
+                }
                 self.finish(node, Work::DropSlots, result);
             }
             Task::Route { epoch } => self.write_route(node, epoch),
@@ -227,6 +230,10 @@ impl World {
     }
 
     pub fn admit(&mut self, node: usize, member: MemberId) -> Result<(), String> {
+        let recovers = self.server(node).is_none_or(|server| server.in_recovery);
+        if recovers {
+            return Err("PostgreSQL cannot make roles".to_owned());
+        }
         self.slots(node, |slots| {
             slots.insert(member);
         })
@@ -249,11 +256,7 @@ impl World {
 
     fn slots(&mut self, node: usize, change: impl FnOnce(&mut BTreeSet<MemberId>)) -> Result<(), String> {
         let place = &mut self.nodes[node];
-        let able = place.postgres_frozen == 0
-            && place
-                .postgres
-                .as_ref()
-                .is_some_and(|server| server.up && !server.in_recovery);
+        let able = place.postgres_frozen == 0 && place.postgres.as_ref().is_some_and(|server| server.up);
         let data = place.volume.data.as_mut().filter(|_| able);
         data.map(|data| change(&mut data.slots))
             .ok_or_else(|| "PostgreSQL does not answer".to_owned())

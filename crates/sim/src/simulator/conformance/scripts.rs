@@ -93,7 +93,7 @@ fn written() -> Vec<(&'static str, Vec<Step>)> {
             ],
         ),
         (
-            "a primary that is stopped cleanly sends all: it follows the next one as it is, and keeps its slots",
+            "a primary that is stopped cleanly sends all: it follows the next one as it is, and keeps its slots until they are dropped",
             vec![
                 Write(0, 1),
                 Stop(0),
@@ -104,6 +104,8 @@ fn written() -> Vec<(&'static str, Vec<Step>)> {
                 Write(1, 2),
                 Follow(0, 1),
                 Write(1, 3),
+                DropSlots(0, vec![]),
+                Write(1, 4),
             ],
         ),
         (
