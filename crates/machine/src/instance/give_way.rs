@@ -1,12 +1,12 @@
 //! A holder that cannot write gives way to members that could: its disk hangs, its PostgreSQL does not come up, its
-//! promotion does not end, or its recovery would take longer than an election. Never when nobody could take over: a long
-//! recovery is better than none.
+//! promotion does not end, or its recovery would take longer than an election. Never when nobody could take over, also because
+//! the Lease cannot be written: a long recovery is better than none.
 
 use std::borrow::Cow;
 
 use super::context::{Context, Tenure};
 use super::recovery::{self, Way};
-use super::{Draft, Memo, Mode, Peer, Verdict, crash, fence, lease_rules, members};
+use super::{Draft, Memo, Mode, Peer, Verdict, crash, failsafe, fence, lease_rules, members, shutdown};
 use crate::protocol::{Epoch, MemberId, MemberState};
 
 /// For so long a holder may be unable to write, in milliseconds: a restart in place after a crash takes one or two seconds,
@@ -56,8 +56,11 @@ pub(super) fn remember(context: &Context, memo: &mut Memo) {
     let overdue = memo
         .unable_since
         .is_some_and(|since| context.now >= since.plus(patience));
-    let unable = overdue && is_rested(context, memo) && others_could(context);
-    if memo.gives_way.is_none() && (unable || matches!(recovery::of(context, memo), Some(Way::GiveWay(_)))) {
+    let could = others_could(context) && failsafe::is_lease_writable(context);
+    let unable = overdue && is_rested(context, memo) && could;
+    // A planned stop is no inability: it has its own patience, and hands the lease over at its end.
+    let serves = memo.gives_way.is_none() && !shutdown::is_stopping_fast(context, memo);
+    if serves && (unable || matches!(recovery::of(context, memo), Some(Way::GiveWay(_)))) {
         memo.gives_way = Some(epoch);
         memo.gave_way = Some(context.now);
     }
@@ -274,7 +277,10 @@ mod tests {
 
     #[test]
     fn nobody_gives_way_to_nobody() {
-        let spoil: [fn(&mut Observed); 3] = [
+        let spoil: [fn(&mut Observed); 5] = [
+            // The API server is away: nobody could take the lease, and only a release would end it.
+            |o| o.tasks.lease.failures = 1,
+            |o| o.lease.confirmed.as_mut().unwrap().sent = BootTime(9_000 - 3_000),
             |o| o.peers.clear(),
             |o| record(o).rule = SyncRule::any(1, [third()]),
             |o| record(o).members.get_mut("orders-1").unwrap().state = MemberState::Cloning,

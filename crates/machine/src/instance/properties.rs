@@ -630,7 +630,7 @@ proptest! {
         let decision = decide(&observed, &memo, now);
         if decision.memo.gives_way.is_some() {
             prop_assert!(holds(&observed, now) && others_are_there(&observed, now), "{:?}", decision);
-            prop_assert_eq!(decision.memo.gave_way, Some(now));
+            prop_assert_eq!((decision.memo.gave_way, observed.tasks.lease.failures), (Some(now), 0));
             let again = Memo { gives_way: None, ..decision.memo };
             for later in [now, now.plus(119_999)] {
                 let mut observed = observed.clone();

@@ -4,7 +4,7 @@
 use std::borrow::Cow;
 
 use super::context::{Context, Tenure};
-use super::{Action, Draft, Mode, Stop, Stopping, Verdict, checkpoint, handover, lease_rules};
+use super::{Action, Draft, Memo, Mode, Stop, Stopping, Verdict, checkpoint, handover, lease_rules};
 
 /// How long a fast stop may take before SIGQUIT, in milliseconds. It waits for the shutdown checkpoint, and for standbys
 /// to receive it; 20 s of the container's grace are more than either needs, and leave time for the rest.
@@ -40,6 +40,12 @@ pub(super) fn stop(context: &Context, draft: &mut Draft, because: impl Into<Cow<
     draft.memo.stopping = Some(Stopping { stop, since: now });
     draft.wake(now.plus(patience));
     Verdict::new(Action::Stop(stop), because)
+}
+
+/// PostgreSQL is stopping as planned, and has its time for that still.
+pub(super) fn is_stopping_fast(context: &Context, memo: &Memo) -> bool {
+    let fast = memo.stopping.filter(|stopping| stopping.stop == Stop::Fast);
+    fast.is_some_and(|stopping| context.now < stopping.since.plus(PATIENCE))
 }
 
 /// The lease is to be handed back now: this instance stops on purpose, and nothing of PostgreSQL lives (rule 6 of design §2.4).
@@ -361,6 +367,36 @@ mod tests {
         observed.tasks.lease.running = Some(Work::WriteLease);
         let second = decide(&observed, &first.memo, BootTime(21_200));
         assert_eq!(second.action, Action::Stop(Stop::Immediate));
+    }
+
+    #[test]
+    fn a_planned_stop_has_its_time_though_others_could_take_over() {
+        let at = |now: u64| {
+            let mut observed = primary();
+            observed.terminating = true;
+            observed.tasks.lease.running = Some(Work::WriteLease);
+            observed.lease.confirmed.as_mut().unwrap().sent = BootTime(now - 100);
+            observed.peers.get_mut("orders-1").unwrap().heard = BootTime(now - 100);
+            (observed.postgres.answer, observed.postgres.wrote) = (None, Some(BootTime(1_100)));
+            observed
+        };
+        let mut memo = decided(&primary(), 1_100).memo;
+        for now in (1_200..1_200 + super::PATIENCE).step_by(900) {
+            let decision = decide(&at(now), &memo, BootTime(now));
+            let action = if now == 1_200 {
+                Action::Stop(Stop::Fast)
+            } else {
+                Action::Wait
+            };
+            assert_eq!((decision.action, decision.memo.gives_way), (action, None), "at {now}");
+            memo = decision.memo;
+        }
+        let late = 1_200 + super::PATIENCE;
+        let decision = decide(&at(late), &memo, BootTime(late));
+        assert_eq!(
+            (decision.rule, decision.action),
+            ("give way", Action::Stop(Stop::Immediate))
+        );
     }
 
     #[test]
