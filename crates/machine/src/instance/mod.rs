@@ -91,6 +91,8 @@ pub struct Memo {
     pub handing_in: Option<Epoch>,
     /// When a handover was last begun.
     pub handed_over: Option<BootTime>,
+    /// Since when the primary of which epoch has been promoted and does not serve yet.
+    pub closed: Option<(Epoch, BootTime)>,
     /// What a rewind was begun of last.
     pub rewound: Option<Rewound>,
     /// The primary has not the WAL any more that this member needs next.

@@ -5,7 +5,7 @@ use super::context::Context;
 use super::identity::volume_is_free;
 use super::lineage::{Lineage, lineage};
 use super::{Action, Draft, Memo, Mode, Process, Verdict, report, shutdown, standby};
-use crate::protocol::{Epoch, Lsn, Position};
+use crate::protocol::{Epoch, Lsn, MemberState, Position};
 use crate::timing::BootTime;
 
 /// So many failures in a row, and the data is copied anew: a primary that restarts refuses rewinds for some seconds.
@@ -17,6 +17,10 @@ const AGAIN: u64 = 200;
 /// For so long that may go on, in milliseconds, before the data is copied anew: `pg_rewind` goes by the control file, and may never
 /// see a need for it. A checkpoint of a large, slow primary takes minutes.
 const UNCHANGED: u64 = 600_000;
+
+/// For so long a rewind waits for the primary to serve, in milliseconds: what is in doubt is sent to its standbys in a moment, or
+/// they are not able to.
+const OPENS: u64 = 10_000;
 
 /// So many changes of timeline the Lease remembers: 25 KiB of the 256 that an object's annotations may have. Whose data is of
 /// an older one has been away for so many changes of the primary.
@@ -80,6 +84,9 @@ fn is_removed(context: &Context, end: Lsn, since: BootTime) -> Option<bool> {
 /// answers, the end is known as it is now.
 pub(super) fn remember(context: &Context, memo: &mut Memo) {
     let epoch = context.record().map(|record| record.epoch);
+    let closed = standby::upstream(context).is_some_and(|holder| holder.timeline.is_some() && !holder.serving);
+    let known = memo.closed.filter(|(of, _)| Some(*of) == epoch);
+    memo.closed = known.or(epoch.map(|epoch| (epoch, context.now))).filter(|_| closed);
     let answer = context
         .observed
         .postgres
@@ -198,6 +205,21 @@ pub(super) fn stop_diverged(context: &Context, draft: &mut Draft) -> Option<Verd
         .or_else(|| Verdict::wait("PostgreSQL is stopping, to follow the primary again"))
 }
 
+/// The primary is about to serve: as many others as commits wait for follow it, and are to flush what is in doubt. Until then this
+/// data may be the only other copy of a commit that was acknowledged, and a rewind that is broken off destroys it. If too few follow,
+/// it may be this member that the primary waits for.
+fn opens_soon(context: &Context, draft: &mut Draft) -> bool {
+    let (Some((_, since)), Some(record), Some(own)) = (draft.memo.closed, context.record(), context.member()) else {
+        return false;
+    };
+    let others = record.members.values().filter(|report| {
+        let follows = matches!(report.state, MemberState::Streaming | MemberState::CatchingUp);
+        let named = report.member != own.id && record.rule.names.contains(&report.member);
+        named && follows && report.fault.is_none()
+    });
+    others.count() >= record.rule.required && !context.reached(since.plus(OPENS), draft)
+}
+
 /// Rewinds diverged data; after failures, or when a rewind was broken off, moves it aside, to be copied anew.
 pub(super) fn rewind(context: &Context, draft: &mut Draft) -> Option<Verdict> {
     let primary = standby::upstream(context)?;
@@ -211,6 +233,9 @@ pub(super) fn rewind(context: &Context, draft: &mut Draft) -> Option<Verdict> {
     }
     // It would fail again and again, and in the end move aside what an election may need.
     if diverged && !volume.rewinding && draft.memo.suspected.is_some() {
+        return None;
+    }
+    if diverged && opens_soon(context, draft) {
         return None;
     }
     if !context.at_rest()
@@ -581,6 +606,47 @@ mod tests {
         let mut half_promoted = behind(0x80, false);
         volume(&mut half_promoted).promise.as_mut().unwrap().promoting = Some(Timeline(3));
         assert_eq!(decided(&half_promoted).rule, "rewind");
+    }
+
+    #[test]
+    fn a_rewind_waits_for_some_time_until_the_primary_serves_if_that_is_not_for_this_member() {
+        let closed = |now: u64| {
+            let mut observed = behind(0x101, true);
+            (observed.contact.heard, observed.lease.changed) = (Some(BootTime(now)), BootTime(now));
+            let record = record(&mut observed);
+            record.holder.as_mut().unwrap().serving = false;
+            let mut other = record.members["orders-1"].clone();
+            other.member = third();
+            record.members.insert("orders-2".to_owned(), other);
+            record.rule = SyncRule::any(
+                1,
+                [volume(&mut behind(0x101, true)).member.clone().unwrap().id, third()],
+            );
+            observed
+        };
+        let first = decide(&closed(1_200), &settled(), BootTime(1_200));
+        let since = Some((Epoch(1), BootTime(1_200)));
+        assert_eq!((first.action, first.memo.closed), (Action::Wait, since));
+        let later = |observed: &Observed, now: u64| decide(observed, &first.memo, BootTime(now));
+        let late = 1_200 + OPENS;
+        assert_ne!(later(&closed(late - 1), late - 1).rule, "rewind");
+        assert_eq!(later(&closed(late), late).rule, "rewind", "it may be needed after all");
+        let mut next = closed(late);
+        record(&mut next).epoch = Epoch(2);
+        next.reply.as_mut().unwrap().epoch = Epoch(2);
+        assert_ne!(later(&next, late).rule, "rewind", "another primary");
+        let opens: [fn(&mut Observed); 5] = [
+            |o| record(o).holder.as_mut().unwrap().serving = true,
+            |o| record(o).members.get_mut("orders-2").unwrap().state = MemberState::Starting,
+            |o| record(o).members.get_mut("orders-2").unwrap().fault = Some("it is silent".to_owned()),
+            |o| record(o).members.remove("orders-2").map_or((), |_| ()),
+            |o| record(o).rule.required = 2,
+        ];
+        for (index, opens) in opens.iter().enumerate() {
+            let mut observed = closed(1_300);
+            opens(&mut observed);
+            assert_eq!(later(&observed, 1_300).rule, "rewind", "{index}");
+        }
     }
 
     #[test]

@@ -43,6 +43,7 @@ impl<const N: usize> Sight<N> {
             kept: Some((0..N).map(id).collect()),
             suspected: Some((Epoch(self.member.seen.epoch.into()), BootTime(0))),
             away: (0..N).map(|other| (id(other), BootTime(0))).collect(),
+            closed: Some((Epoch(self.member.seen.epoch.into()), BootTime(0))),
             handing_over: handing.map(|(to, _)| pod(to.into())),
             handing_in: handing.map(|(_, epoch)| Epoch(epoch.into())).or(confirmed),
             ..Memo::default()
