@@ -114,6 +114,26 @@ pub const MUTANTS: &[Mutant] = &[
         found_by: unit("instance::rejoin::tests::what_cannot_be_rewound_is_moved_aside_and_kept_if_a_primary_wrote_it"),
     },
     Mutant {
+        name: "rewind-to-a-closed-primary",
+        planted: "A former primary is rewound before others have flushed what only it and the new primary may have.",
+        breaks: "protocol 17",
+        file: "instance/rejoin.rs",
+        text: "opens_soon(context, draft)",
+        instead: "false",
+        found_by: unit(
+            "instance::rejoin::tests::a_rewind_waits_for_some_time_until_the_primary_serves_if_that_is_not_for_this_member",
+        ),
+    },
+    Mutant {
+        name: "a-standby-keeps-its-slots",
+        planted: "A former primary that follows keeps the members' slots: WAL stays, and no dead row is removed on the new primary.",
+        breaks: "invariant 20",
+        file: "instance/primary.rs",
+        text: "context.observed.postgres.slots.is_empty()",
+        instead: "true",
+        found_by: unit("instance::primary::tests::who_follows_another_keeps_no_slots"),
+    },
+    Mutant {
         name: "start-half-a-rewind",
         planted: "A standby starts on data whose rewind was broken off.",
         breaks: "invariant 14",
