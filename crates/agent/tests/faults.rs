@@ -131,6 +131,46 @@ fn a_standby_behind_a_slow_network_holds_up_nobody_and_deposes_nobody() {
     });
 }
 
+/// Makes `slow` far slower than the others, and gives it more WAL than it receives in two minutes.
+async fn fall_behind(cluster: &Cluster, primary: u32, slow: u32) {
+    cluster.slow_down(slow, Some(2_000_000));
+    let many = "INSERT INTO entry SELECT max(number) + generate_series(1, 300000) FROM entry";
+    cluster.sql(primary, many).await.expect("a commit");
+}
+
+#[test]
+fn a_planned_stop_waits_for_no_slow_standby() {
+    let name = "a_planned_stop_waits_for_no_slow_standby";
+    in_a_cluster(name, spec(), |mut cluster| async move {
+        let first = with_a_row(&cluster).await;
+        let [slow, second] = others(first);
+        fall_behind(&cluster, first, slow).await;
+        cluster.wish_for(second);
+        let (found, took) = replaced(&cluster, first, 1_000_000, 60).await;
+        assert_eq!(found, second);
+        assert!(took < Duration::from_secs(6), "it takes a switchover's time: {took:?}");
+        let released = "the lease is handed back with the last position";
+        assert!(cluster.log(first).contains(released), "its stop was a clean one");
+
+        // The same when its container is asked to end.
+        cluster.slow_down(slow, None);
+        healthy(&cluster, "the slow one and the old primary follow", 90).await;
+        fall_behind(&cluster, second, slow).await;
+        cluster.signal(second, Signal::TERM);
+        let look = async |cluster: &Cluster| cluster.log(second).contains(released).then_some(());
+        let ((), took) = cluster.until("the lease is released", 60, look).await;
+        assert!(took < Duration::from_secs(6), "{took:?}");
+        cluster.ended(second);
+        cluster.slow_down(slow, None);
+        cluster.start_agent(second);
+        healthy(&cluster, "all follow", 90).await;
+        for ordinal in [slow, second] {
+            let copies = cluster.log(ordinal).matches("rule\":\"clone").count();
+            assert_eq!(copies, usize::from(ordinal != 0), "what it lacked it was sent");
+        }
+    });
+}
+
 #[test]
 fn a_primary_whose_postmaster_stands_still_gives_way() {
     let name = "a_primary_whose_postmaster_stands_still_gives_way";

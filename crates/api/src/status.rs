@@ -215,6 +215,10 @@ pub struct Intent {
     /// Who is to be the primary: the holder hands the lease over to this pod once it streams and has caught up.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub primary: Option<String>,
+    /// Others wait for that (the present primary's node is being drained): it is not put off because that pod has much WAL to
+    /// replay.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub urgent: bool,
     /// All instances stop cleanly (standbys last) and stay stopped: the database is being deleted, or is to hibernate.
     #[serde(default)]
     pub stop: bool,

@@ -34,7 +34,7 @@ pub fn action(action: &Action, name: &str) -> String {
 pub fn change(change: &StatusChange) -> Option<String> {
     Some(match change {
         StatusChange::PermitRestart(permit) => format!("restart PostgreSQL in place in {}", permit.pod),
-        StatusChange::MovePrimary(memo) => format!("switch the primary over to {}", memo.target),
+        StatusChange::MovePrimary { memo, .. } => format!("switch the primary over to {}", memo.target),
         StatusChange::GiveUpSwitchover(_) => "give up the switchover".to_owned(),
         StatusChange::GrantBootstrap { pod, .. } => format!("let {pod} make the database"),
         StatusChange::ForgetMember { pod } => format!("forget instance {pod}"),

@@ -80,6 +80,13 @@ impl Executor {
         match action {
             Action::Wait | Action::Exit | Action::GiveUp { .. } => {}
             Action::Stop(stop) => self.stop(world, stop),
+            Action::EndSenders { keep } => {
+                if let Some(running) = &world.server
+                    && let Err(error) = running.server.end_senders(&keep)
+                {
+                    tracing::error!("end WAL senders: {error}");
+                }
+            }
             Action::CreateMember { claim_uid } => self.create_member(world, claim_uid),
             Action::StoreCertificate { pem, member: _ } => self.store_certificate(world, pem),
             Action::DiscardStaging => self.discard_staging(world),

@@ -34,6 +34,7 @@ pub(super) fn view(cluster: &ClusteredDatabase, pod: &str, timing: Timing) -> Cl
         durability: spec.wanted_durability(),
         strict_reads: spec.failover.reads == FailoverReads::Strict,
         primary: status.intent.primary,
+        urgent: status.intent.urgent,
         accepted_loss: accepted.and_then(|accepted| accepted_loss(accepted, cluster.metadata.uid.as_deref()?)),
         fenced: spec.fenced.iter().cloned().collect(),
         discard: discard.and_then(|discard| discarded(discard, pod)).map(str::to_owned),

@@ -1,5 +1,6 @@
 //! Starting and stopping the server.
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::io::{self, ErrorKind};
 use std::path::Path;
@@ -7,7 +8,9 @@ use std::process::{ExitStatus, Stdio};
 use std::sync::Arc;
 use std::time::Duration;
 
-use machine::protocol::Lsn;
+use machine::protocol::{Lsn, MemberId};
+use rustix::io::Errno;
+use rustix::process::{Pid, kill_process};
 use tokio::sync::watch;
 
 use super::{Config, Files, PostgresError, Tools, blocking, history, torn};
@@ -133,6 +136,27 @@ impl Server {
         self.supervisor.signal(self.pid, signal).map(|_| ())
     }
 
+    /// Ends the WAL senders of others than `keep` (SIGTERM); does not wait for it. A server that is asked to stop takes no new ones,
+    /// nor questions: they are found by their titles.
+    pub fn end_senders(&self, keep: &BTreeSet<MemberId>) -> io::Result<()> {
+        for process in postgres_processes()?
+            .iter()
+            .filter(|process| process.parent == self.pid)
+        {
+            let title = fs::read(format!("/proc/{}/cmdline", process.pid)).unwrap_or_default();
+            let title = String::from_utf8_lossy(&title);
+            let ends = sends_to(&title).is_some_and(|member| keep.iter().all(|kept| kept.as_str() != member));
+            let pid = i32::try_from(process.pid).ok().and_then(Pid::from_raw).filter(|_| ends);
+            // One that has ended meanwhile is what is wanted.
+            if let Some(Err(error)) = pid.map(|pid| kill_process(pid, Signal::TERM))
+                && error != Errno::SRCH
+            {
+                return Err(error.into());
+            }
+        }
+        Ok(())
+    }
+
     /// Waits until the postmaster has ended; `None` if `timeout` came first. After [`StopMode::Fast`] its children have
     /// ended before it; after a crash only [`Supervisor::kill_everything_else`] proves that.
     pub async fn stopped(&self, timeout: Duration) -> Option<ExitStatus> {
@@ -145,6 +169,11 @@ impl Server {
     pub fn reload(&self) -> Result<(), ProcessError> {
         self.supervisor.signal(self.pid, Signal::HUP).map(|_| ())
     }
+}
+
+/// The role that a WAL sender serves, by the title of its process: `postgres: <cluster>: walsender <role> <address> …`.
+fn sends_to(title: &str) -> Option<&str> {
+    title.split_once(": walsender ")?.1.split([' ', '\0']).next()
 }
 
 /// Makes the way free for a server, if none runs and the data is whole.
@@ -398,6 +427,21 @@ mod tests {
             seconds: 1,
         };
         assert!(refusal(Err(slow)).is_err());
+    }
+
+    #[test]
+    fn a_wal_sender_is_known_by_its_title() {
+        let of = |title| sends_to(title);
+        assert_eq!(
+            of("postgres: orders: walsender cdb_1_a_b 10.0.0.3(4711) streaming 0/3000060\0\0"),
+            Some("cdb_1_a_b")
+        );
+        assert_eq!(of("postgres: orders: walsender cdb_1_a_b\0\0"), Some("cdb_1_a_b"));
+        assert_eq!(
+            of("postgres: walsender: checkpointer performing shutdown checkpoint"),
+            None
+        );
+        assert_eq!(of("postgres: orders: app walsender 10.0.0.9(4711) idle"), None);
     }
 
     #[test]

@@ -272,7 +272,12 @@ pub enum StatusChange {
     /// Drop `intent.restart`.
     EndRestart,
     /// `intent.primary` and `memo.switchover`.
-    MovePrimary(SwitchoverMemo),
+    MovePrimary {
+        /// The switchover.
+        memo: SwitchoverMemo,
+        /// `intent.urgent`.
+        urgent: bool,
+    },
     /// Drop `intent.primary`, and remember in `memo.switchover.ended` that it was given up at this time.
     GiveUpSwitchover(DateTime<Utc>),
     /// Drop `intent.primary` and `memo.switchover`.

@@ -203,7 +203,7 @@ fn describe(changes: &[StatusChange]) -> String {
             StatusChange::ForgetMember { .. }
             | StatusChange::PermitRestart(_)
             | StatusChange::EndRestart
-            | StatusChange::MovePrimary(_)
+            | StatusChange::MovePrimary { .. }
             | StatusChange::GiveUpSwitchover(_)
             | StatusChange::EndSwitchover
             | StatusChange::NoteRequest(_)

@@ -166,17 +166,20 @@ fn apply(
             next.memo.restart_since = Some(now);
         }
         StatusChange::EndRestart => (next.intent.restart, next.memo.restart_since) = (None, None),
-        StatusChange::MovePrimary(memo) => {
-            next.intent.primary = Some(memo.target.clone());
+        StatusChange::MovePrimary { memo, urgent } => {
+            (next.intent.primary, next.intent.urgent) = (Some(memo.target.clone()), *urgent);
             next.memo.switchover = Some(memo.clone());
         }
         StatusChange::GiveUpSwitchover(at) => {
-            next.intent.primary = None;
+            (next.intent.primary, next.intent.urgent) = (None, false);
             if let Some(memo) = &mut next.memo.switchover {
                 memo.ended = Some(*at);
             }
         }
-        StatusChange::EndSwitchover => (next.intent.primary, next.memo.switchover) = (None, None),
+        StatusChange::EndSwitchover => {
+            (next.intent.primary, next.intent.urgent) = (None, false);
+            next.memo.switchover = None;
+        }
         StatusChange::GiveWalVolumes(pods) => {
             let given = &mut next.memo.wal_volumes;
             given.extend(pods.iter().cloned());

@@ -222,7 +222,7 @@ pub(super) fn under_way(facts: &Facts<'_>) -> bool {
 
 /// The action begins one.
 pub(super) fn begins(action: &Action) -> bool {
-    matches!(action, Action::WriteStatus(changes) if changes.iter().any(|change| matches!(change, StatusChange::MovePrimary(_))))
+    matches!(action, Action::WriteStatus(changes) if changes.iter().any(|change| matches!(change, StatusChange::MovePrimary { .. })))
 }
 
 fn write(change: StatusChange, because: String) -> Option<Proposal> {
@@ -270,7 +270,11 @@ fn switch_over(facts: &Facts<'_>) -> Option<Proposal> {
     let because = format!("{}: {} is to take over", reason.describe(primary), target.name);
     // Leave to restart that has come to nothing is taken back with it.
     let given = facts.status.intent.restart.as_ref().map(|_| StatusChange::EndRestart);
-    let changes = given.into_iter().chain([StatusChange::MovePrimary(memo)]).collect();
+    let urgent = drained(facts, primary).is_some();
+    let changes = given
+        .into_iter()
+        .chain([StatusChange::MovePrimary { memo, urgent }])
+        .collect();
     Proposal::act(Step::Switchover, Action::WriteStatus(changes), because)
 }
 
@@ -354,7 +358,7 @@ mod tests {
             return None;
         };
         changes.into_iter().find_map(|change| match change {
-            StatusChange::MovePrimary(memo) => Some(memo.target),
+            StatusChange::MovePrimary { memo, .. } => Some(memo.target),
             _ => None,
         })
     }
@@ -397,6 +401,7 @@ mod tests {
         let decision = scene.store();
         assert_eq!((decision.rule, decision.phase), ("switch-over", Phase::SwitchingOver));
         assert_eq!(scene.stored.intent.primary.as_deref(), Some("demo-2"));
+        assert!(!scene.stored.intent.urgent, "nobody waits for it");
         assert_eq!(scene.stored.step.as_deref(), Some("Switchover"));
         // On the way nobody serves, and the pod of the older template is not ready.
         scene.pod_mut(0).ready = false;
@@ -583,8 +588,10 @@ mod tests {
             "demo-0 is primary, and its node node-0 takes no pods any more: demo-2 is to take over"
         );
         scene.store();
+        assert!(scene.stored.intent.urgent, "the drain waits for it");
         scene.elect(2);
         scene.store();
+        assert!(!scene.stored.intent.urgent);
         assert_eq!((scene.decide().rule, scene.decide().phase), ("rest", Phase::Ready));
         scene.cordon(2, true);
         assert_eq!(moved(&scene), Some("demo-1".to_owned()), "the only node that is left");

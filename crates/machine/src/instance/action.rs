@@ -137,6 +137,11 @@ pub enum Action {
     },
     /// Stop PostgreSQL; does not wait for it.
     Stop(Stop),
+    /// End the WAL senders of a PostgreSQL that is asked to stop; does not wait for it.
+    EndSenders {
+        /// But those of these members.
+        keep: BTreeSet<MemberId>,
+    },
     /// Point `-rw` at this member, in one write.
     Route {
         /// This pod's address.
@@ -219,7 +224,7 @@ impl Action {
             Action::Rewind { .. } => Some(Work::Rewind),
             Action::SetAside { .. } => Some(Work::SetAside),
             Action::DiscardKept { .. } => Some(Work::DiscardKept),
-            Action::Wait | Action::Stop(_) | Action::Exit | Action::GiveUp { .. } => None,
+            Action::Wait | Action::Stop(_) | Action::EndSenders { .. } | Action::Exit | Action::GiveUp { .. } => None,
         }
     }
 }

@@ -68,6 +68,7 @@ pub(super) fn blank() -> Observed {
             durability: api::WantedDurability::default(),
             strict_reads: false,
             primary: None,
+            urgent: false,
             accepted_loss: None,
             fenced: BTreeSet::new(),
             discard: None,

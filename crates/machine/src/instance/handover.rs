@@ -5,16 +5,41 @@ use std::cmp::Reverse;
 use super::context::Context;
 use super::{Draft, Memo, election, members};
 use crate::protocol::MemberState;
+use crate::timing::BootTime;
 
 /// How far behind the successor may be, in bytes of WAL, with what it has flushed and again with what it has replayed: what
 /// is missing is sent while PostgreSQL stops, and what is not replayed holds the promotion up; at 100 MB/s each takes a sixth
 /// of a second.
-const LAG: u64 = 16 << 20;
-/// For so long a standby whose replay is paused or slow is waited for, in milliseconds. A drain would wait for it without end;
-/// a promotion goes on with it all the same.
+pub(super) const LAG: u64 = 16 << 20;
+/// For so long a standby whose replay is paused or slow is waited for, in milliseconds: a promotion goes on with a paused one all
+/// the same.
 const REPLAY: u64 = 20_000;
-/// After an attempt in which nobody took the lease, the next one, in milliseconds.
+/// Then so much may be left to replay, in bytes: at 100 MB/s ten seconds without a primary. More is waited for without end, unless
+/// the wish is urgent: a drain would wait with it.
+const LATE: u64 = 1 << 30;
+/// After an attempt in which nobody took the lease, the next one, in milliseconds. It doubles, as the operator's rests do, while the
+/// wish stands: each try costs clients some seconds, and who made the wish may be gone.
 const AGAIN: u64 = 60_000;
+/// The longest such rest, in milliseconds.
+const LONGEST: u64 = 600_000;
+
+/// The primary that is wanted.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Wish {
+    /// Its pod.
+    pub pod: String,
+    /// Since when it has been wanted.
+    pub since: BootTime,
+    /// How many handovers to it have been begun since.
+    pub tries: u32,
+}
+
+impl Wish {
+    /// How long the last handover to it that failed is past before the next one begins, in milliseconds.
+    fn rest(&self) -> u64 {
+        (AGAIN << self.tries.saturating_sub(1).min(16)).min(LONGEST)
+    }
+}
 
 /// The wanted primary, if it streams, has caught up and replayed, and the last attempt that failed is long enough ago.
 pub(super) fn target(context: &Context, draft: &mut Draft) -> Option<String> {
@@ -27,13 +52,9 @@ pub(super) fn target(context: &Context, draft: &mut Draft) -> Option<String> {
     if !context.serving() || *wanted == context.observed.own.pod || context.observed.terminating {
         return None;
     }
-    if let Some(at) = draft
-        .memo
-        .handed_over
-        .map(|at| at.plus(AGAIN))
-        .filter(|at| context.now < *at)
-    {
-        draft.wake(at);
+    let wish = draft.memo.wished.clone()?;
+    let last = draft.memo.handed_over;
+    if last.is_some_and(|last| !context.reached(last.plus(wish.rest()), draft)) {
         return None;
     }
     let peer = context.observed.peers.get(wanted)?;
@@ -45,9 +66,24 @@ pub(super) fn target(context: &Context, draft: &mut Draft) -> Option<String> {
     if !(fresh && near && able && members::is_wanted(context, wanted)) {
         return None;
     }
-    let waited = draft.memo.wished.as_ref().map(|(_, since)| since.plus(REPLAY));
-    let replayed = peer.queue() <= LAG || waited.is_some_and(|at| context.reached(at, draft));
+    let late = cluster.urgent || peer.queue() <= LATE;
+    let replayed = peer.queue() <= LAG || late && context.reached(wish.since.plus(REPLAY), draft);
     replayed.then(|| wanted.clone())
+}
+
+/// Why a wish is not fulfilled yet, if that can be long.
+pub(super) fn waiting(context: &Context) -> Option<String> {
+    let cluster = context.cluster()?;
+    let wanted = cluster.primary.as_ref()?;
+    let behind = context.observed.peers.get(wanted).map_or(0, super::Peer::queue);
+    let waits = context.serving() && behind > LATE && !cluster.urgent;
+    waits.then(|| {
+        format!(
+            "{wanted} is to take over, and has more than {} GiB of WAL to replay first, which goes on by itself unless somebody has \
+             paused it (pg_wal_replay_resume) or a query there holds it up",
+            LATE >> 30
+        )
+    })
 }
 
 /// Who is best fit to take the lease that this container leaves, since it is asked to end: of those whose replay is near the wanted
@@ -71,13 +107,17 @@ pub(super) fn heir(context: &Context) -> Option<String> {
     best.map(|(pod, _)| pod.clone())
 }
 
-/// Since when which primary is wished for. A handover has ended when the lease is not this run's any more, or when it holds it again.
+/// Which primary is wished for. A handover has ended when the lease is not this run's any more, or when it holds it again.
 pub(super) fn remember(context: &Context, memo: &mut Memo) {
     let wished = context.cluster().and_then(|cluster| cluster.primary.clone());
     let before = memo.wished.take();
     memo.wished = wished.map(|pod| {
-        let since = before.filter(|(of, _)| *of == pod).map(|(_, since)| since);
-        (pod, since.unwrap_or(context.now))
+        let same = before.filter(|wish| wish.pod == pod);
+        same.unwrap_or(Wish {
+            pod,
+            since: context.now,
+            tries: 0,
+        })
     });
     let ours = matches!(context.tenure(), super::Tenure::Held { .. } | super::Tenure::Lapsed);
     let again = context.observed.lease.confirmed.map(|confirmed| confirmed.epoch);
@@ -135,15 +175,44 @@ mod tests {
         successor(&mut observed).replayed = Some(position().lsn);
         let first = decided(&observed, &settled());
         assert_ne!(first.rule, "hand over");
-        let since = |since: u64| Memo {
-            wished: Some(("orders-1".to_owned(), BootTime(since))),
-            ..settled()
-        };
+        let since = |since: u64| wished(since, 0);
         assert_eq!(first.memo.wished, since(NOW).wished);
         assert_ne!(decided(&observed, &since(NOW - super::REPLAY + 1)).rule, "hand over");
         assert_eq!(decided(&observed, &since(NOW - super::REPLAY)).rule, "hand over");
         cluster(&mut observed).primary = None;
         assert_eq!(decided(&observed, &since(0)).memo.wished, None);
+    }
+
+    /// `orders-1` has been wanted since then.
+    fn wished(since: u64, tries: u32) -> Memo {
+        let pod = "orders-1".to_owned();
+        let since = BootTime(since);
+        Memo {
+            wished: Some(super::Wish { pod, since, tries }),
+            ..settled()
+        }
+    }
+
+    #[test]
+    fn only_who_is_in_a_hurry_hands_over_to_one_with_very_much_to_replay() {
+        let mut observed = asked();
+        for (queue, urgent, hands_over) in [
+            (super::LATE, false, true),
+            (super::LATE + 1, false, false),
+            (super::LATE + 1, true, true),
+        ] {
+            successor(&mut observed).position.as_mut().unwrap().lsn = Lsn(queue);
+            successor(&mut observed).replayed = Some(Lsn(0));
+            cluster(&mut observed).urgent = urgent;
+            let decision = decided(&observed, &wished(0, 0));
+            let why = decision.because.contains("more than 1 GiB of WAL to replay");
+            assert_eq!(
+                (decision.rule == "hand over", why),
+                (hands_over, !hands_over),
+                "{queue} {urgent}"
+            );
+            assert_ne!(decided(&observed, &wished(NOW, 0)).rule, "hand over");
+        }
     }
 
     #[test]
@@ -218,6 +287,23 @@ mod tests {
             super::super::decide(&late, &tried(NOW), BootTime(now)).rule,
             "hand over"
         );
+        let rests = [0, 1, 2, 3, 4, 5, u32::MAX].map(|tries| wished(0, tries).wished.unwrap().rest() / 60_000);
+        assert_eq!(
+            rests,
+            [1, 1, 2, 4, 8, 10, 10],
+            "in minutes, as long as the same wish stands"
+        );
+        let after = |tries: u32| Memo {
+            handed_over: Some(BootTime(NOW)),
+            ..wished(0, tries)
+        };
+        let again = super::super::decide(&late, &after(1), BootTime(now));
+        assert_eq!(again.rule, "hand over");
+        assert_eq!(again.memo.wished.unwrap().tries, 2);
+        assert_eq!(super::super::decide(&late, &after(2), BootTime(now)).rule, "wait");
+        cluster(&mut late).primary = Some("orders-2".to_owned());
+        let another = super::super::decide(&late, &after(2), BootTime(now)).memo.wished;
+        assert_eq!(another.unwrap().tries, 0);
         let mut gone = asked();
         hold_by(&mut gone, other_holder(), 2);
         let after = |gone: &Observed| super::super::decide(gone, &tried(NOW), BootTime(NOW)).memo.handed_over;

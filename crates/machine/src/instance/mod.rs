@@ -28,6 +28,7 @@ mod primary;
 mod recovery;
 mod rejoin;
 pub mod report;
+mod senders;
 mod settings;
 mod shutdown;
 mod standby;
@@ -47,8 +48,10 @@ use std::collections::{BTreeMap, BTreeSet};
 
 pub use action::{Action, Purpose, Stop};
 pub use context::Tenure;
+pub use handover::Wish;
 pub use observed::*;
 pub use rejoin::{MissingWal, Rewound};
+pub use senders::Ended;
 
 use crate::protocol::{Epoch, MemberId};
 use crate::timing::BootTime;
@@ -59,6 +62,8 @@ use context::Context;
 pub struct Memo {
     /// PostgreSQL was asked to stop, and is not gone yet.
     pub stopping: Option<Stopping>,
+    /// The WAL senders that were ended meanwhile.
+    pub ended: Option<Ended>,
     /// Since when the lease has been held without a gap.
     pub holding_since: Option<BootTime>,
     /// Unexpected ends of PostgreSQL in a row, each within a minute of its start.
@@ -83,8 +88,8 @@ pub struct Memo {
     pub gives_way: Option<Epoch>,
     /// When it last did.
     pub gave_way: Option<BootTime>,
-    /// The wanted primary, and since when it has been wanted.
-    pub wished: Option<(String, BootTime)>,
+    /// The wanted primary.
+    pub wished: Option<Wish>,
     /// The pod to which the lease is being handed over.
     pub handing_over: Option<String>,
     /// The epoch in which that was seen last.
@@ -357,6 +362,7 @@ fn remember(context: &Context, mut memo: Memo) -> Memo {
     memo.holding_since = held.then(|| memo.holding_since.unwrap_or(context.now));
     if !context.alive() {
         memo.stopping = None;
+        memo.ended = None;
     }
     if context.observed.terminating {
         memo.terminating_since = memo.terminating_since.or(Some(context.now));

@@ -176,6 +176,8 @@ pub struct ClusterView {
     pub strict_reads: bool,
     /// `status.intent.primary`.
     pub primary: Option<String>,
+    /// `status.intent.urgent`.
+    pub urgent: bool,
     /// The epoch of the Lease in which the user accepts the loss of what the missing members have
     /// ([`api::names::ANNOTATION_ACCEPT_LOSS`]).
     pub accepted_loss: Option<Epoch>,

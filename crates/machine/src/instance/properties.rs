@@ -495,6 +495,16 @@ fn check_action(observed: &Observed, decision: &Decision, now: BootTime) -> Resu
             prop_assert!(record.is_some_and(|record| record.epoch == request.epoch));
             prop_assert!(!peers.is_empty() && !peers.contains_key(&observed.own.pod));
         }
+        Action::EndSenders { .. } => {
+            let writes = observed.postgres.process == (Process::Running { mode: Mode::Primary });
+            prop_assert!(writes);
+            prop_assert!(
+                decision
+                    .memo
+                    .stopping
+                    .is_some_and(|stopping| stopping.stop == Stop::Fast)
+            );
+        }
         Action::Wait
         | Action::Ask { .. }
         | Action::StoreCertificate { .. }

@@ -2,6 +2,7 @@
 
 use super::context::{Context, Tenure};
 use super::lineage::{Lineage, lineage};
+use super::senders::Needs;
 use super::{Action, Configured, Draft, Mode, Verdict, checkpoint, shutdown, standby};
 
 /// Longest wait between failed tries, in milliseconds.
@@ -84,7 +85,7 @@ pub(super) fn restart(context: &Context, draft: &mut Draft) -> Option<Verdict> {
         return draft
             .memo
             .stopping
-            .and_then(|_| shutdown::stop(context, draft, BECAUSE));
+            .and_then(|_| shutdown::stop_primary(context, draft, &Needs::Nobody, BECAUSE));
     }
     let idle = context.tasks().configure.running.is_none();
     let can_start_again = match context.tenure() {

@@ -4,11 +4,14 @@
 use std::borrow::Cow;
 
 use super::context::{Context, Tenure};
+use super::senders::{self, Needs};
 use super::{Action, Draft, Memo, Mode, Stop, Stopping, Verdict, checkpoint, handover, lease_rules};
 
 /// How long a fast stop may take before SIGQUIT, in milliseconds. It waits for the shutdown checkpoint, and for standbys
 /// to receive it; 20 s of the container's grace are more than either needs, and leave time for the rest.
 const PATIENCE: u64 = 20_000;
+/// For so long of that anybody is waited for at all, in milliseconds: an end without the last record at a standby is a clean one.
+pub(super) const LAST: u64 = 15_000;
 /// How long SIGQUIT may take before SIGKILL, in milliseconds: the postmaster itself sends SIGKILL after 5 s.
 const QUIT_PATIENCE: u64 = 6_000;
 /// How long the agent tries to hand back its lease before it ends without, in milliseconds.
@@ -48,6 +51,16 @@ pub(super) fn is_stopping_fast(context: &Context, memo: &Memo) -> bool {
     fast.is_some_and(|stopping| context.now < stopping.since.plus(PATIENCE))
 }
 
+/// As [`stop`]; a primary waits for standbys as far as somebody needs it.
+pub(super) fn stop_primary(
+    context: &Context,
+    draft: &mut Draft,
+    needs: &Needs,
+    because: impl Into<Cow<'static, str>>,
+) -> Option<Verdict> {
+    stop(context, draft, because).or_else(|| senders::end(context, draft, needs))
+}
+
 /// The lease is to be handed back now: this instance stops on purpose, and nothing of PostgreSQL lives (rule 6 of design §2.4).
 pub(super) fn may_release(context: &Context, draft: &Draft) -> bool {
     let ours = matches!(context.tenure(), Tenure::Held { .. } | Tenure::Lapsed);
@@ -65,11 +78,16 @@ pub(super) fn hand_over(context: &Context, draft: &mut Draft) -> Option<Verdict>
         }
         draft.memo.handing_over = Some(target);
         draft.memo.handed_over = Some(context.now);
+        if let Some(wish) = &mut draft.memo.wished {
+            wish.tries = wish.tries.saturating_add(1);
+        }
     }
     let successor = draft.memo.handing_over.clone()?;
     if context.alive() {
         let because = format!("the lease is handed over to {successor}");
-        return stop(context, draft, because).or_else(|| Verdict::wait("PostgreSQL is stopping, to hand over"));
+        let needs = Needs::of(context, Some(&successor));
+        return stop_primary(context, draft, &needs, because)
+            .or_else(|| Verdict::wait("PostgreSQL is stopping, to hand over"));
     }
     lease_rules::release(context, draft, Some(successor)).or_else(|| Verdict::wait("the lease is being handed over"))
 }
@@ -103,7 +121,9 @@ pub(super) fn shut_down(context: &Context, draft: &mut Draft) -> Option<Verdict>
             // Goes on as before, and still reports.
             return None;
         }
-        return stop(context, draft, why).or_else(|| Verdict::wait("PostgreSQL is stopping"));
+        let heir = handover::heir(context).filter(|_| !context.stop_intended());
+        let needs = Needs::of(context, heir.as_ref());
+        return stop_primary(context, draft, &needs, why).or_else(|| Verdict::wait("PostgreSQL is stopping"));
     }
     if may_release(context, draft) {
         let heir = heir();

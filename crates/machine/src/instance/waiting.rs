@@ -4,7 +4,7 @@ use std::borrow::Cow;
 
 use super::bootstrap::is_granted;
 use super::context::{Context, Tenure};
-use super::{Data, Draft, Mode, Reading, Verdict, Work, election, report, standby};
+use super::{Data, Draft, Mode, Reading, Verdict, Work, election, handover, report, standby};
 
 /// Always applies.
 pub(super) fn wait(context: &Context, draft: &mut Draft) -> Option<Verdict> {
@@ -12,8 +12,9 @@ pub(super) fn wait(context: &Context, draft: &mut Draft) -> Option<Verdict> {
         match election::waiting(context)
             .map(Cow::into_owned)
             .or_else(|| report::fault(context, &draft.memo))
+            .or_else(|| handover::waiting(context))
         {
-            Some(fault) => fault.into(),
+            Some(waited_for) => waited_for.into(),
             None => role(context),
         }
     }))

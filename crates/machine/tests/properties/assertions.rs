@@ -240,7 +240,7 @@ pub fn assert_changes(scene: &Scene, facts: &Facts<'_>, action: &Action) {
                 let templates_first = pods.clone().any(waits) || !pods.any(outdated);
                 assert!(templates_first, "only less memory comes after a restart");
             }
-            StatusChange::MovePrimary(memo) => {
+            StatusChange::MovePrimary { memo, .. } => {
                 let kept = scene.stored.intent.restart.is_some() && !changes.contains(&StatusChange::EndRestart);
                 assert!(!kept, "nobody has leave to restart while the primary hands over");
                 assert_handover(scene, facts, memo);

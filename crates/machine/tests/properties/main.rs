@@ -74,7 +74,7 @@ proptest! {
             match &decision.action {
                 Action::WriteStatus(changes) => {
                     let target = changes.iter().find_map(|change| match change {
-                        StatusChange::MovePrimary(memo) => Some(memo.target.clone()),
+                        StatusChange::MovePrimary { memo, .. } => Some(memo.target.clone()),
                         _ => None,
                     });
                     let Some(target) = target else { continue };

@@ -177,6 +177,7 @@ impl<const N: usize> Sight<N> {
             },
             strict_reads: false,
             primary: self.wanted.map(|wanted| pod(wanted.into())),
+            urgent: false,
             accepted_loss: None,
             fenced: fenced.map(pod).collect::<BTreeSet<_>>(),
             discard: None,

@@ -146,6 +146,7 @@ impl Spec {
             durability: self.durability,
             strict_reads: false,
             primary: self.primary.map(pod),
+            urgent: false,
             accepted_loss: None,
             fenced: self.fenced.iter().copied().map(pod).collect(),
             discard: None,

@@ -230,6 +230,7 @@ fn name(action: &Action) -> &'static str {
         Action::StartStandby { .. } => "StartStandby",
         Action::Configure { .. } => "Configure",
         Action::Stop(_) => "Stop",
+        Action::EndSenders { .. } => "EndSenders",
         Action::Route { .. } => "Route",
         Action::Admit { .. } => "Admit",
         Action::DropSlots { .. } => "DropSlots",

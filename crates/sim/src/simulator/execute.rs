@@ -27,6 +27,7 @@ impl World {
         let task = match action {
             Action::Wait | Action::Exit | Action::GiveUp { .. } => return,
             Action::Stop(stop) => return self.stop(node, stop),
+            Action::EndSenders { keep } => return self.end_senders(node, &keep),
             Action::WriteLease {
                 content,
                 purpose,

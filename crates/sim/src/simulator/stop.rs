@@ -1,6 +1,9 @@
 //! How a PostgreSQL ends.
 
+use std::collections::BTreeSet;
+
 use machine::instance::Stop;
+use machine::protocol::MemberId;
 
 use super::event::{Inner, News};
 use super::postgres::{Ends, RECORD};
@@ -24,6 +27,17 @@ impl World {
                     self.server_after(delay, node, Inner::Stopping);
                 }
             }
+        }
+    }
+
+    /// Ends the streams to others than `keep`.
+    pub fn end_senders(&mut self, node: usize, keep: &BTreeSet<MemberId>) {
+        let server = self.nodes[node].postgres.as_ref();
+        let senders = server.into_iter().flat_map(|server| &server.senders);
+        let ended = senders.filter(|(_, sender)| !keep.contains(&sender.member));
+        for (stream, to) in ended.map(|(stream, sender)| (*stream, sender.to)).collect::<Vec<_>>() {
+            self.end_sender(node, stream);
+            self.close(node, stream, to);
         }
     }
 
