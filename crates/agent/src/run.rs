@@ -35,6 +35,7 @@ use crate::observe::{Done, Poll, Scan, Secret, World};
 use crate::peer::Request;
 use crate::postgres::{Server, SqlError, Status, Tools};
 use crate::process::Exit;
+use crate::volume::EnforcedSettings;
 
 /// Something that has happened.
 pub enum Event {
@@ -76,6 +77,8 @@ pub enum Event {
     Wrote(u32, BootTime),
     /// A session that was begun at that time was taken.
     Greeted(u32, BootTime),
+    /// What the control file demands of a standby; `None` if it could not be read.
+    Enforced(Option<EnforcedSettings>),
     /// What was set aside and kept.
     Kept(BTreeSet<String>),
     /// A Secret's files have changed.
@@ -108,7 +111,7 @@ const LONGEST_SLEEP: Duration = Duration::from_millis(500);
 const STOOD_STILL: u64 = 1_500;
 /// More actions than this without a pause are a defect: it is logged, and other events get their turn.
 const MOST_ACTIONS: usize = 32;
-/// Distance between tries to find PostgreSQL's programs or to read the volume, in milliseconds.
+/// Distance between tries to find PostgreSQL's programs or to read the volume or the control file, in milliseconds.
 const LOOK_AGAIN: u64 = 2_000;
 
 /// The same after the WAL volume was found to have no room so many times in a row: up to a minute.
@@ -155,6 +158,8 @@ struct Agent {
     look_at: Option<BootTime>,
     /// How many times in a row the WAL volume had no room.
     no_room: u32,
+    /// When what the control file demands is to be read again; `None` while it is being read.
+    enforced_at: Option<BootTime>,
 }
 
 impl Agent {
@@ -257,6 +262,29 @@ impl Agent {
         if due && wanted && possible {
             self.read_volume();
         }
+        self.read_enforced(now);
+    }
+
+    /// As long as a standby's limits stand higher than the settings say, it is looked whether they still have to.
+    fn read_enforced(&mut self, now: BootTime) {
+        let configured = self.world.observed.postgres.configured.as_ref();
+        let raised = configured.is_some_and(|configured| configured.raised.is_some());
+        let (Some(tools), true) = (&self.world.tools, raised && self.world.server.is_some()) else {
+            return;
+        };
+        if self.enforced_at.take_if(|at| now >= *at).is_none() {
+            return;
+        }
+        let (events, volume, tools) = (
+            self.executor.events.clone(),
+            self.executor.volume.clone(),
+            Arc::clone(tools),
+        );
+        self.executor.workers.spawn(async move {
+            let control = volume.control_data(&tools).await;
+            let enforced = control.inspect_err(|error| tracing::debug!("read the control file: {error}"));
+            let _ = events.send(Event::Enforced(enforced.ok().map(|control| control.enforced)));
+        });
     }
 
     /// Finds PostgreSQL's programs, then reads the volume with them.
@@ -328,6 +356,11 @@ impl Agent {
             Event::Failsafe { pod, reply, sent } => self.world.failsafe_answered(pod, reply, sent),
             Event::Wrote(pid, begun) => self.world.wrote(pid, begun),
             Event::Greeted(pid, begun) => self.world.greeted(pid, begun),
+            Event::Enforced(enforced) => {
+                self.enforced_at = Some(now.plus(LOOK_AGAIN));
+                let postgres = &mut self.world.observed.postgres;
+                postgres.enforced = enforced.unwrap_or(postgres.enforced);
+            }
             Event::Kept(kept) => self.world.observed.kept = kept,
             Event::Secret(Secret::Certificate) => self.executor.reload_certificate(&self.world),
             Event::Secret(Secret::Password) => self.password.changed(),

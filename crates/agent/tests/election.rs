@@ -160,6 +160,53 @@ fn a_wish_moves_the_primary_and_a_stop_hands_over() {
     );
 }
 
+/// The limit in force, and how many settings wait for a restart.
+async fn limit(cluster: &Cluster, ordinal: u32) -> Option<(String, u32)> {
+    let query = "SELECT current_setting('max_connections'), count(*) FROM pg_settings WHERE pending_restart";
+    let answer = cluster.sql(ordinal, query).await.ok()?;
+    let (limit, pending) = answer.split_once('|')?;
+    Some((limit.to_owned(), pending.parse().ok()?))
+}
+
+async fn until_limit(cluster: &Cluster, what: &str, ordinal: u32, wanted: (&str, u32)) {
+    let look = async |cluster: &Cluster| {
+        let (limit, pending) = limit(cluster, ordinal).await?;
+        ((limit.as_str(), pending) == wanted).then_some(())
+    };
+    cluster.until(what, 30, look).await;
+}
+
+#[test]
+fn a_lowered_limit_reaches_the_standbys_and_costs_the_next_primary_nothing() {
+    let name = "a_lowered_limit_reaches_the_standbys_and_costs_the_next_primary_nothing";
+    in_a_cluster(name, spec(), |cluster| async move {
+        let first = with_a_row(&cluster).await;
+        assert_eq!(first, 0);
+        cluster.set_parameter("max_connections", "50");
+        until_limit(&cluster, "the primary is to restart", first, ("100", 1)).await;
+        let keeps = async |cluster: &Cluster| {
+            let reports = cluster.annotation(api::names::LEASE_MEMBERS);
+            let keeps = |ordinal: u32| {
+                let report = &reports[format!("orders-{ordinal}")];
+                report["lowersLimits"] == true && report["pendingRestart"] == false
+            };
+            (keeps(1) && keeps(2)).then_some(())
+        };
+        cluster.until("the standbys keep what the primary has", 30, keeps).await;
+        cluster.let_restart(first);
+        until_limit(&cluster, "the primary has less", first, ("50", 0)).await;
+        for standby in [2, 1] {
+            until_limit(&cluster, "now a standby is to restart", standby, ("100", 1)).await;
+            cluster.let_restart(standby);
+            until_limit(&cluster, "it has less as well", standby, ("50", 0)).await;
+        }
+        assert_eq!(healthy(&cluster, "three members again", 60).await, first);
+        cluster.wish_for(1);
+        assert_eq!(replaced(&cluster, first, 2, 30).await.0, 1);
+        assert_eq!(limit(&cluster, 1).await, Some(("50".to_owned(), 0)));
+    });
+}
+
 #[test]
 fn a_former_primary_makes_an_election_possible_when_its_successor_is_lost_before_it_is_rewound() {
     in_a_cluster(

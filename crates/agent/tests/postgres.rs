@@ -218,6 +218,13 @@ fn settings_are_taken_up_or_refused_whole() {
         assert_eq!(take_up(&mut instance).await, waiting);
         assert!(instance.sql.status().await.expect("a status").lowers_limits);
         assert_eq!(instance.text("SHOW max_connections").await, "100");
+        set(
+            &mut instance,
+            &[("max_connections", "50"), ("max_worker_processes", "9")],
+        );
+        take_up(&mut instance).await;
+        let raises = instance.sql.status().await.expect("a status");
+        assert!(!raises.lowers_limits, "the standbys have to go first");
 
         alter_system_counts_for_nothing(&mut instance).await;
         assert_eq!(instance.text("SHOW max_connections").await, "50");

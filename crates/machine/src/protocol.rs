@@ -258,9 +258,9 @@ pub struct MemberReport {
     /// Some of these settings need a restart of PostgreSQL that has not happened yet.
     #[serde(default)]
     pub pending_restart: bool,
-    /// One of these lowers a limit below which no standby may be while the primary is above it (`max_connections`,
-    /// `max_worker_processes`, `max_wal_senders`, `max_prepared_transactions`, `max_locks_per_transaction`): the primary
-    /// restarts first.
+    /// These lower limits below which no standby may be while the primary is above them (`max_connections`,
+    /// `max_worker_processes`, `max_wal_senders`, `max_prepared_transactions`, `max_locks_per_transaction`), and raise none: the
+    /// primary restarts first. A standby says so, too, that keeps one of them until the primary has: it needs no restart before.
     #[serde(default, skip_serializing_if = "is_false")]
     pub lowers_limits: bool,
     /// Why the wanted settings were not taken up (PostgreSQL's own words).

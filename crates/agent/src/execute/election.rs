@@ -94,7 +94,7 @@ impl Executor {
             let (promise, status) = tokio::join!(blocking(move || dropping.drop_promoting()), sql.status());
             Ok(Effect::Promoted {
                 rule,
-                configured: wanted.configured(),
+                configured: wanted.configured(&config),
                 in_doubt: promoted.at,
                 promise: promise?,
                 status: Box::new(status?),

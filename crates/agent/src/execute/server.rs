@@ -100,10 +100,11 @@ impl Wanted {
         blocking(move || volume.follow(epoch)).await.map(Some)
     }
 
-    pub(super) fn configured(&self) -> Configured {
+    pub(super) fn configured(&self, config: &Config) -> Configured {
         Configured {
             settings: self.hash.clone(),
             upstream: self.upstream.clone(),
+            raised: config.raised,
         }
     }
 
@@ -165,7 +166,7 @@ impl Executor {
             Ok(Effect::Started {
                 server: Arc::new(server),
                 mode,
-                configured: wanted.configured(),
+                configured: wanted.configured(&config),
                 rule: written.rule.clone(),
                 promise,
             })
@@ -201,7 +202,7 @@ impl Executor {
                     let asked = boot_time();
                     let status = sql.status().await.map_err(|error| learned(error.into()))?;
                     Ok(Effect::Configured {
-                        configured: wanted.configured(),
+                        configured: wanted.configured(&config),
                         status: Box::new(status),
                         asked,
                         promise,

@@ -326,6 +326,7 @@ impl World {
     }
 
     fn configured(&mut self, configured: Configured, status: Box<Status>, asked: BootTime) {
+        self.raised(&configured);
         self.observed.postgres.configured = Some(configured);
         self.observed.forget_overtaken_upstream();
         self.take_answer(status, asked);
@@ -367,7 +368,14 @@ impl World {
         }
     }
 
+    /// Limits were raised to what the control file demanded just now.
+    fn raised(&mut self, configured: &Configured) {
+        let enforced = &mut self.observed.postgres.enforced;
+        *enforced = configured.raised.unwrap_or(*enforced);
+    }
+
     fn started(&mut self, server: Arc<Server>, mode: Mode, configured: Configured, now: BootTime) {
+        self.raised(&configured);
         let pid = server.pid();
         let ended = server.exited().is_some();
         self.server = Some(Running {
@@ -491,6 +499,7 @@ mod tests {
         world.observed.postgres.configured = Some(Configured {
             settings: String::new(),
             upstream: Some(upstream(1)),
+            raised: None,
         });
         world.effect(Effect::Promised(promise(2)), BootTime(50));
         assert!(

@@ -24,7 +24,6 @@ pub use secrets::{Secret, watch_secrets};
 pub use volume::{Scan, scan, watch_kept};
 
 use crate::postgres::{Server, Status, Tools};
-use crate::volume::EnforcedSettings;
 
 /// All that the agent knows: the machine's view, and what the executor needs to carry out an action that names it.
 pub struct World {
@@ -46,8 +45,6 @@ pub struct World {
     pub configured_at: BootTime,
     /// The user's settings that PostgreSQL last ran well with.
     pub good_settings: BTreeMap<String, String>,
-    /// What the control file demanded when it was read last.
-    limits: EnforcedSettings,
     /// PostgreSQL's last answer, whole.
     pub status: Option<Box<Status>>,
     /// Answers of PostgreSQL that did not come, in a row.
@@ -83,7 +80,6 @@ impl World {
             server: None,
             configured_at: BootTime(0),
             good_settings: BTreeMap::new(),
-            limits: EnforcedSettings::default(),
             status: None,
             silent: 0,
             heard: None,
@@ -142,7 +138,7 @@ impl World {
                 }
                 self.observed.volume = Reading::Is(scan.view);
                 if let Some(limits) = scan.limits {
-                    self.limits = limits;
+                    self.observed.postgres.enforced = limits;
                 }
                 if let Some(settings) = scan.good_settings {
                     self.observed.postgres.good_settings = settings_hash(&settings);

@@ -12,7 +12,6 @@ use super::World;
 use crate::deadman::boot_time;
 use crate::postgres::{Sql, SqlError, Status};
 use crate::process::postgres_processes;
-use crate::volume::EnforcedSettings;
 
 /// So many questions in a row must go unanswered before PostgreSQL counts as not answering: a slow one is not a dead one.
 const SILENT: u32 = 3;
@@ -171,39 +170,8 @@ impl World {
             received_all: status.received_all,
             knows_end: status.knows_end,
             pending_restart: !status.pending_restart.is_empty(),
-            lowers_limits: self.lowers_limits(&status.pending_restart),
+            lowers_limits: status.lowers_limits,
         }
-    }
-
-    /// Some pending setting lowers a limit that the control file demands of standbys.
-    fn lowers_limits(&self, pending: &[String]) -> bool {
-        let Some(spec) = &self.spec else { return false };
-        let EnforcedSettings {
-            max_connections,
-            max_worker_processes,
-            max_wal_senders,
-            max_prepared_transactions,
-            max_locks_per_transaction,
-        } = self.limits;
-        // In force now, and PostgreSQL's default for when the user no longer sets it.
-        let limits = [
-            ("max_connections", max_connections, 100),
-            ("max_worker_processes", max_worker_processes, 8),
-            ("max_wal_senders", max_wal_senders, 10),
-            ("max_prepared_transactions", max_prepared_transactions, 0),
-            ("max_locks_per_transaction", max_locks_per_transaction, 64),
-        ];
-        limits
-            .into_iter()
-            .filter(|(name, _, _)| pending.iter().any(|pending| pending == name))
-            .any(|(name, now, default)| {
-                let wanted = spec
-                    .postgres
-                    .parameters
-                    .get(name)
-                    .map_or(Ok(default), |value| value.trim().parse::<u32>());
-                wanted.is_ok_and(|wanted| wanted < now)
-            })
     }
 
     /// Takes the end of a child called [`crate::postgres::Server::NAME`].

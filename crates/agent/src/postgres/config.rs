@@ -91,6 +91,8 @@ pub struct Config {
     pub standby: bool,
     /// The value of `synchronous_standby_names` in it.
     pub synchronous: String,
+    /// What a standby's control file demands, if limits stand higher for it than the settings say.
+    pub raised: Option<EnforcedSettings>,
 }
 
 /// A setting that cannot be written.
@@ -118,6 +120,16 @@ impl Config {
     /// The files for a server in `role`.
     pub fn render(settings: &Settings, files: &Files, role: &Role) -> Result<Self, SettingsError> {
         let values = values::of(settings, files, role)?;
+        let raised = match role {
+            Role::Primary { .. } => None,
+            Role::Standby { primary, enforced } => {
+                let nothing = Role::Standby {
+                    primary: primary.clone(),
+                    enforced: EnforcedSettings::default(),
+                };
+                (values != values::of(settings, files, &nothing)?).then_some(*enforced)
+            }
+        };
         let mut text = "# Written by the agent; changes made here are lost.\n".to_owned();
         for (name, value) in &values {
             text.push_str(&format!("{name} = {}\n", quote::setting(value)));
@@ -131,6 +143,7 @@ impl Config {
             pg_ident_conf: hba::pg_ident(&files.system_user),
             standby: matches!(role, Role::Standby { .. }),
             synchronous: values::synchronous(role),
+            raised,
         })
     }
 }
@@ -241,8 +254,15 @@ mod tests {
         assert_eq!(line(&config, "max_connections"), Some("'300'"));
         assert_eq!(line(&config, "max_wal_senders"), Some("'30'"));
         assert_eq!(line(&config, "max_worker_processes"), Some("'4'"));
+        assert_eq!(config.raised, Some(enforced));
         let config = Config::render(&settings(&parameters), &files(), &primary(true)).expect("a config");
-        assert_eq!(line(&config, "max_connections"), Some("'50'"));
+        assert_eq!((line(&config, "max_connections"), config.raised), (Some("'50'"), None));
+        let enough = EnforcedSettings {
+            max_connections: 50,
+            ..EnforcedSettings::default()
+        };
+        let config = Config::render(&settings(&parameters), &files(), &standby(enough)).expect("a config");
+        assert_eq!(config.raised, None);
     }
 
     #[test]

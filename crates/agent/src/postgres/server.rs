@@ -381,6 +381,7 @@ mod tests {
             pg_ident_conf: "users\n".to_owned(),
             standby: false,
             synchronous: String::new(),
+            raised: None,
         };
         fs::write(pgdata.join("postgresql.auto.conf"), "work_mem = '1GB'\n").expect("written");
         config.write(&pgdata).expect("written");

@@ -45,7 +45,7 @@ pub struct Status {
     pub slots: Vec<Slot>,
     /// Settings that wait for a restart.
     pub pending_restart: Vec<String>,
-    /// One of these lowers a limit below which a standby may not be while its primary has more.
+    /// Some of these lower limits below which a standby may not be while its primary has more, and none raises one.
     pub lowers_limits: bool,
     /// Client sessions, the agent's aside.
     pub sessions: u32,
@@ -220,13 +220,14 @@ SELECT json_build_object(
                      'walStatus', l.wal_status) ORDER BY l.slot_name), '[]'::json)
               FROM pg_replication_slots l WHERE l.slot_type = 'physical'),
   'pendingRestart', p.names,
-  'lowersLimits', CASE WHEN p.some THEN EXISTS (
-      SELECT FROM pg_settings s
+  'lowersLimits', CASE WHEN p.some THEN (
+      SELECT coalesce(bool_and(f.setting::int < s.setting::int), false)
+        FROM pg_settings s
         JOIN (SELECT DISTINCT ON (lower(name)) lower(name) AS name, setting
                 FROM pg_file_settings ORDER BY lower(name), seqno DESC) f ON f.name = s.name
        WHERE s.pending_restart AND s.name IN ('max_connections', 'max_worker_processes', 'max_wal_senders',
                                               'max_prepared_transactions', 'max_locks_per_transaction')
-         AND CASE WHEN f.setting ~ '^[0-9]{1,9}$' THEN f.setting::int < s.setting::int ELSE false END)
+         AND f.setting ~ '^[0-9]{1,9}$')
     ELSE false END,
   'sessions', (SELECT count(*) FROM pg_stat_activity a
                 WHERE a.backend_type = 'client backend' AND a.application_name <> 'cdb_agent')

@@ -92,6 +92,7 @@ pub(super) async fn start(
         look_again: false,
         look_at: None,
         no_room: 0,
+        enforced_at: Some(machine::timing::BootTime(0)),
     };
     Ok((agent, received))
 }

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+pub use machine::instance::EnforcedSettings;
 use machine::protocol::{Lsn, Timeline};
 
 /// What `pg_controldata` says.
@@ -38,21 +39,6 @@ pub struct WalSizes {
     pub segment: u32,
     /// Of a page in it.
     pub page: u32,
-}
-
-/// Settings that a standby may not have lower than the primary whose WAL it replays (`pg_control` keeps them).
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct EnforcedSettings {
-    /// `max_connections`.
-    pub max_connections: u32,
-    /// `max_worker_processes`.
-    pub max_worker_processes: u32,
-    /// `max_wal_senders`.
-    pub max_wal_senders: u32,
-    /// `max_prepared_transactions`.
-    pub max_prepared_transactions: u32,
-    /// `max_locks_per_transaction`.
-    pub max_locks_per_transaction: u32,
 }
 
 /// "Database cluster state" of `pg_controldata`.

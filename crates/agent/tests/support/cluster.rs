@@ -384,6 +384,24 @@ impl Cluster {
         self.api.put(CLUSTERS, cluster);
     }
 
+    /// As the user does who changes a parameter.
+    pub fn set_parameter(&self, name: &str, value: &str) {
+        let mut cluster = self.api.get(CLUSTERS);
+        cluster["spec"]["postgres"]["parameters"][name] = value.into();
+        self.api.put(CLUSTERS, cluster);
+    }
+
+    /// As the operator does when it is an instance's turn to restart PostgreSQL in place. For pods that were never replaced.
+    pub fn let_restart(&self, ordinal: u32) {
+        let mut cluster = self.api.get(CLUSTERS);
+        let parameters = cluster["spec"]["postgres"]["parameters"].clone();
+        let parameters = serde_json::from_value(parameters).expect("parameters");
+        let settings = machine::protocol::settings_hash(&parameters);
+        let permit = json!({"pod": format!("orders-{ordinal}"), "podUid": format!("pod-{ordinal}-{ordinal}"), "settings": settings});
+        cluster["status"]["intent"]["restart"] = permit;
+        self.api.put(CLUSTERS, cluster);
+    }
+
     /// As the user does who gives up what the missing members have.
     pub fn accept_loss(&self, epoch: u64) {
         let mut cluster = self.api.get(CLUSTERS);

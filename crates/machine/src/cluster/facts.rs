@@ -217,6 +217,12 @@ impl<'a> Facts<'a> {
         })
     }
 
+    /// The same, and it keeps no limit that stands higher only because the primary has more.
+    pub fn settled_settings(&self, pod: &Pod) -> bool {
+        let keeps = self.report(pod).is_some_and(|report| report.lowers_limits);
+        self.current_settings(pod) && !keeps
+    }
+
     /// Everything that the rules look at could be read.
     pub fn all_known(&self) -> bool {
         matches!(self.observed.pods, Known::Known(_))

@@ -154,7 +154,7 @@ fn intact(facts: &Facts<'_>) -> bool {
             .pods()
             .iter()
             .filter(|pod| facts.serves(pod))
-            .all(|pod| facts.current_settings(pod))
+            .all(|pod| facts.settled_settings(pod))
         && volumes::large_enough(facts)
         && ChildKind::ALL
             .iter()
@@ -166,7 +166,7 @@ fn all_there(facts: &Facts<'_>) -> bool {
     facts.all_serve_except(None)
         && !fenced::any(facts)
         && facts.pods().len() == facts.wanted.replicas() as usize
-        && facts.pods().iter().all(|pod| facts.current_settings(pod))
+        && facts.pods().iter().all(|pod| facts.settled_settings(pod))
 }
 
 #[cfg(test)]

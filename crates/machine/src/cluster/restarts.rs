@@ -177,7 +177,7 @@ fn await_settings(facts: &Facts<'_>) -> Option<Proposal> {
         let who = format!("the agent in pod {}, which was let do it long ago", permit.pod);
         return Proposal::wait(facts, Step::Settings, restart_of(permit), who);
     }
-    let late = || facts.pods().iter().filter(|pod| !facts.current_settings(pod));
+    let late = || facts.pods().iter().filter(|pod| !facts.settled_settings(pod));
     late().next()?;
     let what = format!("{} to take up the settings", list(late().map(|pod| pod.name.as_str())));
     Proposal::wait(facts, Step::Settings, what, "their agents")
@@ -258,6 +258,31 @@ mod tests {
     #[test]
     fn the_primary_restarts_first_when_a_limit_is_lowered() {
         assert_eq!(Scene::pending_restart(true).permitted(), Some("demo-0".to_owned()));
+    }
+
+    #[test]
+    fn a_lowered_limit_is_in_force_once_the_standbys_have_followed_the_primary() {
+        let mut scene = Scene::ready(3);
+        let keeps = |scene: &mut Scene, keeps: bool| {
+            for ordinal in [1, 2] {
+                scene.report_mut(ordinal).lowers_limits = keeps;
+            }
+        };
+        keeps(&mut scene, true);
+        (scene.report_mut(0).pending_restart, scene.report_mut(0).lowers_limits) = (true, true);
+        assert_eq!(scene.permitted(), Some("demo-0".to_owned()));
+        scene.store();
+        (scene.report_mut(0).pending_restart, scene.report_mut(0).lowers_limits) = (false, false);
+        scene.store();
+        let decision = scene.decide();
+        assert_eq!(
+            (decision.rule, decision.phase),
+            ("await-settings", api::Phase::Updating)
+        );
+        assert_eq!(decision.because.to_string(), "demo-1, demo-2 to take up the settings");
+        keeps(&mut scene, false);
+        scene.report_mut(1).pending_restart = true;
+        assert_eq!(scene.permitted(), Some("demo-1".to_owned()));
     }
 
     #[test]

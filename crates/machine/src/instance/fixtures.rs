@@ -155,6 +155,7 @@ pub(super) fn primary() -> Observed {
         configured: Some(Configured {
             settings: SETTINGS.to_owned(),
             upstream: None,
+            raised: None,
         }),
         answer: Some(Answer {
             in_recovery: false,
@@ -297,6 +298,7 @@ pub(super) fn standby() -> Observed {
                 address: "10.0.0.2".to_owned(),
                 epoch: Epoch(1),
             }),
+            raised: None,
         }),
         answer: Some(Answer {
             in_recovery: true,

@@ -358,6 +358,8 @@ pub struct PostgresView {
     pub strays: u32,
     /// What its configuration files say.
     pub configured: Option<Configured>,
+    /// What the control file demands; read again as long as limits are raised for it.
+    pub enforced: EnforcedSettings,
     /// Settings that PostgreSQL refused, and why.
     pub refused: Option<Refused>,
     /// Hash of the settings that it last ran well with.
@@ -397,6 +399,7 @@ impl PostgresView {
             process: Process::Stopped { exit: None },
             strays: 0,
             configured: None,
+            enforced: EnforcedSettings::default(),
             refused: None,
             good_settings: settings_hash(&BTreeMap::new()),
             answer: None,
@@ -469,6 +472,23 @@ pub struct Configured {
     pub settings: String,
     /// The primary that a standby follows.
     pub upstream: Option<Upstream>,
+    /// What a standby's control file demanded, if limits stand higher for it than the settings say.
+    pub raised: Option<EnforcedSettings>,
+}
+
+/// Settings that a standby may not have lower than the primary whose WAL it replays (its control file keeps them).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct EnforcedSettings {
+    /// `max_connections`.
+    pub max_connections: u32,
+    /// `max_worker_processes`.
+    pub max_worker_processes: u32,
+    /// `max_wal_senders`.
+    pub max_wal_senders: u32,
+    /// `max_prepared_transactions`.
+    pub max_prepared_transactions: u32,
+    /// `max_locks_per_transaction`.
+    pub max_locks_per_transaction: u32,
 }
 
 /// A primary to follow. Following one promises its epoch first (protocol.md rule 6).

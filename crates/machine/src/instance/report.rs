@@ -140,9 +140,10 @@ fn own_with(context: &Context, memo: &Memo) -> Option<MemberReport> {
             .map(|configured| configured.settings.clone())
             .unwrap_or_default(),
         pending_restart: postgres.answer.is_some_and(|answer| answer.pending_restart),
-        lowers_limits: postgres
-            .answer
-            .is_some_and(|answer| answer.pending_restart && answer.lowers_limits),
+        lowers_limits: running.is_some_and(|configured| configured.raised.is_some())
+            || postgres
+                .answer
+                .is_some_and(|answer| answer.pending_restart && answer.lowers_limits),
         settings_error: refused.map(|refused| refused.error.clone()),
         public_key: Some(member.public_key.clone()),
         server_version: postgres.version.clone(),

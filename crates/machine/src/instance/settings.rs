@@ -3,7 +3,7 @@
 use super::context::{Context, Tenure};
 use super::lineage::{Lineage, lineage};
 use super::senders::Needs;
-use super::{Action, Configured, Draft, Mode, Verdict, checkpoint, shutdown, standby};
+use super::{Action, Draft, Mode, Verdict, checkpoint, shutdown, standby};
 
 /// Longest wait between failed tries, in milliseconds.
 const RETRY: u64 = 5_000;
@@ -23,7 +23,8 @@ pub(super) fn to_start_with(context: &Context) -> Option<String> {
     )
 }
 
-/// Writes the configuration and reloads it, when the settings or the primary's address have changed.
+/// Writes the configuration and reloads it, when the settings or the primary's address have changed, or limits that a standby has
+/// kept for its primary need not be so high any more.
 pub(super) fn configure(context: &Context, draft: &mut Draft) -> Option<Verdict> {
     let mode = context.running()?;
     let configured = context.observed.postgres.configured.as_ref()?;
@@ -37,25 +38,26 @@ pub(super) fn configure(context: &Context, draft: &mut Draft) -> Option<Verdict>
         // Nobody to follow, or nobody knows whom: what it follows now does no harm.
         (Mode::Standby, _) => configured.upstream.clone(),
     };
-    let wanted = Configured { settings, upstream };
-    if *configured == wanted || draft.memo.stopping.is_some() || context.observed.postgres.answer.is_none() {
+    let moved = configured.upstream != upstream;
+    let raised = configured.raised.filter(|_| mode == Mode::Standby);
+    let eased = raised.is_some_and(|raised| raised != context.observed.postgres.enforced);
+    if !(moved || eased || configured.settings != settings)
+        || draft.memo.stopping.is_some()
+        || context.observed.postgres.answer.is_none()
+    {
         return None;
     }
     if !context.is_free(&context.tasks().configure, RETRY, draft) {
         return None;
     }
-    let because = if configured.upstream == wanted.upstream {
+    let because = if moved {
+        "the address of the primary has changed"
+    } else if configured.settings != settings {
         "the settings have changed"
     } else {
-        "the address of the primary has changed"
+        "the primary's limits have changed, to which some of this standby's were raised"
     };
-    Verdict::new(
-        Action::Configure {
-            settings: wanted.settings,
-            upstream: wanted.upstream,
-        },
-        because,
-    )
+    Verdict::new(Action::Configure { settings, upstream }, because)
 }
 
 /// Restarts PostgreSQL in place for settings that need it: with the operator's permit for exactly these, and once.
@@ -139,6 +141,29 @@ mod tests {
         assert_eq!(decided(&observed).action, expected);
         observed.tasks.configure.running = Some(Work::Configure);
         assert_ne!(decided(&observed).rule, "configure");
+    }
+
+    #[test]
+    fn limits_that_were_raised_for_the_primary_follow_it() {
+        let mut observed = standby();
+        let more = EnforcedSettings {
+            max_connections: 200,
+            ..EnforcedSettings::default()
+        };
+        observed.postgres.configured.as_mut().unwrap().raised = Some(more);
+        observed.postgres.enforced = more;
+        assert_ne!(decided(&observed).rule, "configure");
+        let own = |observed: &Observed| {
+            report::status(observed, &Memo::default(), BootTime(1_200))
+                .unwrap()
+                .report
+        };
+        assert!(own(&observed).lowers_limits, "it is said that they wait");
+        observed.postgres.enforced.max_connections = 50;
+        assert_eq!(decided(&observed).rule, "configure");
+        observed.postgres.configured.as_mut().unwrap().raised = None;
+        assert_ne!(decided(&observed).rule, "configure", "nothing was raised");
+        assert!(!own(&observed).lowers_limits);
     }
 
     #[test]

@@ -160,6 +160,12 @@ impl Agents {
         let pod = &view.pods[index];
         let wanted = &view.db.spec.postgres.parameters;
         let settings = settings_hash(wanted);
+        let holder = view.lease.holder.as_ref().map(|holder| &holder.incarnation.pod_uid);
+        let primary_with = holder
+            .filter(|uid| **uid != pod.uid)
+            .and_then(|uid| self.in_force.get(uid));
+        // A standby keeps what its primary has more of, and lowers it after it.
+        let raised = primary_with.is_some_and(|with| connections(wanted) < connections(with));
         let started_with = self.in_force.entry(pod.uid.clone()).or_insert_with(|| wanted.clone());
         let permit = view
             .db
@@ -171,8 +177,8 @@ impl Agents {
         }
         let refused = wanted.iter().find(|(_, value)| value.as_str() == REFUSED);
         let refused = refused.map(|(name, value)| format!("invalid value for parameter \"{name}\": \"{value}\""));
-        let pending_restart = refused.is_none() && started_with != wanted;
-        let lowers_limits = pending_restart && connections(wanted) < connections(started_with);
+        let pending_restart = refused.is_none() && !raised && started_with != wanted;
+        let lowers_limits = raised || pending_restart && connections(wanted) < connections(started_with);
         let known = view
             .lease
             .members

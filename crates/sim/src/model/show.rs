@@ -245,6 +245,7 @@ impl<const N: usize> Sight<N> {
             configured: Some(Configured {
                 settings: SETTINGS.to_owned(),
                 upstream: None,
+                raised: None,
             }),
             good_settings: SETTINGS.to_owned(),
             streamed: true,
@@ -262,6 +263,7 @@ impl<const N: usize> Sight<N> {
                 view.configured = Some(Configured {
                     settings: SETTINGS.to_owned(),
                     upstream: from.map(upstream),
+                    raised: None,
                 });
             }
             Postgres::Primary {

@@ -128,6 +128,7 @@ impl World {
         agent.configured(Configured {
             settings,
             upstream: None,
+            raised: None,
         });
         agent.take_answer(status, asked);
         agent.configured_at = asked;

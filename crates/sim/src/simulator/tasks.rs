@@ -194,7 +194,11 @@ impl World {
             agent.server = Some((id, since, false));
             agent.stopped(None);
             agent.observed.postgres.process = Process::Running { mode };
-            agent.configured(Configured { settings, upstream });
+            agent.configured(Configured {
+                settings,
+                upstream,
+                raised: None,
+            });
             agent.closed_with(rule);
         });
         self.finish(node, work, result);
@@ -222,7 +226,11 @@ impl World {
             return;
         };
         if let (Ok(()), Some(status)) = (&result, status) {
-            agent.configured(Configured { settings, upstream });
+            agent.configured(Configured {
+                settings,
+                upstream,
+                raised: None,
+            });
             agent.take_answer(status, asked);
             agent.configured_at = asked;
         }

@@ -111,4 +111,24 @@ pub const MUTANTS: &[Mutant] = &[
         instead: "prefer != primary.name",
         found_by: situations("no_primary_is_moved_to_and_fro"),
     },
+    Mutant {
+        name: "raised-limits-stay-raised",
+        planted: "A standby keeps a limit that its primary has lowered: its next promotion asks for a restart.",
+        breaks: "rule `restart`",
+        file: "instance/settings.rs",
+        text: "raised != context.observed.postgres.enforced",
+        instead: "false",
+        found_by: unit("instance::settings::tests::limits_that_were_raised_for_the_primary_follow_it"),
+    },
+    Mutant {
+        name: "settled-while-standbys-keep-limits",
+        planted: "A lowered limit counts as in force while standbys keep the higher one.",
+        breaks: "rule `await-settings`",
+        file: "cluster/facts.rs",
+        text: "self.current_settings(pod) && !keeps",
+        instead: "self.current_settings(pod)",
+        found_by: unit(
+            "cluster::restarts::tests::a_lowered_limit_is_in_force_once_the_standbys_have_followed_the_primary",
+        ),
+    },
 ];
