@@ -286,10 +286,19 @@ pub struct MemberReport {
 /// the rest of such a report is what the member said last, and nobody may count on it.
 pub const FAULT_SILENT: &str = "has not reported to the primary for 5 seconds";
 
+/// How a member's report begins that PostgreSQL does not stay up ([`MemberReport::fault`]): `… 3 times in a row`. It ends
+/// when PostgreSQL has stayed up for a minute. Part of the protocol.
+pub const FAULT_ENDS: &str = "PostgreSQL ended by itself";
+
 impl MemberReport {
     /// The holder has not heard of this member for a while.
     pub fn is_silent(&self) -> bool {
         self.fault.as_deref() == Some(FAULT_SILENT)
+    }
+
+    /// Its PostgreSQL does not stay up.
+    pub fn keeps_ending(&self) -> bool {
+        self.fault.as_ref().is_some_and(|fault| fault.starts_with(FAULT_ENDS))
     }
 }
 

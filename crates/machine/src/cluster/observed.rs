@@ -296,6 +296,15 @@ pub struct Pod {
     pub unschedulable: Option<String>,
     /// Its condition `Ready` is true.
     pub ready: bool,
+    /// Since when, if that is known; by its kubelet's clock.
+    #[serde(default)]
+    pub ready_since: Option<DateTime<Utc>>,
+    /// PostgreSQL's container has not started yet: a volume, an image or a container before it is not there.
+    #[serde(default)]
+    pub unstarted: bool,
+    /// How often that container has been started again.
+    #[serde(default)]
+    pub restarts: u32,
     /// It is being deleted.
     pub terminating: bool,
     /// Its annotation [`api::names::ANNOTATION_REVISION`].

@@ -17,12 +17,13 @@ use super::resize;
 use super::restarts::{refusal, restarting};
 use super::rule::{Proposal, Rule};
 use super::{wal, wal_claims};
+use crate::protocol::MemberReport;
 
 /// See [`Rule::what`].
 pub const REPLACE_IDLE: Rule = Rule {
     name: "replace-idle",
     family: "rollout",
-    what: "A pod of an older template that is not ready is replaced at once, unless the wanted image is known not to run, or it restarts by permit and needs no other pod. Once there is a database, one that may run waits until no other pod is going away, and the Lease holder's, or any while no primary serves, is given a minute.",
+    what: "A pod of an older template that is not ready is replaced at once, unless the wanted image is known not to run, or it restarts by permit and needs no other pod. Once there is a database, one that may run waits until no other pod is going away, and the Lease holder's, or any while no primary serves, is given a minute; and while a pod of the wanted template is missing, has yet to run or fails, one that has run stays, unless it fails as well while another of the wanted template is ready.",
     propose: replace_idle,
     passable: false,
 };
@@ -79,6 +80,35 @@ pub(super) fn replace(facts: &Facts<'_>, pod: &Pod, because: String) -> Option<P
 /// need what the new template brings (more memory, a working image).
 pub(super) const HOLDER_PATIENCE: TimeDelta = TimeDelta::minutes(1);
 
+/// So many starts of its container come to nothing in half a minute (the kubelet waits 10 s, then 20 s).
+const MANY: u32 = 3;
+
+/// This pod is as wanted, but for a WAL volume that it may lack.
+fn is_new(facts: &Facts<'_>, pod: &Pod) -> bool {
+    !pod.terminating && (facts.current_revision(pod) || wal::lacks_nothing_else(facts, pod))
+}
+
+/// It does not come up, and not for want of a primary alone: that says nothing of its template.
+fn fails(facts: &Facts<'_>, pod: &Pod) -> bool {
+    let complains = |report: &MemberReport| report.fault.is_some() && !report.is_silent();
+    let ends = pod.restarts >= MANY || facts.report(pod).is_some_and(complains);
+    !pod.ready && (pod.never_ran() || pod.unstarted || ends)
+}
+
+/// A pod of the wanted template may never come up: another one need not either.
+fn is_doubtful(facts: &Facts<'_>) -> bool {
+    let missing = |ordinal| facts.pod(ordinal).is_none();
+    let fails = |pod: &Pod| is_new(facts, pod) && fails(facts, pod);
+    (0..facts.expected()).any(missing) || facts.pods().iter().any(fails)
+}
+
+/// Whether this pod may be given up for one of the wanted template, though that is doubtful. One that has run may be back
+/// in a moment.
+fn is_worth_a_doubt(facts: &Facts<'_>, pod: &Pod) -> bool {
+    let runs = facts.pods().iter().any(|pod| pod.ready && is_new(facts, pod));
+    pod.never_ran() || wal::cannot_run(facts, pod) || pod.unstarted || runs && fails(facts, pod)
+}
+
 fn replace_idle(facts: &Facts<'_>) -> Option<Proposal> {
     let holder = facts.holder_pod().filter(|_| facts.bootstrapped());
     let is_holder = |pod: &Pod| holder.is_some_and(|holder| holder.uid == pod.uid);
@@ -87,10 +117,12 @@ fn replace_idle(facts: &Facts<'_>) -> Option<Proposal> {
     let permit = restarting(facts);
     let restarts = |pod: &Pod| permit.is_some_and(|permit| permit.pod_uid == pod.uid) && resize::suffices(facts, pod);
     let idle = || outdated(facts).filter(|pod| !pod.ready && !restarts(pod) && !wal::is_not_yet_due(facts, pod));
+    let doubtful = facts.bootstrapped() && is_doubtful(facts);
+    let may_go = |pod: &&Pod| !doubtful || is_worth_a_doubt(facts, pod);
     let pod = idle()
         .find(|pod| never_ran(pod))
-        .or_else(|| idle().find(|pod| !is_holder(pod)))
-        .or_else(|| idle().next())?;
+        .or_else(|| idle().filter(may_go).find(|pod| !is_holder(pod)))
+        .or_else(|| idle().find(may_go))?;
     // Replacing it by one that cannot run helps nobody; a spec that is changed again makes the failing one outdated.
     let cannot_run = |pod: &Pod| facts.current_revision(pod) && !pod.terminating && pod.image_error.is_some();
     if facts.pods().iter().any(cannot_run) {
@@ -337,6 +369,69 @@ mod tests {
         (pod.revision, pod.ready, pod.image_error) = (Some("r2".to_owned()), false, Some(error));
         scene.pod_mut(1).ready = false;
         assert_eq!(scene.replaced(), None);
+    }
+
+    /// A pod of the wanted template, spoiled in some way; the primary of before, of the older one, is away.
+    fn doubtful(spoil: fn(&mut Scene)) -> Scene {
+        let mut scene = outdated(0);
+        scene.pod_mut(2).revision = Some("r2".to_owned());
+        scene.pod_mut(2).ready = false;
+        scene.elect(1);
+        scene.pod_mut(0).ready = false;
+        spoil(&mut scene);
+        scene
+    }
+
+    const SPOILS: [fn(&mut Scene); 5] = [
+        |scene| scene.pod_mut(2).node = None,
+        |scene| scene.pod_mut(2).unstarted = true,
+        |scene| scene.pod_mut(2).restarts = MANY,
+        |scene| scene.report_mut(2).fault = Some("its image is of another version".to_owned()),
+        |scene| scene.pods_mut().retain(|pod| pod.ordinal != 2),
+    ];
+
+    #[test]
+    fn a_template_that_does_not_run_costs_one_member_whoever_else_is_away() {
+        for (index, spoil) in SPOILS.into_iter().enumerate() {
+            let mut scene = doubtful(spoil);
+            for _ in 0..3 {
+                assert_eq!(scene.replaced(), None, "{index}: demo-0 is away for a moment");
+                scene.store();
+                scene.now += HOLDER_PATIENCE;
+            }
+            let mut unscheduled = scene.clone();
+            unscheduled.pod_mut(0).node = None;
+            assert_eq!(
+                unscheduled.replaced(),
+                Some("demo-0".to_owned()),
+                "{index}: it takes nothing down"
+            );
+            scene.pod_mut(1).ready = false;
+            scene.store();
+            scene.now += HOLDER_PATIENCE;
+            assert_eq!(scene.replaced(), None, "{index}: nor is the last one given up");
+        }
+        let scene = doubtful(|_| {});
+        assert_eq!(
+            scene.replaced(),
+            Some("demo-0".to_owned()),
+            "it may wait for a primary only"
+        );
+        let silent = doubtful(|scene| scene.report_mut(2).fault = Some(crate::protocol::FAULT_SILENT.to_owned()));
+        assert_eq!(silent.replaced(), Some("demo-0".to_owned()), "nothing is known of it");
+    }
+
+    #[test]
+    fn a_revert_reaches_the_pod_that_fails_though_another_does_not_come_up_either() {
+        for (index, spoil) in SPOILS.into_iter().enumerate() {
+            let mut scene = doubtful(spoil);
+            scene.revision = "r1".to_owned();
+            let fails = scene.pods().iter().find(|pod| pod.ordinal == 2);
+            let fails = fails.map(|pod| pod.name.clone());
+            assert_eq!(scene.replaced(), fails, "{index}");
+            scene.pod_mut(0).node = None;
+            assert_eq!(scene.replaced(), fails, "{index}: demo-1 shows that its template runs");
+        }
     }
 
     #[test]

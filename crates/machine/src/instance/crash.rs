@@ -2,6 +2,7 @@
 
 use super::context::Context;
 use super::{Action, Draft, Memo, Observed, Process, Stop, Stopping, Verdict};
+use crate::protocol::FAULT_ENDS;
 
 /// A PostgreSQL that ran this long (in milliseconds) before it ended starts a new count.
 const STABLE: u64 = 60_000;
@@ -78,12 +79,8 @@ pub(super) fn fault(context: &Context, memo: &Memo) -> Option<String> {
     let stays = memo
         .last_exit
         .is_none_or(|exit| context.now >= exit.plus(STABLE) && context.running().is_some());
-    (memo.crashes >= MANY && !stays).then(|| {
-        format!(
-            "PostgreSQL ended by itself {} times in a row, soon after its start",
-            memo.crashes
-        )
-    })
+    (memo.crashes >= MANY && !stays)
+        .then(|| format!("{FAULT_ENDS} {} times in a row, soon after its start", memo.crashes))
 }
 
 #[cfg(test)]

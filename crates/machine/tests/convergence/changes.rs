@@ -87,6 +87,41 @@ fn an_image_that_does_not_run_costs_one_standby_and_a_revert_heals() {
 }
 
 #[test]
+fn a_template_that_does_not_run_costs_one_member_whenever_the_primary_is_lost() {
+    let spoils: [fn(&mut World); 2] = [
+        |world| {
+            world.broken.insert("r2".to_owned());
+        },
+        |world| world.scene.cordon(2, true),
+    ];
+    let spoiled = |spoil: fn(&mut World)| {
+        let mut world = ready(3);
+        spoil(&mut world);
+        world.scene.revision = "r2".to_owned();
+        drift(&mut world);
+        world
+    };
+    let minutes = TimeDelta::minutes(5);
+    for spoil in spoils {
+        let mut reference = spoiled(spoil);
+        reference.run_until(minutes, |_, _| false);
+        for write in 0..=reference.writes.len() {
+            let mut world = spoiled(spoil);
+            world.run_until(minutes, |world, _| world.writes.len() >= write);
+            world.lose_primary();
+            world.run_until(minutes, |_, _| false);
+            let serving = world.scene.pods().iter().filter(|pod| pod.ready).count();
+            assert_eq!(serving, 2, "after {write}: {:?}", world.writes);
+            world.scene.revision = "r1".to_owned();
+            world.scene.cordon(2, false);
+            drift(&mut world);
+            assert!(world.settle(), "after {write}: {:#?}", world.scene.decide());
+            assert_rests(&world);
+        }
+    }
+}
+
+#[test]
 fn settings_that_need_a_restart_reach_every_member_one_at_a_time() {
     let mut world = ready(3);
     world.scene.edit(|spec| {

@@ -158,7 +158,7 @@ fn a_change_that_loses_a_pod_or_its_primary() {
     };
     assert_found(
         search(ready(3), bounds, true),
-        5_742,
+        5_737,
         41,
         &[
             "scale",

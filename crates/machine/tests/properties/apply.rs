@@ -125,6 +125,8 @@ pub fn apply(scene: &mut Scene, change: Change) {
             });
         }),
         Change::PodNode(ordinal) => pod(scene, ordinal, |pod| (pod.node, pod.ready) = (None, false)),
+        Change::PodUnstarted(ordinal) => pod(scene, ordinal, |pod| (pod.unstarted, pod.ready) = (true, false)),
+        Change::PodRestarts(ordinal, times) => pod(scene, ordinal, |pod| (pod.restarts, pod.ready) = (times, false)),
         Change::BootstrapError(ordinal) => pod(scene, ordinal, |pod| pod.bootstrap_error = Some("no".to_owned())),
         Change::ClaimGone(ordinal) => {
             if let Known::Known(claims) = &mut scene.observed.claims {

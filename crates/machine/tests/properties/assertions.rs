@@ -147,6 +147,18 @@ pub fn assert_voluntary(scene: &Scene, facts: &Facts<'_>, action: &Action) {
             );
             return;
         }
+        let started = |pod: &Pod| pod.node.is_some() && pod.image_error.is_none() && !pod.unstarted;
+        if facts.bootstrapped() && started(pod) {
+            let new = || scene.pods().iter().filter(|pod| facts.current_revision(pod));
+            let missing = |ordinal| facts.pod(ordinal).is_none();
+            let comes_up = new().all(|pod| pod.ready || pod.terminating || started(pod) && pod.restarts < 3);
+            let doubtful = !comes_up || (0..facts.expected()).any(missing);
+            assert!(
+                !doubtful || new().any(|pod| pod.ready),
+                "{} has run, and the wanted template may not",
+                pod.name
+            );
+        }
         let alone = facts.all_serve_except(Some(pod.ordinal)) && facts.primary().is_some();
         assert!(!pod.ready || alone, "{} serves, and others do not", pod.name);
         let primary = facts.primary().is_some_and(|primary| primary.uid == pod.uid);

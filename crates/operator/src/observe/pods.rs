@@ -112,13 +112,19 @@ fn pod(names: &Names, pod: &KubePod, memory: &mut Memory, now: DateTime<Utc>) ->
     let unschedulable = condition("PodScheduled")
         .filter(|condition| condition.status == "False" && condition.reason.as_deref() == Some("Unschedulable"))
         .map(|condition| condition.message.clone().unwrap_or_else(|| "no node fits".to_owned()));
+    let ready = condition("Ready").filter(|condition| condition.status == "True");
     Some(Pod {
         ordinal: names.ordinal(&name)?,
         resource_version: pod.resource_version()?,
         created: pod.metadata.creation_timestamp.as_ref().map_or(now, time),
         node: pod.spec.as_ref().and_then(|spec| spec.node_name.clone()),
         unschedulable,
-        ready: condition("Ready").is_some_and(|condition| condition.status == "True"),
+        ready: ready.is_some(),
+        ready_since: ready
+            .and_then(|condition| condition.last_transition_time.as_ref())
+            .map(time),
+        unstarted: !container(status).is_some_and(has_started),
+        restarts: container(status).map_or(0, |postgres| u32::try_from(postgres.restart_count).unwrap_or(0)),
         terminating: pod.metadata.deletion_timestamp.is_some(),
         revision: pod.annotations().get(ANNOTATION_REVISION).cloned(),
         base_revision: pod.annotations().get(ANNOTATION_BASE_REVISION).cloned(),
@@ -160,12 +166,16 @@ pub fn noted_as(resizing: &Resizing) -> String {
 /// others put into the pod says nothing of it.
 fn needed(status: &PodStatus) -> impl Iterator<Item = &ContainerStatus> {
     let postgres = container(status);
-    let started = |postgres: &ContainerStatus| {
-        let mut states = [&postgres.state, &postgres.last_state].into_iter().flatten();
-        postgres.restart_count > 0 || states.any(|state| state.running.is_some() || state.terminated.is_some())
-    };
     let before = status.init_container_statuses.iter().flatten();
-    before.filter(move |_| !postgres.is_some_and(started)).chain(postgres)
+    before
+        .filter(move |_| !postgres.is_some_and(has_started))
+        .chain(postgres)
+}
+
+/// It runs, or has run.
+fn has_started(container: &ContainerStatus) -> bool {
+    let mut states = [&container.state, &container.last_state].into_iter().flatten();
+    container.restart_count > 0 || states.any(|state| state.running.is_some() || state.terminated.is_some())
 }
 
 /// PostgreSQL's.
@@ -410,6 +420,13 @@ mod tests {
         assert_eq!(of(waiting, ended("killed")), None);
         assert_eq!(of(json!({"running": {}}), ended(&failed)), None);
         assert_eq!(of(ended(&failed), json!({})).as_deref(), Some("syntax error"));
+        let pod = observed(
+            status(json!({"waiting": {}}), ended("killed")),
+            &mut Memory::default(),
+            now,
+        );
+        assert_eq!((pod.restarts, pod.unstarted), (1, false));
+        assert!(observed(json!({}), &mut Memory::default(), now).unstarted);
     }
 
     #[test]

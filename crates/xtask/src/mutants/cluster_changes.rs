@@ -49,6 +49,15 @@ pub const MUTANTS: &[Mutant] = &[
         found_by: unit("cluster::rollout::tests::no_pod_is_replaced_by_an_image_that_is_known_not_to_run"),
     },
     Mutant {
+        name: "a-template-that-may-not-run-spreads",
+        planted: "A member that is away for a moment is given up for a template of which no pod has come up.",
+        breaks: "invariant 29",
+        file: "cluster/rollout.rs",
+        text: "facts.bootstrapped() && is_doubtful(facts)",
+        instead: "false",
+        found_by: convergence("changes::a_template_that_does_not_run_costs_one_member_whenever_the_primary_is_lost"),
+    },
+    Mutant {
         name: "a-fenced-pod-is-replaced",
         planted: "The pod of an instance that the user looks at is replaced.",
         breaks: "rule `await-fenced`",
