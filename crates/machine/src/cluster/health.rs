@@ -6,7 +6,7 @@ use k8s_openapi::jiff::Timestamp;
 
 use super::facts::{Facts, list};
 use super::observed::Pod;
-use super::{durability, failure, fenced, hibernation, phase, restarts};
+use super::{claims, durability, failure, fenced, hibernation, phase, restarts};
 
 /// A question about a database.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -63,6 +63,8 @@ pub enum Reason {
     DurabilityReduced,
     /// There is only one instance.
     SingleInstance,
+    /// A claim was deleted, and lasts only as long as the pod that uses it.
+    ClaimDeleted,
     /// A member's data is not this database's.
     ForeignData,
     /// `spec.fenced`, and PostgreSQL is known to have stopped there.
@@ -126,6 +128,7 @@ impl Reason {
             Reason::NotReplicated => "NotReplicated",
             Reason::DurabilityReduced => "DurabilityReduced",
             Reason::SingleInstance => "SingleInstance",
+            Reason::ClaimDeleted => "ClaimDeleted",
             Reason::ForeignData => "ForeignData",
             Reason::Fenced => "Fenced",
             Reason::Fencing => "Fencing",
@@ -364,6 +367,9 @@ fn data_safe(facts: &Facts<'_>) -> Answer {
         };
         return Answer::new(false, reason, "no primary serves");
     };
+    if let Some(words) = claims::words(facts) {
+        return Answer::new(false, Reason::ClaimDeleted, words);
+    }
     let follows = |pod: &&Pod| pod.uid != primary.uid && facts.serves(pod);
     match facts.pods().iter().find(follows) {
         Some(_) if durability::reduced(facts) => Answer::new(

@@ -2,6 +2,7 @@
 //! as the spec wants it. It wakes by getting its pods back: who held the Lease last, or has all that it wrote, takes it.
 
 use super::action::{Action, Apply, ApplyHow, Exact, StatusChange};
+use super::claims;
 use super::decision::Step;
 use super::deletion;
 use super::facts::{Facts, list};
@@ -21,7 +22,7 @@ pub const WAKE: Rule = Rule {
 pub const HIBERNATE: Rule = Rule {
     name: "hibernate",
     family: "hibernation",
-    what: "With spec.hibernated all instances are told to stop cleanly, standbys last; then, at the latest after a minute, the StatefulSet is scaled to 0. Nothing but pods is taken away.",
+    what: "With spec.hibernated all instances are told to stop cleanly, standbys last; then, at the latest after a minute, the StatefulSet is scaled to 0. Nothing but pods is taken away: so not while the claim of who has the newest data was deleted, and would go with its pod.",
     propose: hibernate,
     passable: false,
 };
@@ -86,7 +87,11 @@ fn hibernate(facts: &Facts<'_>) -> Option<Proposal> {
     }
     let set = facts.observed.stateful_set.as_ref();
     if set.is_none_or(|set| set.replicas > 0) {
-        return stop(facts).or_else(|| scale_to_zero(facts, set?));
+        let kept = claims::before_hibernating(facts);
+        if !facts.status.intent.stop && kept.is_some() {
+            return kept;
+        }
+        return stop(facts).or(kept).or_else(|| scale_to_zero(facts, set?));
     }
     let Known::Known(pods) = &facts.observed.pods else {
         return Proposal::wait(facts, Step::Removing, "the pods to be read", "the API server");

@@ -18,6 +18,7 @@ mod action;
 mod bootstrap;
 pub mod budgets;
 mod certificates;
+mod claims;
 mod creation;
 mod decision;
 mod deletion;
@@ -118,6 +119,7 @@ pub const RULES: &[Rule] = &[
     restarts::AWAIT_SETTINGS,
     scaling::AWAIT_SCALE,
     durability::AWAIT_DURABILITY,
+    claims::AWAIT_CLAIM,
     switchover::AWAIT_REFUGE,
     volumes::AWAIT_EXPANDABLE,
     rest::REST,

@@ -16,7 +16,7 @@ use super::request;
 use super::resize;
 use super::restarts::{refusal, restarting};
 use super::rule::{Proposal, Rule};
-use super::{wal, wal_claims};
+use super::{claims, wal, wal_claims};
 use crate::protocol::MemberReport;
 
 /// See [`Rule::what`].
@@ -70,10 +70,11 @@ pub(super) fn lets_primary_go(facts: &Facts<'_>, primary: &Pod, pod: &Pod) -> bo
     facts.current_revision(pod) || waits
 }
 
-/// Lets this pod be made again, from a template that fits it.
+/// Lets this pod be made again, from a template that fits it, unless the last copy of the data would go with it.
 pub(super) fn replace(facts: &Facts<'_>, pod: &Pod, because: String) -> Option<Proposal> {
     let replace = || Proposal::act(Step::Rollout, Action::ReplacePod(exact(pod)), because);
-    wal::template_first(facts, pod).or_else(replace)
+    let kept = claims::before_replacing(facts, pod);
+    kept.or_else(|| wal::template_first(facts, pod)).or_else(replace)
 }
 
 /// Readiness flaps for seconds, and taking the holder down means a failover; one that is not back after this long may
@@ -119,9 +120,12 @@ fn replace_idle(facts: &Facts<'_>) -> Option<Proposal> {
     let idle = || outdated(facts).filter(|pod| !pod.ready && !restarts(pod) && !wal::is_not_yet_due(facts, pod));
     let doubtful = facts.bootstrapped() && is_doubtful(facts);
     let may_go = |pod: &&Pod| !doubtful || is_worth_a_doubt(facts, pod);
+    let leaves_data = |pod: &&Pod| claims::before_replacing(facts, pod).is_none();
     let pod = idle()
+        .filter(leaves_data)
         .find(|pod| never_ran(pod))
-        .or_else(|| idle().filter(may_go).find(|pod| !is_holder(pod)))
+        .or_else(|| idle().filter(may_go).filter(leaves_data).find(|pod| !is_holder(pod)))
+        .or_else(|| idle().filter(may_go).find(leaves_data))
         .or_else(|| idle().find(may_go))?;
     // Replacing it by one that cannot run helps nobody; a spec that is changed again makes the failing one outdated.
     let cannot_run = |pod: &Pod| facts.current_revision(pod) && !pod.terminating && pod.image_error.is_some();

@@ -4,7 +4,7 @@ use api::spec::VolumeFate;
 use chrono::TimeDelta;
 use machine::cluster::testing::Scene;
 use machine::cluster::{
-    Action, ApplyHow, ChildKind, ChildState, Exact, Facts, Fault, FaultKind, Known, Pod, Resizing, Resources,
+    Action, ApplyHow, ChildKind, ChildState, Claim, Exact, Facts, Fault, FaultKind, Known, Pod, Resizing, Resources,
     StatusChange, Target, Volume,
 };
 
@@ -126,6 +126,21 @@ fn comes_up(scene: &Scene, facts: &Facts<'_>, ordinal: u32) -> bool {
     }
 }
 
+/// A volume whose claim was deleted goes with its pod only if another member has what is on it.
+fn assert_copy(scene: &Scene, facts: &Facts<'_>, pod: &Pod) {
+    let claims = scene.observed.claims.get();
+    let stays = |claim: &Claim| claim.name == format!("data-{}", pod.name) && !claim.terminating;
+    let kept = pod.node.is_none() || claims.is_some_and(|claims| claims.iter().any(stays));
+    let primary = facts.primary();
+    let other = |other: &Pod| other.uid != pod.uid && facts.serves(other);
+    let copied = primary.is_some_and(|primary| primary.uid != pod.uid || scene.pods().iter().any(other));
+    assert!(
+        kept || copied || !facts.bootstrapped(),
+        "the data of {} goes with it",
+        pod.name
+    );
+}
+
 /// Invariant 29: a serving member is taken down only while all others serve.
 pub fn assert_voluntary(scene: &Scene, facts: &Facts<'_>, action: &Action) {
     if let Action::ReplacePod(exact) = action
@@ -135,6 +150,7 @@ pub fn assert_voluntary(scene: &Scene, facts: &Facts<'_>, action: &Action) {
         assert!(!facts.current_revision(pod) && !pod.terminating);
         let kept = |pod: &Pod| scene.spec.fenced.contains(&pod.name) && pod.node.is_some() && pod.image_error.is_none();
         assert!(!kept(pod), "{} is fenced, to be looked at", pod.name);
+        assert_copy(scene, facts, pod);
         if pod.token_void {
             let holder = facts.holder_pod().is_some_and(|holder| holder.uid == pod.uid);
             let first = |other: &Pod| other.uid != pod.uid && other.token_void && !other.terminating && !kept(other);
@@ -206,6 +222,11 @@ pub fn assert_voluntary(scene: &Scene, facts: &Facts<'_>, action: &Action) {
     {
         if scene.spec.hibernated {
             assert!(replicas == 0 && scene.stored.intent.stop, "they are told to stop first");
+            let stays = |claim: &Claim| claim.volume == Volume::Data && !claim.terminating;
+            let claims = scene.observed.claims.get();
+            let left = claims.is_some_and(|claims| claims.iter().any(stays));
+            let none = scene.pods().iter().all(|pod| pod.node.is_none());
+            assert!(left || none || !facts.bootstrapped(), "no volume is left");
             return;
         }
         let primary = facts.primary().expect("scale down under a primary");

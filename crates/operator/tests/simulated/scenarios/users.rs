@@ -251,3 +251,23 @@ fn d_85_claims_are_deleted_and_then_their_pods() {
         assert_eq!(script.world.agents.lock().unwrap().initdbs, 1);
     });
 }
+
+#[test]
+fn d_85_the_only_claim_is_deleted() {
+    let one = json!({"replicas": 1});
+    scenario("85-the-only-claim-is-deleted", &one, async |script| {
+        let pods = script.uids("pods");
+        script.delete("persistentvolumeclaims", "data-db-0");
+        script.sleep(LONG_ENOUGH).await;
+        assert!(says(&script.world, "data-db-0"), "{:#}", script.world.status());
+        script.edit(&json!({"postgres": {"image": "example.org/postgres:17.7"}}));
+        script.sleep(LONG_ENOUGH).await;
+        assert_eq!(script.uids("pods"), pods, "its data would go with it");
+        assert!(says(&script.world, "another copy"), "{:#}", script.world.status());
+        script.edit(&json!({"replicas": 2}));
+        script.rests().await;
+        assert_ne!(script.uids("pods")["db-0"], pods["db-0"], "there is a copy");
+        assert_eq!(script.primaries(), ["db-0", "db-1"]);
+        assert_eq!(script.world.agents.lock().unwrap().initdbs, 1);
+    });
+}
