@@ -327,7 +327,10 @@ mod tests {
         let decision = scene.decide();
         assert_eq!(
             (decision.rule, decision.because.to_string().as_str()),
-            ("await-standbys", "demo-1 to stream from the primary")
+            (
+                "await-staying",
+                "demo-1, which is to stay, to serve, before demo-2 goes, which does"
+            )
         );
         scene.edit(|spec| spec.replicas = 3);
         assert_eq!(scene.decide().rule, "await-standbys", "a revert is possible");

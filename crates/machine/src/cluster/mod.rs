@@ -110,6 +110,7 @@ pub const RULES: &[Rule] = &[
     rollout::REPLACE_SERVING,
     restarts::RESTART,
     request::AWAIT_REQUEST,
+    scaling::AWAIT_STAYING,
     creation::AWAIT_STANDBYS,
     fenced::AWAIT_FENCED,
     wal_claims::AWAIT_VOLUME,

@@ -4,10 +4,12 @@
 use api::spec::VolumeFate;
 
 use super::action::{Action, Apply, ApplyHow, Exact, StatusChange};
+use super::creation::{lacks, remover};
 use super::decision::Step;
 use super::drift::{self, foreign_claim};
 use super::durability;
 use super::facts::Facts;
+use super::fenced;
 use super::members::{exact_claim, ordinal_of};
 use super::observed::{ChildKind, Claim, SetFacts, Volume};
 use super::rule::{Proposal, Rule};
@@ -16,7 +18,7 @@ use super::rule::{Proposal, Rule};
 pub const SCALE: Rule = Rule {
     name: "scale",
     family: "scaling",
-    what: "The StatefulSet gets the wanted number of pods, but never fewer than the primary's ordinal needs, nor before the synchronous rule does without those that go.",
+    what: "The StatefulSet gets the wanted number of pods, but never fewer than the primary's ordinal needs, nor before the synchronous rule does without those that go, nor while one that stays does not serve and one that goes does.",
     propose: scale,
     passable: false,
 };
@@ -27,6 +29,15 @@ pub const REMOVED_MEMBERS: Rule = Rule {
     family: "scaling",
     what: "When a removed instance's pod is gone, and the synchronous rule does without it, its claims go if volumePolicy.onScaleDown says so, and it is forgotten.",
     propose: removed_members,
+    passable: false,
+};
+
+/// See [`Rule::what`].
+pub const AWAIT_STAYING: Rule = Rule {
+    name: "await-staying",
+    family: "scaling",
+    what: "An instance that is to go and serves stays while one that is to stay does not; how that one can be made anew is said.",
+    propose: await_staying,
     passable: false,
 };
 
@@ -63,6 +74,9 @@ fn scale(facts: &Facts<'_>) -> Option<Proposal> {
     if replicas < set.replicas && durability::before_scale_down(facts, replicas).is_some() {
         return None;
     }
+    if loses(facts, set, replicas).is_some() {
+        return None;
+    }
     let exact = Exact::new(facts.wanted.name, &set.uid, &set.resource_version);
     let how = ApplyHow::Change(exact);
     let because = format!(
@@ -76,6 +90,44 @@ fn scale(facts: &Facts<'_>) -> Option<Proposal> {
         wal: None,
     };
     Proposal::act(Step::Scaling, Action::Apply(apply), because)
+}
+
+/// A scale-down to so many would keep an instance that does not serve and take one that does: both of them. A StatefulSet
+/// drops its highest ordinals, whichever the broken one is.
+fn loses(facts: &Facts<'_>, set: &SetFacts, replicas: u32) -> Option<(u32, u32)> {
+    let serves = |ordinal: &u32| facts.pod(*ordinal).is_some_and(|pod| facts.serves(pod));
+    let stays = (0..replicas).find(|ordinal| !serves(ordinal))?;
+    let goes = (replicas..set.replicas).find(serves)?;
+    Some((stays, goes))
+}
+
+fn await_staying(facts: &Facts<'_>) -> Option<Proposal> {
+    let set = facts.observed.stateful_set.as_ref()?;
+    let (stays, goes) = loses(facts, set, possible(facts, set))?;
+    let name = |ordinal: u32| format!("{}-{ordinal}", facts.wanted.name);
+    let (stays, goes, pod) = (name(stays), name(goes), facts.pod(stays));
+    let what = format!("{stays}, which is to stay, to serve, before {goes} goes, which does");
+    if fenced::is_fenced(facts, &stays) {
+        return Proposal::wait(facts, Step::Scaling, what, "the user, by changing spec.fenced");
+    }
+    let fault = pod.and_then(|pod| facts.report(pod)?.fault.as_ref());
+    let who = match pod {
+        None => "the StatefulSet controller".to_owned(),
+        Some(pod) if pod.terminating => remover(pod),
+        Some(pod) if pod.never_ran() => {
+            let (lack, who) = lacks(pod);
+            format!("{who}: {lack}")
+        }
+        Some(_) => fault.map_or("its agent".to_owned(), |fault| format!("its agent ({fault})")),
+    };
+    let wal = pod.and_then(|pod| pod.wal_claim.as_ref());
+    let wal = wal.map_or(String::new(), |wal| format!(" {wal}"));
+    let who = format!(
+        "{who}; or the user, who has it copied anew: kubectl delete pvc {}-{stays}{wal} --wait=false && kubectl delete pod \
+         {stays}; or by the number of before",
+        api::names::DATA_VOLUME
+    );
+    Proposal::wait(facts, Step::Scaling, what, who)
 }
 
 fn await_scale(facts: &Facts<'_>) -> Option<Proposal> {
@@ -194,6 +246,7 @@ fn abandoned<'a>(facts: &Facts<'a>) -> Option<&'a Claim> {
 #[cfg(test)]
 mod tests {
     use api::Phase;
+    use api::status::SwitchoverMemo;
 
     use super::super::Known;
     use super::super::testing::Scene;
@@ -230,13 +283,76 @@ mod tests {
         scene.edit(|spec| spec.replicas = 1);
         scene.synchronize();
         assert_eq!(scene.decide().rule, "switch-over");
+        let mut given_up = scene.clone();
+        given_up.stored.memo.switchover = Some(SwitchoverMemo {
+            target: "demo-0".to_owned(),
+            since: scene.now,
+            attempts: 1,
+            ended: Some(scene.now),
+        });
+        assert_eq!(replicas(&given_up), Some(2), "what can go goes");
         scene.report_mut(0).state = crate::protocol::MemberState::CatchingUp;
-        assert_eq!(replicas(&scene), Some(2), "what can go goes");
+        assert_eq!(scene.decide().rule, "await-staying");
         scene.elect(2);
         scene.report_mut(0).state = crate::protocol::MemberState::CatchingUp;
         assert_eq!(scene.decide().rule, "await-standbys", "nobody can take over yet");
         scene.elect(0);
         assert_eq!(replicas(&scene), Some(1));
+    }
+
+    #[test]
+    fn who_serves_does_not_go_while_one_that_stays_is_broken() {
+        let mut scene = Scene::ready(3);
+        scene.edit(|spec| spec.replicas = 2);
+        scene.synchronize();
+        assert_eq!(replicas(&scene), Some(2));
+        let broken: [(fn(&mut Scene), &str); 5] = [
+            (|scene| scene.pod_mut(1).ready = false, "its agent; or the user"),
+            (
+                |scene| {
+                    scene.report_mut(1).state = crate::protocol::MemberState::Cloning;
+                    scene.report_mut(1).fault = Some("no room".to_owned());
+                },
+                "its agent (no room); or the user",
+            ),
+            (
+                |scene| {
+                    let pod = scene.pod_mut(1);
+                    (pod.ready, pod.node, pod.unschedulable) = (false, None, Some("no node fits".to_owned()));
+                },
+                "spec.scheduling or spec.resources: a node for pod demo-1 (no node fits); or the user",
+            ),
+            (|scene| scene.pod_mut(1).terminating = true, "the kubelet of node-1"),
+            (
+                |scene| scene.pods_mut().retain(|pod| pod.ordinal != 1),
+                "the StatefulSet controller; or the user",
+            ),
+        ];
+        for (index, (spoil, who)) in broken.into_iter().enumerate() {
+            let mut scene = scene.clone();
+            spoil(&mut scene);
+            let decision = scene.store();
+            assert_eq!(
+                (decision.rule, decision.phase),
+                ("await-staying", Phase::Updating),
+                "{index}"
+            );
+            let waiting = scene.stored.waiting.clone().unwrap();
+            assert_eq!(
+                waiting.what,
+                "demo-1, which is to stay, to serve, before demo-2 goes, which does"
+            );
+            assert!(waiting.who_can_end_it.contains(who), "{}", waiting.who_can_end_it);
+            let command = "kubectl delete pvc data-demo-1 --wait=false && kubectl delete pod demo-1;";
+            assert!(waiting.who_can_end_it.contains(command), "{}", waiting.who_can_end_it);
+            scene.pod_mut(2).ready = false;
+            assert_eq!(replicas(&scene), Some(2), "{index}: nothing that serves goes");
+        }
+        scene.edit(|spec| spec.fenced = vec!["demo-1".to_owned()]);
+        scene.report_mut(1).state = crate::protocol::MemberState::Stopped;
+        scene.store();
+        let waiting = scene.stored.waiting.clone().unwrap();
+        assert_eq!(waiting.who_can_end_it, "the user, by changing spec.fenced");
     }
 
     #[test]

@@ -231,6 +231,11 @@ pub fn assert_voluntary(scene: &Scene, facts: &Facts<'_>, action: &Action) {
         }
         let primary = facts.primary().expect("scale down under a primary");
         assert!(primary.ordinal < replicas, "the primary is not scaled away");
+        let serves = |ordinal: u32| facts.pod(ordinal).is_some_and(|pod| facts.serves(pod));
+        assert!(
+            (0..replicas).all(serves) || !(replicas..set.replicas).any(serves),
+            "the broken stay"
+        );
     }
 }
 

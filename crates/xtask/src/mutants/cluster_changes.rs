@@ -76,6 +76,15 @@ pub const MUTANTS: &[Mutant] = &[
         found_by: unit("cluster::scaling::tests::the_primary_stays_until_it_has_handed_over"),
     },
     Mutant {
+        name: "the-broken-one-stays",
+        planted: "A scale-down takes an instance that serves while one that stays is broken.",
+        breaks: "invariant 29",
+        file: "cluster/scaling.rs",
+        text: "loses(facts, set, replicas).is_some()",
+        instead: "false",
+        found_by: unit("cluster::scaling::tests::who_serves_does_not_go_while_one_that_stays_is_broken"),
+    },
+    Mutant {
         name: "scale-down-before-the-rule",
         planted: "A standby goes while commits still wait for it.",
         breaks: "protocol 10",
