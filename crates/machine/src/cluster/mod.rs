@@ -106,6 +106,7 @@ pub const RULES: &[Rule] = &[
     scaling::REMOVED_MEMBERS,
     wal_claims::REMOVE_CLAIM,
     wal_claims::MAKE_CLAIM,
+    rollout::AWAIT_SETTLED,
     resize::RESIZE,
     rollout::REPLACE_SERVING,
     restarts::RESTART,

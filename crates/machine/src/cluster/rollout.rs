@@ -4,7 +4,7 @@
 //! that serves is only taken down while all others serve: so a change that does not work stops after one member.
 
 use api::spec::PrimaryUpdates;
-use chrono::TimeDelta;
+use chrono::{DateTime, TimeDelta, Utc};
 
 use super::action::Action;
 use super::decision::Step;
@@ -25,6 +25,15 @@ pub const REPLACE_IDLE: Rule = Rule {
     family: "rollout",
     what: "A pod of an older template that is not ready is replaced at once, unless the wanted image is known not to run, or it restarts by permit and needs no other pod. Once there is a database, one that may run waits until no other pod is going away, and the Lease holder's, or any while no primary serves, is given a minute; and while a pod of the wanted template is missing, has yet to run or fails, one that has run stays, unless it fails as well while another of the wanted template is ready.",
     propose: replace_idle,
+    passable: false,
+};
+
+/// See [`Rule::what`].
+pub const AWAIT_SETTLED: Rule = Rule {
+    name: "await-settled",
+    family: "rollout",
+    what: "While pods of an older template are left, each new one has to have been ready for 10 s, and not to end again and again, before another pod, or the primary, has its turn.",
+    propose: await_settled,
     passable: false,
 };
 
@@ -155,6 +164,45 @@ fn replace_idle(facts: &Facts<'_>) -> Option<Proposal> {
     replace(facts, pod, because)
 }
 
+/// So long a new pod has to have been ready before the next one goes. A server that is refused its memory, or lacks a library,
+/// ends with its first work. Kubernetes waits for none of it unless it is told to (`minReadySeconds`), so this is short: it
+/// is once in a rolling change for each pod that another one follows, and no part of any outage.
+pub(super) const SETTLES: TimeDelta = TimeDelta::seconds(10);
+
+fn settled(pod: &Pod) -> String {
+    let seconds = SETTLES.num_seconds();
+    format!("{}, which is new, to have served for {seconds} s", pod.name)
+}
+
+/// When this pod will have stayed up for long enough, if it has not yet. The kubelet's clock may be wrong: it is not waited
+/// for longer than that by ours.
+fn settles_at(facts: &Facts<'_>, pod: &Pod) -> Option<DateTime<Utc>> {
+    let since = pod.ready_since?.min(facts.waiting_since(&settled(pod)));
+    let at = since + SETTLES;
+    (facts.now < at).then_some(at)
+}
+
+/// A pod of the wanted template of which it is not known that it stays up.
+pub(super) fn unsettled<'a>(facts: &Facts<'a>) -> Option<&'a Pod> {
+    let ends = |pod: &Pod| facts.report(pod).is_some_and(MemberReport::keeps_ending);
+    let is_unsettled = |pod: &&Pod| is_new(facts, pod) && (settles_at(facts, pod).is_some() || ends(pod));
+    facts.pods().iter().find(is_unsettled)
+}
+
+fn await_settled(facts: &Facts<'_>) -> Option<Proposal> {
+    let pod = next(facts).filter(|pod| !wal::is_not_yet_due(facts, pod))?;
+    facts.primary().filter(|_| facts.all_serve_except(Some(pod.ordinal)))?;
+    let new = unsettled(facts)?;
+    let fault = facts.report(new).and_then(|report| report.fault.as_ref());
+    let fault = fault.map_or(String::new(), |fault| format!(" ({fault})"));
+    let who = format!("time and its agent{fault}, or the user by a change of the spec");
+    let wait = Proposal::wait(facts, Step::Rollout, settled(new), who)?;
+    Some(match settles_at(facts, new) {
+        Some(at) => wait.until(at),
+        None => wait,
+    })
+}
+
 fn replace_serving(facts: &Facts<'_>) -> Option<Proposal> {
     let primary = facts.primary();
     let pod = next(facts).filter(|pod| needs_replacing(facts, pod) && !wal::is_not_yet_due(facts, pod))?;
@@ -269,6 +317,7 @@ fn await_rollout(facts: &Facts<'_>) -> Option<Proposal> {
 mod tests {
     use super::super::testing::Scene;
     use super::*;
+    use crate::protocol::FAULT_ENDS;
 
     fn outdated(primary: u32) -> Scene {
         let mut scene = Scene::ready(3);
@@ -309,8 +358,41 @@ mod tests {
         scene.pod_mut(2).revision = Some("r2".to_owned());
         scene.report_mut(2).fault = Some(crate::protocol::FAULT_SILENT.to_owned());
         assert_eq!(scene.replaced(), None);
-        scene.report_mut(2).fault = Some("PostgreSQL ended by itself 3 times in a row".to_owned());
+        scene.report_mut(2).fault = Some("a rewind failed".to_owned());
         assert_eq!(scene.replaced(), Some("demo-1".to_owned()), "it serves again");
+        scene.report_mut(2).fault = Some(format!("{FAULT_ENDS} 3 times in a row, soon after its start"));
+        let decision = scene.store();
+        assert_eq!((decision.rule, scene.replaced()), ("await-settled", None));
+        let who = scene.stored.waiting.clone().unwrap().who_can_end_it;
+        assert!(who.contains("3 times in a row"), "{who}");
+    }
+
+    #[test]
+    fn a_new_pod_has_to_stay_up_before_the_next_one_goes() {
+        let mut scene = outdated(0);
+        scene.pod_mut(0).ready_since = Some(scene.now);
+        assert_eq!(scene.replaced(), Some("demo-2".to_owned()), "old ones have stayed up");
+        scene.pod_mut(2).revision = Some("r2".to_owned());
+        scene.pod_mut(2).ready_since = Some(scene.now);
+        let decision = scene.store();
+        assert_eq!((decision.rule, decision.wake), ("await-settled", scene.now + SETTLES));
+        let mut late = scene.clone();
+        late.pod_mut(2).ready_since = Some(scene.now + TimeDelta::hours(1));
+        late.store();
+        for scene in [&mut scene, &mut late] {
+            scene.now += SETTLES - TimeDelta::seconds(1);
+            assert_eq!(scene.replaced(), None);
+            scene.now += TimeDelta::seconds(1);
+            assert_eq!(scene.replaced(), Some("demo-1".to_owned()), "by whichever clock");
+        }
+        scene.pod_mut(1).revision = Some("r2".to_owned());
+        scene.pod_mut(1).ready_since = Some(scene.now);
+        assert_eq!(scene.store().rule, "await-settled", "the primary stays meanwhile");
+        let mut drained = scene.clone();
+        drained.cordon(0, true);
+        assert_eq!(drained.decide().rule, "switch-over", "a drain waits for nothing new");
+        scene.now += SETTLES;
+        assert_eq!(scene.decide().rule, "switch-over");
     }
 
     #[test]

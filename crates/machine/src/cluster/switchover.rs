@@ -179,7 +179,10 @@ fn candidates<'a>(facts: &Facts<'a>, primary: &Pod, reason: Reason<'_>) -> Vec<&
     let may_follow = |pod: &Pod| rollout::lets_primary_go(facts, primary, pod);
     let open = match reason {
         Reason::Scale(_) | Reason::Drained(_) | Reason::Requested(_) => true,
-        Reason::Template => calm && pods.iter().all(|pod| pod.uid == primary.uid || may_follow(pod)),
+        Reason::Template => {
+            let all_new = pods.iter().all(|pod| pod.uid == primary.uid || may_follow(pod));
+            calm && all_new && rollout::unsettled(facts).is_none()
+        }
         Reason::Preferred(_) => calm && rolled_out() && pods.iter().all(|pod| facts.current_settings(pod)),
     };
     let fit = |pod: &&Pod| {

@@ -122,6 +122,24 @@ fn a_template_that_does_not_run_costs_one_member_whenever_the_primary_is_lost() 
 }
 
 #[test]
+fn a_server_that_does_not_stay_up_costs_one_standby_wherever_the_operator_dies() {
+    for write in 0..12 {
+        let mut world = ready(3).crashing(if write == 0 { Crash::Never } else { Crash::After(write) });
+        world.dying.insert("r2".to_owned());
+        world.scene.revision = "r2".to_owned();
+        drift(&mut world);
+        world.run_until(TimeDelta::minutes(5), |_, _| false);
+        assert_eq!(order(&world, "ReplacePod"), ["demo-2"], "dead after {write}");
+        assert_eq!(world.primaries, ["demo-0"]);
+        assert_eq!(world.scene.pods().iter().filter(|pod| pod.ready).count(), 2);
+        world.scene.revision = "r1".to_owned();
+        drift(&mut world);
+        assert!(world.settle(), "{:#?}", world.scene.decide());
+        assert_rests(&world);
+    }
+}
+
+#[test]
 fn settings_that_need_a_restart_reach_every_member_one_at_a_time() {
     let mut world = ready(3);
     world.scene.edit(|spec| {

@@ -79,7 +79,7 @@ fn a_creation_of_three_that_loses_pods_and_primaries() {
     let bounds = Bounds { damage: 2, ..NOTHING };
     assert_found(
         search(thrifty(3), bounds, true),
-        18_159,
+        18_621,
         34,
         &["await-primary", "await-database", "await-standbys"],
     );
@@ -102,8 +102,8 @@ fn edits_with_views_that_are_old_or_not_listed() {
     };
     assert_found(
         search(ready(2), bounds, true),
-        5_439,
-        28,
+        5_855,
+        31,
         &[
             "scale",
             "removed-members",
@@ -136,8 +136,8 @@ fn edits_that_are_taken_back() {
     };
     assert_found(
         search(ready(2), bounds, true),
-        64_101,
-        54,
+        94_212,
+        38,
         &[
             "scale",
             "removed-members",
@@ -158,8 +158,8 @@ fn a_change_that_loses_a_pod_or_its_primary() {
     };
     assert_found(
         search(ready(3), bounds, true),
-        5_737,
-        41,
+        7_885,
+        47,
         &[
             "scale",
             "replace-serving",

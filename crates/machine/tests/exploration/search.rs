@@ -306,7 +306,9 @@ fn followers(state: &State, versions: bool) -> Followers {
     passed.world.pass();
     let still = fingerprint(&passed) == fingerprint(state);
     push(Event::Passes, passed, None);
-    let undisturbed = matches!(state.view, View::Whole) && state.sent.is_none();
+    // A late write may arrive after a new pod was waited for.
+    let settles = decision.rule == "await-settled";
+    let undisturbed = matches!(state.view, View::Whole) && (state.sent.is_none() || settles);
     if still && undisturbed && write.is_none() && !rules::is_at_rest(&state.world) {
         let mut later = state.clone();
         later.world.scene.now = decision.wake;

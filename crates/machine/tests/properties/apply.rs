@@ -125,6 +125,10 @@ pub fn apply(scene: &mut Scene, change: Change) {
             });
         }),
         Change::PodNode(ordinal) => pod(scene, ordinal, |pod| (pod.node, pod.ready) = (None, false)),
+        Change::PodReadySince(ordinal, ago) => {
+            let since = now - TimeDelta::seconds(ago);
+            pod(scene, ordinal, |pod| pod.ready_since = Some(since));
+        }
         Change::PodUnstarted(ordinal) => pod(scene, ordinal, |pod| (pod.unstarted, pod.ready) = (true, false)),
         Change::PodRestarts(ordinal, times) => pod(scene, ordinal, |pod| (pod.restarts, pod.ready) = (times, false)),
         Change::BootstrapError(ordinal) => pod(scene, ordinal, |pod| pod.bootstrap_error = Some("no".to_owned())),

@@ -126,6 +126,16 @@ fn comes_up(scene: &Scene, facts: &Facts<'_>, ordinal: u32) -> bool {
     }
 }
 
+/// Every pod of the wanted template has been ready for 10 s. No scene waits for that: it counts from the pods alone.
+pub fn new_ones_stay(scene: &Scene, facts: &Facts<'_>) -> bool {
+    let new = scene
+        .pods()
+        .iter()
+        .filter(|pod| facts.current_revision(pod) && !pod.terminating);
+    let mut since = new.filter_map(|pod| pod.ready_since);
+    since.all(|since| scene.now >= since + TimeDelta::seconds(10))
+}
+
 /// A volume whose claim was deleted goes with its pod only if another member has what is on it.
 fn assert_copy(scene: &Scene, facts: &Facts<'_>, pod: &Pod) {
     let claims = scene.observed.claims.get();
@@ -175,6 +185,10 @@ pub fn assert_voluntary(scene: &Scene, facts: &Facts<'_>, action: &Action) {
                 pod.name
             );
         }
+        assert!(
+            !pod.ready || new_ones_stay(scene, facts),
+            "a new pod is to stay up first"
+        );
         let alone = facts.all_serve_except(Some(pod.ordinal)) && facts.primary().is_some();
         assert!(!pod.ready || alone, "{} serves, and others do not", pod.name);
         let primary = facts.primary().is_some_and(|primary| primary.uid == pod.uid);

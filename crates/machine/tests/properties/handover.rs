@@ -8,6 +8,8 @@ use machine::cluster::testing::Scene;
 use machine::cluster::{Facts, Pod};
 use machine::protocol::{MemberReport, MemberState};
 
+use crate::assertions::new_ones_stay;
+
 /// A switchover was asked for less than 50 s ago.
 pub fn switching(facts: &Facts<'_>) -> bool {
     let memo = facts.status.memo.switchover.as_ref();
@@ -43,6 +45,10 @@ pub fn assert_handover(scene: &Scene, facts: &Facts<'_>, memo: &SwitchoverMemo) 
     let preferred = scene.spec.primary.prefer.as_ref() == Some(&pod.name);
     let template = !facts.current_revision(primary) && scene.spec.primary.updates == PrimaryUpdates::Automatic;
     assert!(urgent || template || preferred);
+    assert!(
+        urgent || preferred || new_ones_stay(scene, facts),
+        "a new pod is to stay up first"
+    );
     assert_eq!(memo.ended, None);
     // Leave to restart that somebody still makes use of comes first.
     let Some(permit) = &scene.stored.intent.restart else {

@@ -271,11 +271,12 @@ mod tests {
     fn a_ready_pod() {
         let now = at("2027-01-01T00:01:00Z");
         let pod = observed(
-            json!({"conditions": [{"type": "Ready", "status": "True"}]}),
+            json!({"conditions": [{"type": "Ready", "status": "True", "lastTransitionTime": "2027-01-01T00:00:20Z"}]}),
             &mut Memory::default(),
             now,
         );
         assert!(pod.ready && !pod.terminating);
+        assert_eq!(pod.ready_since, Some(at("2027-01-01T00:00:20Z")));
         assert_eq!(
             (pod.ordinal, pod.node.as_deref(), pod.role.as_deref()),
             (1, Some("n1"), Some("replica"))

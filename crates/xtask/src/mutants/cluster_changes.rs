@@ -58,6 +58,15 @@ pub const MUTANTS: &[Mutant] = &[
         found_by: convergence("changes::a_template_that_does_not_run_costs_one_member_whenever_the_primary_is_lost"),
     },
     Mutant {
+        name: "nobody-waits-for-a-new-pod",
+        planted: "The next pod is replaced as soon as the new one is ready.",
+        breaks: "invariant 29",
+        file: "cluster/rollout.rs",
+        text: "(facts.now < at).then_some(at)",
+        instead: "(facts.now > at).then_some(at)",
+        found_by: convergence("changes::a_server_that_does_not_stay_up_costs_one_standby_wherever_the_operator_dies"),
+    },
+    Mutant {
         name: "a-fenced-pod-is-replaced",
         planted: "The pod of an instance that the user looks at is replaced.",
         breaks: "rule `await-fenced`",

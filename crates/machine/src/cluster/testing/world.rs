@@ -21,6 +21,9 @@ use crate::protocol::{Epoch, MemberId, MemberReport, MemberState, Release, setti
 /// How often the world moves.
 const TICK: TimeDelta = TimeDelta::milliseconds(100);
 
+/// So long after it is ready a server ends that does not stay up.
+const LIFE: TimeDelta = TimeDelta::seconds(5);
+
 /// For so long a lost primary is away: the others have elected one by then.
 const OUTAGE: TimeDelta = TimeDelta::seconds(5);
 
@@ -73,6 +76,8 @@ pub struct World {
     pub pace: u32,
     /// Revisions of the template whose image does not run.
     pub broken: BTreeSet<String>,
+    /// Revisions of the template whose PostgreSQL ends for good, 5 s after it is ready.
+    pub dying: BTreeSet<String>,
     /// Agents do not hand the lease over when they are asked to.
     pub stubborn: bool,
     /// What becomes of changes of cpu and memory in running pods.
@@ -113,6 +118,7 @@ impl World {
             gone: false,
             pace: 1,
             broken: BTreeSet::new(),
+            dying: BTreeSet::new(),
             stubborn: false,
             refused: BTreeSet::new(),
             resizes: Resizes::Done,
@@ -426,6 +432,7 @@ impl World {
 
     /// Controllers, kubelets and agents do what they do in a tenth of a second.
     fn tick(&mut self) {
+        self.age();
         self.stateful_set_controller();
         self.scheduler();
         if !self.no_volumes {
@@ -441,6 +448,7 @@ impl World {
         for index in 0..self.scene.pods().len() {
             self.agent(index);
         }
+        self.age();
         let works = matches!(self.resizes, Resizes::Done | Resizes::Refused | Resizes::Rewritten);
         for (asked, given) in self.resources.values_mut().filter(|_| works) {
             given.clone_from(asked);
@@ -451,6 +459,31 @@ impl World {
             if self.primaries.last() != Some(&pod) {
                 self.primaries.push(pod);
             }
+        }
+    }
+
+    /// Kubelets tell since when pods are ready; what does not stay up ends.
+    fn age(&mut self) {
+        let now = self.scene.now;
+        let mut ended = Vec::new();
+        for pod in self.scene.pods_mut() {
+            pod.ready_since = pod.ready.then(|| pod.ready_since.unwrap_or(now));
+            let dies = pod
+                .revision
+                .as_ref()
+                .is_some_and(|revision| self.dying.contains(revision));
+            if dies && pod.ready_since.is_some_and(|since| now >= since + LIFE) {
+                pod.ready = false;
+                ended.push(pod.uid.clone());
+            }
+        }
+        for uid in ended {
+            let lease = self.scene.observed.lease.get().and_then(Option::as_ref);
+            let holder = lease.and_then(|lease| lease.holder.as_ref());
+            if holder.is_some_and(|holder| holder.incarnation.pod_uid == uid) {
+                self.lose_primary();
+            }
+            self.dead.insert(uid, now + TimeDelta::days(1));
         }
     }
 

@@ -7,6 +7,7 @@ use machine::instance::report;
 
 use super::super::event::{Event, News};
 use super::super::world::World;
+use super::wall;
 
 /// Distance between looks at the pod, and between its readiness probes, in milliseconds.
 const EVERY: u64 = 1_000;
@@ -67,7 +68,7 @@ impl World {
             && self.now - self.nodes[node].sandbox.told > LOST
             && self.pod_object(node).is_some_and(|pod| pod.ready)
         {
-            self.change_pod(node, |pod| pod.ready = false);
+            self.change_pod(node, |pod| (pod.ready, pod.ready_since) = (false, None));
         }
     }
 
@@ -176,7 +177,8 @@ impl World {
         };
         let ready = passes || pod.ready && runs && failed < FAILURES;
         if pod.ready != ready {
-            self.change_pod(node, |pod| pod.ready = ready);
+            let since = ready.then_some(wall(self.now));
+            self.change_pod(node, |pod| (pod.ready, pod.ready_since) = (ready, since));
         }
     }
 }

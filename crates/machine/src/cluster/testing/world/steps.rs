@@ -5,9 +5,11 @@
 use std::collections::BTreeSet;
 
 use api::ClusteredDatabaseStatus;
+use chrono::DateTime;
 
 use super::super::scene::Scene;
 use super::World;
+use crate::cluster::rollout::SETTLES;
 use crate::cluster::{Action, Apply, ApplyHow, ChildKind, ChildState, Claim, Decision, Due, Exact, Known, due};
 use crate::protocol::LeaseRecord;
 
@@ -191,6 +193,12 @@ impl World {
         let first = self.primaries.len().saturating_sub(1);
         self.primaries.drain(..first);
         self.scene.stored.history.clear();
+        let settled = self.scene.now - SETTLES;
+        for pod in self.scene.pods_mut() {
+            pod.ready_since = pod
+                .ready_since
+                .map(|since| if since <= settled { DateTime::UNIX_EPOCH } else { since });
+        }
         let pods: BTreeSet<String> = self.scene.pods().iter().map(|pod| pod.uid.clone()).collect();
         self.in_force.retain(|uid, _| pods.contains(uid));
         self.resources.retain(|uid, _| pods.contains(uid));
