@@ -17,6 +17,10 @@ use crate::store::{Key, Store, stamp};
 
 /// No registry has an image whose name has this in it.
 pub const NO_IMAGE: &str = "missing";
+/// What an image with this in its name runs ends again and again.
+pub const CRASHES: &str = "crashing";
+/// The volumes of a pod with such an image are not there.
+pub const NO_MOUNT: &str = "unmounted";
 
 /// After so long the pods of a node that is silent are not ready.
 const SILENT: TimeDelta = TimeDelta::seconds(40);
@@ -135,11 +139,8 @@ impl Stubs {
             return;
         }
         let ready = if self.ready.contains(uid) { "True" } else { "False" };
-        let mut images = pod["spec"]["containers"].as_array().into_iter().flatten();
-        let status = match images.find(|container| text(&container["image"]).contains(NO_IMAGE)) {
-            Some(container) => without_image(container),
-            None => running(pod, ready),
-        };
+        let mut containers = pod["spec"]["containers"].as_array().into_iter().flatten();
+        let status = containers.find_map(not_running).unwrap_or_else(|| running(pod, ready));
         let mut next = pod["status"].clone();
         merge_patch(&mut next, &status);
         if next != pod["status"] {
@@ -182,16 +183,32 @@ fn empty(store: &mut Store, namespace: &Value, now: DateTime<Utc>) {
     }
 }
 
-/// The status of a pod whose image there is not.
-fn without_image(container: &Value) -> Value {
-    let why = format!("Back-off pulling image {}: not found", container["image"]);
-    json!({
+/// The status of a pod with a container that does not run.
+fn not_running(container: &Value) -> Option<Value> {
+    let image = text(&container["image"]);
+    let (reason, why, restarts, last) = if image.contains(NO_IMAGE) {
+        let why = format!("Back-off pulling image {}: not found", container["image"]);
+        ("ImagePullBackOff", why, 0, Value::Null)
+    } else if image.contains(CRASHES) {
+        let last = json!({"terminated": {"exitCode": 1, "reason": "Error", "message": "out of luck"}});
+        (
+            "CrashLoopBackOff",
+            "back-off 10s restarting failed container".to_owned(),
+            1,
+            last,
+        )
+    } else if image.contains(NO_MOUNT) {
+        ("ContainerCreating", String::new(), 0, Value::Null)
+    } else {
+        return None;
+    };
+    Some(json!({
         "phase": "Pending", "conditions": [{"type": "PodScheduled", "status": "True"}, {"type": "Ready", "status": "False"}],
         "containerStatuses": [{
-            "name": container["name"], "image": container["image"], "imageID": "", "ready": false, "restartCount": 0,
-            "started": false, "state": {"waiting": {"reason": "ImagePullBackOff", "message": why}},
+            "name": container["name"], "image": container["image"], "imageID": "", "ready": false, "restartCount": restarts,
+            "started": false, "state": {"waiting": {"reason": reason, "message": why}}, "lastState": last,
         }],
-    })
+    }))
 }
 
 /// The status of a pod that runs.

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use chrono::{DateTime, Utc};
-use machine::cluster::{ChildKind, ChildState, Fault, FaultKind, ImageError, Target, retry_at};
+use machine::cluster::{ChildKind, ChildState, Fault, FaultKind, ImageError, Target, Trouble, retry_at};
 
 use crate::desired::Wants;
 use crate::observe::Checked;
@@ -40,6 +40,10 @@ pub struct Memory {
     pub status_due_since: Option<DateTime<Utc>>,
     /// When the StatefulSet's events were last read.
     pub events_read: Option<DateTime<Utc>>,
+    /// Pods (UIDs) on a node of which no container has been started yet, and what their events say of that.
+    pub starting: BTreeMap<String, Option<Trouble>>,
+    /// When their events were last read.
+    pub starting_read: Option<DateTime<Utc>>,
 }
 
 /// One comparison of a live object with what it should be.

@@ -104,7 +104,7 @@ pub const RULES: &[Rule] = &[
         group: "",
         resource: "events",
         verbs: &["list"],
-        why: "a StatefulSet says only by events why it makes no pod (quota, admission)",
+        why: "a StatefulSet says only by events why it makes no pod (quota, admission), and a kubelet why it starts none (volumes)",
         scope: Scope::Namespace,
     },
     Rule {

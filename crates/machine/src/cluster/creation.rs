@@ -7,7 +7,7 @@ use super::decision::Step;
 use super::facts::{Facts, list};
 use super::failure;
 use super::fenced;
-use super::observed::{Known, Pod, Target};
+use super::observed::{ChildKind, FaultKind, Known, Pod, Target};
 use super::rule::{Proposal, Rule};
 
 /// See [`Rule::what`].
@@ -64,19 +64,17 @@ fn await_database(facts: &Facts<'_>) -> Option<Proposal> {
     };
     let Some(grant) = &facts.status.intent.bootstrap else {
         return match pods.iter().find(|pod| !pod.terminating) {
-            None => {
-                let what = format!("pods of StatefulSet {name}");
-                Proposal::wait(facts, Step::Bootstrap, what, "the StatefulSet controller")
-            }
+            None => missing(facts, Step::Bootstrap, format!("pods of StatefulSet {name}")),
             Some(pod) => pending(facts, Step::Bootstrap, pod),
         };
     };
     match pods.iter().find(|pod| pod.name == grant.pod && !pod.terminating) {
-        None => {
-            let what = format!("pod {}, which may make the first database", grant.pod);
-            Proposal::wait(facts, Step::Bootstrap, what, "the StatefulSet controller")
-        }
-        Some(pod) if pod.never_ran() => pending(facts, Step::Bootstrap, pod),
+        None => missing(
+            facts,
+            Step::Bootstrap,
+            format!("pod {}, which may make the first database", grant.pod),
+        ),
+        Some(pod) if does_not_run(pod) => pending(facts, Step::Bootstrap, pod),
         Some(pod) => {
             let what = format!("{} to make the first database", pod.name);
             Proposal::wait(facts, Step::Bootstrap, what, format!("the agent in pod {}", pod.name))
@@ -84,24 +82,82 @@ fn await_database(facts: &Facts<'_>) -> Option<Proposal> {
     }
 }
 
+/// Why there is no such pod is said by whoever should make it.
+fn missing(facts: &Facts<'_>, step: Step, what: String) -> Option<Proposal> {
+    let (what, who) = unmade(facts).unwrap_or_else(|| (what, "the StatefulSet controller".to_owned()));
+    Proposal::wait(facts, step, what, who)
+}
+
+/// A pod that the StatefulSet cannot make, and who can end that.
+pub(super) fn unmade(facts: &Facts<'_>) -> Option<(String, String)> {
+    let mut absent = (0..facts.expected()).filter(|ordinal| facts.pod(*ordinal).is_none());
+    absent.find_map(|ordinal| {
+        let name = format!("{}-{ordinal}", facts.wanted.name);
+        let targets = [Target::Pod(name.clone()), Target::Child(ChildKind::StatefulSet)];
+        let mut faults = facts.observed.faults.iter();
+        let fault = faults.find(|fault| targets.contains(&fault.target) && fault.kind != FaultKind::Conflict)?;
+        // Here, and not with what is waited for: that stays the same while these words change.
+        let words = failure::shortened(&fault.message);
+        let who = format!("the StatefulSet controller, once this is mended: {words}");
+        Some((format!("pod {name} to be made"), who))
+    })
+}
+
+/// It does not run, or does not stay up, for a reason that Kubernetes tells.
+pub(super) fn does_not_run(pod: &Pod) -> bool {
+    pod.never_ran() || pod.trouble.is_some()
+}
+
+/// The first pod that does not run for a reason that is known, unless it is fenced and runs nothing on purpose.
+fn stuck<'a>(facts: &Facts<'a>) -> Option<&'a Pod> {
+    let fenced = |pod: &Pod| fenced::is_fenced(facts, &pod.name);
+    facts
+        .pods()
+        .iter()
+        .find(|pod| pod.image_error.is_some() || pod.unschedulable.is_some() || pod.trouble.is_some() && !fenced(pod))
+}
+
+/// Some pod cannot be made, or does not run: it is late sooner than one that copies a database.
+pub(super) fn obstructed(facts: &Facts<'_>) -> bool {
+    stuck(facts).is_some() || unmade(facts).is_some()
+}
+
+/// What Kubernetes says of pods that do not run or cannot be made, as the end of a sentence.
+pub(super) fn troubles(facts: &Facts<'_>) -> String {
+    let of_pod = |pod: &Pod| {
+        let trouble = pod.trouble.as_ref()?;
+        Some(format!("; {}: {}", pod.name, failure::shortened(&trouble.message)))
+    };
+    let unmade = unmade(facts).map(|(what, who)| format!("; {what}: {who}"));
+    facts.pods().iter().filter_map(of_pod).chain(unmade).collect()
+}
+
 /// What a pod that does not run yet waits for, and who can end that.
-pub(super) fn lacks(pod: &Pod) -> (String, &'static str) {
+pub(super) fn lacks(pod: &Pod) -> (String, String) {
     let name = &pod.name;
     if let Some(error) = &pod.image_error {
         let image = &error.image;
         (
             format!("pod {name} to run image {image} ({})", error.reason),
-            "the kubelet, or a change of spec.postgres.image",
+            "the kubelet, or a change of spec.postgres.image".to_owned(),
         )
     } else if let Some(why) = &pod.unschedulable {
         (
             format!("a node for pod {name} ({why})"),
-            "the scheduler: a node that fits, or a change of spec.scheduling or spec.resources",
+            "the scheduler: a node that fits, or a change of spec.scheduling or spec.resources".to_owned(),
         )
     } else if pod.node.is_none() {
-        (format!("a node for pod {name}"), "the scheduler")
+        (format!("a node for pod {name}"), "the scheduler".to_owned())
+    } else if let Some(trouble) = &pod.trouble {
+        (
+            format!("pod {name} to be ready ({})", trouble.reason),
+            format!(
+                "the kubelet, once this is mended: {}",
+                failure::shortened(&trouble.message)
+            ),
+        )
     } else {
-        (format!("pod {name} to be ready"), "its agent")
+        (format!("pod {name} to be ready"), "its agent".to_owned())
     }
 }
 
@@ -123,21 +179,16 @@ fn await_standbys(facts: &Facts<'_>) -> Option<Proposal> {
     let absent = (0..facts.expected()).find(|ordinal| facts.pod(*ordinal).is_none_or(|pod| pod.terminating));
     if let Some(ordinal) = absent {
         let what = format!("pod {}-{ordinal}", facts.wanted.name);
-        let who = match facts.pod(ordinal) {
-            Some(pod) => remover(pod),
-            None => "the StatefulSet controller".to_owned(),
+        return match facts.pod(ordinal) {
+            Some(pod) => Proposal::wait(facts, Step::Standbys, what, remover(pod)),
+            None => missing(facts, Step::Standbys, what),
         };
-        return Proposal::wait(facts, Step::Standbys, what, who);
     }
     if let Some(pod) = facts.pods().iter().find(|pod| pod.ordinal >= facts.expected()) {
         let what = format!("pod {} to be gone", pod.name);
         return Proposal::wait(facts, Step::Scaling, what, "its agent and the kubelet");
     }
-    let stuck = facts
-        .pods()
-        .iter()
-        .find(|pod| pod.image_error.is_some() || pod.unschedulable.is_some());
-    if let Some(pod) = stuck {
+    if let Some(pod) = stuck(facts) {
         return pending(facts, Step::Standbys, pod);
     }
     let late = || {
@@ -184,7 +235,7 @@ pub(super) fn remover(pod: &Pod) -> String {
 #[cfg(test)]
 mod tests {
     use super::super::testing::Scene;
-    use super::super::{Action, ChildKind, Known};
+    use super::super::{Action, ChildKind, Fault, FaultKind, Known, Target, Trouble};
 
     #[test]
     fn nothing_is_made_before_the_finalizer() {
@@ -244,6 +295,93 @@ mod tests {
         );
         scene.pods_mut().truncate(2);
         assert_eq!(scene.decide().because.to_string(), "pod demo-2");
+    }
+
+    /// What is waited for, who can end it, and for how long that may last.
+    fn waits(scene: &mut Scene) -> (String, String, i64) {
+        scene.store();
+        let waiting = scene.stored.waiting.clone().unwrap();
+        let patience = waiting
+            .deadline
+            .map_or(0, |deadline| (deadline - waiting.since).num_minutes());
+        (waiting.what, waiting.who_can_end_it, patience)
+    }
+
+    fn killed() -> Option<Trouble> {
+        Some(Trouble {
+            reason: "OOMKilled, exit code 137".to_owned(),
+            message: "container postgres has ended 3 times".to_owned(),
+        })
+    }
+
+    #[test]
+    fn a_pod_that_does_not_stay_up_is_told_in_kubernetes_words_and_is_late_sooner_than_a_copy() {
+        let mut scene = Scene::ready(3);
+        scene.stored.phase = Some(api::Phase::Updating);
+        scene.pod_mut(2).ready = false;
+        assert_eq!(waits(&mut scene).2, 60, "it may copy the database");
+        scene.pod_mut(2).trouble = killed();
+        let (what, who, patience) = waits(&mut scene);
+        assert_eq!(what, "pod demo-2 to be ready (OOMKilled, exit code 137)");
+        assert_eq!(
+            who,
+            "the kubelet, once this is mended: container postgres has ended 3 times"
+        );
+        assert_eq!(patience, 10);
+        scene.pod_mut(1).ready = false;
+        scene.edit(|spec| spec.fenced = vec!["demo-2".to_owned()]);
+        assert_eq!(waits(&mut scene).0, "demo-1 to stream from the primary");
+    }
+
+    #[test]
+    fn a_pod_that_cannot_be_made_is_told_in_the_controllers_words() {
+        let words = "create Pod demo-2 failed error: no PriorityClass with name nope was found";
+        let fault = |kind| Fault {
+            target: Target::Pod("demo-2".to_owned()),
+            kind,
+            message: words.to_owned(),
+            attempts: 1,
+            at: Scene::ready(3).now,
+        };
+        let mut scene = Scene::ready(3);
+        scene.stored.phase = Some(api::Phase::Updating);
+        scene.pods_mut().pop();
+        scene.observed.faults = vec![fault(FaultKind::Conflict)];
+        assert_eq!(
+            waits(&mut scene).1,
+            "the StatefulSet controller",
+            "that was about the pod before"
+        );
+        scene.observed.faults = vec![fault(FaultKind::Forbidden)];
+        let (what, who, patience) = waits(&mut scene);
+        assert_eq!((what.as_str(), patience), ("pod demo-2 to be made", 10));
+        assert_eq!(who, format!("the StatefulSet controller, once this is mended: {words}"));
+    }
+
+    #[test]
+    fn the_first_database_and_a_single_instance_wait_in_kubernetes_words_as_well() {
+        let mut scene = Scene::ready(1);
+        scene.pod_mut(0).ready = false;
+        scene.pod_mut(0).trouble = killed();
+        let (what, who, _) = waits(&mut scene);
+        assert_eq!(what, "pod demo-0 to be ready (OOMKilled, exit code 137)");
+        assert!(who.ends_with("container postgres has ended 3 times"), "{who}");
+        scene.stored.system_identifier = None;
+        scene.lease_mut().unwrap().system_id = None;
+        scene.stored.intent.bootstrap = Some(api::status::BootstrapGrant {
+            pod: "demo-0".to_owned(),
+            claim_uid: scene.claims_mut()[0].uid.clone(),
+        });
+        assert_eq!(waits(&mut scene).0, what);
+    }
+
+    #[test]
+    fn a_failover_that_waits_for_a_pod_that_does_not_stay_up_says_why() {
+        let mut scene = Scene::ready(3);
+        scene.pod_mut(0).ready = false;
+        scene.pod_mut(0).trouble = killed();
+        let (_, who, _) = waits(&mut scene);
+        assert!(who.ends_with("; demo-0: container postgres has ended 3 times"), "{who}");
     }
 
     #[test]

@@ -5,7 +5,7 @@ use api::names::ANNOTATION_ACCEPT_LOSS;
 use chrono::{DateTime, TimeDelta, Utc};
 
 use super::action::Action;
-use super::creation::{pending, remover};
+use super::creation::{does_not_run, pending, remover, troubles, unmade};
 use super::decision::Step;
 use super::facts::{Facts, list};
 use super::fenced;
@@ -100,7 +100,7 @@ fn await_primary(facts: &Facts<'_>) -> Option<Proposal> {
         return Proposal::wait(facts, Step::Primary, what, "the agents");
     };
     match pod_of(facts, last) {
-        Some(pod) if pod.never_ran() => pending(facts, Step::Primary, pod),
+        Some(pod) if does_not_run(pod) => pending(facts, Step::Primary, pod),
         Some(pod) => {
             let what = format!("the primary {} to serve", pod.name);
             Proposal::wait(facts, Step::Primary, what, format!("the agent in pod {}", pod.name))
@@ -108,7 +108,8 @@ fn await_primary(facts: &Facts<'_>) -> Option<Proposal> {
         None => {
             let what = format!("the pod of the member {last}, which held the Lease last");
             let leaving = ordinal_of(last).and_then(|ordinal| facts.pod(ordinal));
-            let who = leaving.map_or_else(|| "the StatefulSet controller".to_owned(), remover);
+            let maker = || unmade(facts).map_or_else(|| "the StatefulSet controller".to_owned(), |(_, who)| who);
+            let who = leaving.map_or_else(maker, remover);
             Proposal::wait(facts, Step::Primary, what, who)
         }
     }
@@ -214,7 +215,10 @@ fn who(facts: &Facts<'_>, lease: &LeaseRecord) -> String {
     let own = holder.map_or_else(String::new, |pod| {
         format!("the agent in pod {} by serving, or ", pod.name)
     });
-    format!("{own}{electors}; last known ends of WAL: {positions}")
+    format!(
+        "{own}{electors}; last known ends of WAL: {positions}{}",
+        troubles(facts)
+    )
 }
 
 /// Who can elect: enough names of the rule on record, or under an asynchronous one whoever has the data.

@@ -177,7 +177,7 @@ pub(super) fn passed_over(facts: &Facts<'_>) -> Option<String> {
 /// So much of the API server's words, or a webhook's, stands in a condition, in characters: what was wrong stands first.
 const WORDS: usize = 300;
 
-fn shortened(message: &str) -> String {
+pub(super) fn shortened(message: &str) -> String {
     match message.char_indices().nth(WORDS) {
         Some((end, _)) => format!("{}…", &message[..end]),
         None => message.to_owned(),

@@ -64,7 +64,7 @@ pub use failure::retry_at;
 pub use fenced::fence_of;
 pub use observed::{
     Certificates, ChildKind, ChildState, Children, Claim, Fault, FaultKind, ImageError, Known, Observed, Pod, Resizing,
-    Resources, SetFacts, StorageClass, Target, Validity, Volume, WalVolumes,
+    Resources, SetFacts, StorageClass, Target, Trouble, Validity, Volume, WalVolumes,
 };
 pub use page::state_machine_page;
 pub use patience::{patience, rests};

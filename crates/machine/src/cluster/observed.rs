@@ -327,6 +327,9 @@ pub struct Pod {
     pub token_void: bool,
     /// PostgreSQL's image, or before it first ran that of a container that comes before it, cannot be pulled or started.
     pub image_error: Option<ImageError>,
+    /// What else keeps a pod that has a node, and is not ready, from running or from staying up.
+    #[serde(default)]
+    pub trouble: Option<Trouble>,
     /// The agent's termination message, if it ended because the first database could not be made.
     pub bootstrap_error: Option<String>,
 }
@@ -384,6 +387,17 @@ pub struct ImageError {
     pub message: String,
     /// Since when, as far as it can be told: when it was first seen, or the pod's creation.
     pub since: DateTime<Utc>,
+}
+
+/// What keeps a pod from running, or from staying up, as Kubernetes tells it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Trouble {
+    /// In a few words, which stay the same from one attempt to the next: `OOMKilled, exit code 137`,
+    /// `CreateContainerConfigError`, `FailedMount`.
+    pub reason: String,
+    /// The whole of it, which may change each time.
+    pub message: String,
 }
 
 /// Which volume of a member.

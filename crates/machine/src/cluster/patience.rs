@@ -8,6 +8,7 @@ use api::Phase;
 use chrono::{DateTime, TimeDelta, Utc};
 
 use super::action::Action;
+use super::creation;
 use super::decision::Step;
 use super::facts::Facts;
 
@@ -63,7 +64,9 @@ pub(super) fn bound(facts: &Facts<'_>, action: &mut Action, phase: Phase, step: 
     if waiting.deadline.is_some() || waiting.resting || rests(phase) || wished {
         return None;
     }
-    let deadline = waiting.since + patience(step);
+    // Nothing is copied meanwhile.
+    let obstructed = step == Some(Step::Standbys) && creation::obstructed(facts);
+    let deadline = waiting.since + if obstructed { USUAL } else { patience(step) };
     waiting.deadline = Some(deadline);
     (deadline > facts.now).then_some(deadline)
 }

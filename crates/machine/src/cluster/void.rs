@@ -1,9 +1,9 @@
 //! Pods whose agent the API server does not know any more: their ServiceAccount was deleted and made again.
 
-use super::creation::{PENDING_RECHECK, lacks};
+use super::creation::{PENDING_RECHECK, lacks, unmade};
 use super::decision::Step;
 use super::facts::Facts;
-use super::observed::{ChildKind, Pod, Target};
+use super::observed::Pod;
 use super::rollout::{HOLDER_PATIENCE, outdated, replace};
 use super::rule::{Proposal, Rule};
 
@@ -23,20 +23,6 @@ fn stuck<'a>(facts: &Facts<'a>) -> impl Iterator<Item = &'a Pod> {
     idle.filter(move |pod| pod.never_ran() && !pod.token_void && pod.ordinal < expected)
 }
 
-/// A pod that the StatefulSet cannot make, and who can end that.
-fn unmade(facts: &Facts<'_>) -> Option<(String, String)> {
-    let mut absent = (0..facts.expected()).filter(|ordinal| facts.pod(*ordinal).is_none());
-    absent.find_map(|ordinal| {
-        let name = format!("{}-{ordinal}", facts.wanted.name);
-        let targets = [Target::Pod(name.clone()), Target::Child(ChildKind::StatefulSet)];
-        let mut faults = facts.observed.faults.iter();
-        let fault = faults.find(|fault| targets.contains(&fault.target))?;
-        // Here, and not with what is waited for: that stays the same while these words change.
-        let who = format!("the StatefulSet controller, once this is mended: {}", fault.message);
-        Some((format!("pod {name} to be made"), who))
-    })
-}
-
 fn replace_void(facts: &Facts<'_>) -> Option<Proposal> {
     let holder = facts.holder_pod();
     let is_holder = |pod: &Pod| holder.is_some_and(|holder| holder.uid == pod.uid);
@@ -51,11 +37,7 @@ fn replace_void(facts: &Facts<'_>) -> Option<Proposal> {
             // The wanted template may be what it lacks: it is replaced first, see [`REPLACE_IDLE`].
             return None;
         }
-        let lack = stuck().next().map(|pod| {
-            let (what, who) = lacks(pod);
-            (what, who.to_owned())
-        });
-        if let Some((what, who)) = lack.or_else(|| unmade(facts)) {
+        if let Some((what, who)) = stuck().next().map(lacks).or_else(|| unmade(facts)) {
             let what = format!("{what}, before {name} is replaced, which serves though its agent's token is void");
             let wait = Proposal::wait(facts, Step::Rollout, what, who)?;
             return Some(wait.looking_again(facts.now + PENDING_RECHECK));
@@ -84,7 +66,7 @@ mod tests {
     use api::spec::PrimaryUpdates;
 
     use super::super::testing::Scene;
-    use super::super::{Fault, FaultKind};
+    use super::super::{Fault, FaultKind, Target};
     use super::*;
 
     fn void(primary: u32) -> Scene {

@@ -306,7 +306,7 @@ impl Executor {
         if memory.status_due_since.is_some() {
             wake = wake.min(situation.now + TimeDelta::seconds(1));
         }
-        if reads::misses_pods(&situation.observed) {
+        if reads::misses_pods(&situation.observed) || !memory.starting.is_empty() {
             wake = wake.min(situation.now + reads::EVENTS_EVERY);
         }
         if !memory.strays.is_empty() {
@@ -336,6 +336,7 @@ impl Executor {
         self.suspect_strays(key, db, memory);
         let strays = self.read_strays(key, memory).await?;
         self.read_events(key, memory, now).await;
+        self.read_events_of_pods(key, memory, now).await;
         self.check_secrets(key, db, memory).await;
         let mut observed = observe(&self.caches, key, db, memory, &strays, now);
         if db.metadata.deletion_timestamp.is_some() {

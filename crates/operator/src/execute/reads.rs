@@ -12,21 +12,21 @@ use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use k8s_openapi::api::rbac::v1::{Role, RoleBinding};
 use kube::api::ListParams;
 use kube::{Api, Resource, ResourceExt};
-use machine::cluster::{ChildKind, Fault, FaultKind, Observed, Target};
+use machine::cluster::{ChildKind, Fault, FaultKind, Observed, Target, Trouble};
 use serde_json::{Value, json};
 
 use super::{Executor, Failure, Outcome, Situation};
 use crate::cache::Key;
 use crate::desired::{metadata_only, name};
 use crate::memory::Memory;
-use crate::observe::{Stray, check, time};
+use crate::observe::{Stray, check, is_starting, time};
 use crate::requests::{Refused, Writable};
 
-/// How often the StatefulSet's events are read while it lacks pods.
+/// How often the StatefulSet's events are read while it lacks pods, and those of a pod in which nothing has been started yet.
 pub const EVENTS_EVERY: TimeDelta = TimeDelta::seconds(10);
 /// How often an object is read that stands in our way and that no watch shows.
 pub const STRAYS_EVERY: TimeDelta = TimeDelta::seconds(10);
-/// For how long an event counts: the StatefulSet controller tries again after at most 1000 s.
+/// For how long an event counts: the StatefulSet controller tries again after at most 1000 s, a kubelet after a few minutes.
 const EVENT_COUNTS: TimeDelta = TimeDelta::seconds(1_200);
 
 /// The StatefulSet asks for more pods than there are.
@@ -158,6 +158,33 @@ impl Executor {
         }
     }
 
+    /// A kubelet, and who attaches volumes, say only by events why no container of a pod has been started yet.
+    pub(super) async fn read_events_of_pods(&self, key: &Key, memory: &mut Memory, now: DateTime<Utc>) {
+        let pods = self.caches.pods.list(key).unwrap_or_default();
+        let known = std::mem::take(&mut memory.starting);
+        let starting = pods.iter().filter(|pod| is_starting(pod)).filter_map(|pod| pod.uid());
+        memory.starting = starting
+            .map(|uid| (uid.clone(), known.get(&uid).cloned().flatten()))
+            .collect();
+        if known.is_empty() {
+            // Nearly all are started before this is over.
+            memory.starting_read = Some(now);
+        }
+        let recently = memory.starting_read.is_some_and(|read| now - read < EVENTS_EVERY);
+        if memory.starting.is_empty() || recently {
+            return;
+        }
+        memory.starting_read = Some(now);
+        let api: Api<Event> = Api::namespaced(self.requests.client().clone(), &key.namespace);
+        for (uid, told) in &mut memory.starting {
+            let of_pod = ListParams::default().fields(&format!("involvedObject.uid={uid},type=Warning"));
+            match self.requests.limited(api.list(&of_pod)).await {
+                Ok(events) => *told = warning(&events.items, now),
+                Err(error) => tracing::warn!(database = %key, %error, "cannot read a pod's events"),
+            }
+        }
+    }
+
     pub(super) async fn is_namespace_terminating(&self, namespace: &str) -> bool {
         let api: Api<Namespace> = Api::all(self.requests.client().clone());
         match self.requests.limited(api.get(namespace)).await {
@@ -251,16 +278,7 @@ fn latest(events: &[Event], now: DateTime<Utc>) -> BTreeMap<String, (DateTime<Ut
     let mut latest: BTreeMap<String, (DateTime<Utc>, String)> = BTreeMap::new();
     for event in events {
         let Some(message) = event.message.clone() else { continue };
-        let micro = event
-            .series
-            .as_ref()
-            .and_then(|series| series.last_observed_time.as_ref())
-            .or(event.event_time.as_ref());
-        let at = match (&event.last_timestamp, micro) {
-            (Some(last), _) => time(last),
-            (None, Some(micro)) => DateTime::from_timestamp_millis(micro.0.as_millisecond()).unwrap_or_default(),
-            (None, None) => continue,
-        };
+        let Some(at) = happened(event) else { continue };
         // "create Pod db-1 in StatefulSet db failed error: …", "create Claim data-db-1 for Pod db-1 in StatefulSet …"
         let mut words = message.split_whitespace().skip_while(|word| *word != "Pod").skip(1);
         let Some(pod) = words.next().map(str::to_owned) else {
@@ -271,6 +289,37 @@ fn latest(events: &[Event], now: DateTime<Utc>) -> BTreeMap<String, (DateTime<Ut
         }
     }
     latest
+}
+
+/// When it happened last.
+fn happened(event: &Event) -> Option<DateTime<Utc>> {
+    let micro = event
+        .series
+        .as_ref()
+        .and_then(|series| series.last_observed_time.as_ref())
+        .or(event.event_time.as_ref());
+    match (&event.last_timestamp, micro) {
+        (Some(last), _) => Some(time(last)),
+        (None, Some(micro)) => DateTime::from_timestamp_millis(micro.0.as_millisecond()),
+        (None, None) => None,
+    }
+}
+
+/// The newest warning about a pod that has a node. What the scheduler said is over.
+fn warning(events: &[Event], now: DateTime<Utc>) -> Option<Trouble> {
+    let told = events
+        .iter()
+        .filter(|event| event.reason.as_deref() != Some("FailedScheduling"));
+    let dated = told.filter_map(|event| Some((happened(event)?, event)));
+    let newest = dated
+        .filter(|(at, _)| now - *at < EVENT_COUNTS)
+        .max_by_key(|(at, _)| *at);
+    let (_, event) = newest?;
+    let (reason, message) = (event.reason.clone()?, event.message.clone().unwrap_or_default());
+    Some(Trouble {
+        message: format!("{reason}: {message}"),
+        reason,
+    })
 }
 
 fn kind_of(message: &str) -> FaultKind {
@@ -383,5 +432,23 @@ mod tests {
             kind_of("pods \"x\" is forbidden: violates PodSecurity"),
             FaultKind::Forbidden
         );
+    }
+
+    #[test]
+    fn the_newest_warning_about_a_pod_is_what_it_waits_for() {
+        let told = |reason: &str, message: &str, at: &str| Event {
+            reason: Some(reason.to_owned()),
+            ..event(message, at)
+        };
+        let events = [
+            told("FailedMount", "old", "2027-01-01T00:00:00Z"),
+            told("FailedAttachVolume", "Multi-Attach error", "2027-01-01T00:01:00Z"),
+            told("FailedScheduling", "0/3 nodes", "2027-01-01T00:01:30Z"),
+        ];
+        let at = |text: &str| text.parse::<DateTime<Utc>>().unwrap();
+        let found = warning(&events, at("2027-01-01T00:02:00Z")).unwrap();
+        assert_eq!(found.reason, "FailedAttachVolume");
+        assert_eq!(found.message, "FailedAttachVolume: Multi-Attach error");
+        assert_eq!(warning(&events, at("2027-01-01T01:00:00Z")), None, "long ago");
     }
 }

@@ -15,7 +15,7 @@ use machine::cluster::{Certificates, ChildKind, Known, Observed, SetFacts, Volum
 use machine::protocol::LeaseRecord;
 
 pub use children::{Stray, children, verdict};
-pub use pods::noted_as;
+pub use pods::{is_starting, noted_as};
 pub use resources::resources;
 pub use secrets::{Checked, check};
 

@@ -8,10 +8,10 @@ use api::names::{
     TERMINATION_BOOTSTRAP, WAL_VOLUME,
 };
 use chrono::{DateTime, TimeDelta, Utc};
-use k8s_openapi::api::core::v1::{ContainerStatus, Pod as KubePod, PodSpec, PodStatus};
+use k8s_openapi::api::core::v1::{ContainerStateTerminated, ContainerStatus, Pod as KubePod, PodSpec, PodStatus};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::ResourceExt;
-use machine::cluster::{ChildKind, ImageError, Pod, Resizing};
+use machine::cluster::{ChildKind, ImageError, Pod, Resizing, Trouble};
 
 use super::resources::resources;
 use super::time;
@@ -28,6 +28,15 @@ const IMAGE_REASONS: [&str; 6] = [
     "RunContainerError",
     "CreateContainerError",
 ];
+
+/// The kubelet's reasons for a container that is on its way.
+const ON_ITS_WAY: [&str; 2] = ["ContainerCreating", "PodInitializing"];
+
+/// Its reason for one that ended, and is not started again at once.
+const BACKS_OFF: &str = "CrashLoopBackOff";
+
+/// A container that has run for so long is started again at once if it ends: the kubelet forgets the ends before.
+const STAYS_UP: TimeDelta = TimeDelta::minutes(10);
 
 /// The API server takes a token for good for 10 s after it has looked it up, and clocks of nodes differ. Who renews the Lease
 /// later than this after its ServiceAccount was made again has got a new token: the kubelet asks for one, by the
@@ -113,6 +122,7 @@ fn pod(names: &Names, pod: &KubePod, memory: &mut Memory, now: DateTime<Utc>) ->
         .filter(|condition| condition.status == "False" && condition.reason.as_deref() == Some("Unschedulable"))
         .map(|condition| condition.message.clone().unwrap_or_else(|| "no node fits".to_owned()));
     let ready = condition("Ready").filter(|condition| condition.status == "True");
+    let told = memory.starting.get(&uid).cloned().flatten();
     Some(Pod {
         ordinal: names.ordinal(&name)?,
         resource_version: pod.resource_version()?,
@@ -134,6 +144,7 @@ fn pod(names: &Names, pod: &KubePod, memory: &mut Memory, now: DateTime<Utc>) ->
         role: pod.labels().get(LABEL_ROLE).cloned(),
         token_void: false,
         image_error: image_error(status, &uid, memory, now),
+        trouble: trouble(status, now).or(told).filter(|_| ready.is_none()),
         bootstrap_error: bootstrap_error(status),
         name,
         uid,
@@ -213,6 +224,83 @@ fn image_error(status: &PodStatus, uid: &str, memory: &mut Memory, now: DateTime
         };
     }
     Some(known.clone())
+}
+
+/// A node's kubelet has this pod, and has started no container in it yet: it may wait for volumes or the network, and says so
+/// only by events.
+pub fn is_starting(pod: &KubePod) -> bool {
+    let has_node = pod.spec.as_ref().is_some_and(|spec| spec.node_name.is_some());
+    let status = pod.status.iter();
+    let mut containers = status.flat_map(|status| {
+        let before = status.init_container_statuses.iter().flatten();
+        before.chain(status.container_statuses.iter().flatten())
+    });
+    let comes = |container: &ContainerStatus| {
+        let state = container.state.clone().unwrap_or_default();
+        let reason = state.waiting.and_then(|waiting| waiting.reason);
+        let began = state.running.is_some() || state.terminated.is_some() || container.restart_count > 0;
+        !began && reason.is_none_or(|reason| ON_ITS_WAY.contains(&reason.as_str()))
+    };
+    has_node && pod.metadata.deletion_timestamp.is_none() && containers.all(comes)
+}
+
+/// What the kubelet says of the first container that does not run, or does not stay up.
+fn trouble(status: &PodStatus, now: DateTime<Utc>) -> Option<Trouble> {
+    needed(status).find_map(|container| trouble_of(container, now))
+}
+
+fn trouble_of(container: &ContainerStatus, now: DateTime<Utc>) -> Option<Trouble> {
+    let name = &container.name;
+    let state = container.state.as_ref();
+    let waiting = state.and_then(|state| state.waiting.as_ref());
+    let reason = waiting
+        .and_then(|waiting| waiting.reason.as_deref())
+        .unwrap_or_default();
+    let usual = |reason: &str| reason.is_empty() || ON_ITS_WAY.contains(&reason) || IMAGE_REASONS.contains(&reason);
+    if !usual(reason) && reason != BACKS_OFF {
+        let words = waiting
+            .and_then(|waiting| waiting.message.as_deref())
+            .unwrap_or_default();
+        return Some(Trouble {
+            reason: reason.to_owned(),
+            message: format!("container {name}: {reason}: {words}"),
+        });
+    }
+    let runs = state.is_some_and(|state| state.running.is_some());
+    let ended = |state: &k8s_openapi::api::core::v1::ContainerState| state.terminated.clone();
+    let last = state
+        .and_then(ended)
+        .or_else(|| container.last_state.as_ref().and_then(ended))?;
+    let lately = last.finished_at.as_ref().is_none_or(|at| now - time(at) < STAYS_UP);
+    if last.exit_code == 0 && reason != BACKS_OFF || runs && !lately {
+        return None;
+    }
+    Some(Trouble {
+        reason: how_it_ended(&last),
+        message: ends(container, &last, reason, runs),
+    })
+}
+
+fn how_it_ended(last: &ContainerStateTerminated) -> String {
+    let reason = last.reason.as_deref().unwrap_or("Error");
+    format!("{reason}, exit code {}", last.exit_code)
+}
+
+/// How many times a container has ended, how, and its last words.
+fn ends(container: &ContainerStatus, last: &ContainerStateTerminated, reason: &str, runs: bool) -> String {
+    let times = container.restart_count + i32::from(!runs);
+    let before = if reason.is_empty() {
+        String::new()
+    } else {
+        format!("{reason}: ")
+    };
+    let words = last.message.as_deref().map(str::trim).filter(|words| !words.is_empty());
+    format!(
+        "{before}container {} has ended {times} times, last with {}{}",
+        container.name,
+        how_it_ended(last),
+        words.map_or(String::new(), |words| format!(": {words}"))
+    )
 }
 
 fn bootstrap_error(status: &PodStatus) -> Option<String> {
@@ -428,6 +516,87 @@ mod tests {
         );
         assert_eq!((pod.restarts, pod.unstarted), (1, false));
         assert!(observed(json!({}), &mut Memory::default(), now).unstarted);
+    }
+
+    #[test]
+    fn why_a_container_does_not_stay_up_is_told_in_the_same_words_between_its_starts() {
+        let now = at("2027-01-01T00:01:00Z");
+        let seen = |restarts: u32, state: Value, last: Value| {
+            let container = json!({"name": "postgres", "image": "i", "imageID": "", "ready": false,
+                                   "restartCount": restarts, "state": state, "lastState": last});
+            let status = json!({"containerStatuses": [container]});
+            observed(status, &mut Memory::default(), now)
+                .trouble
+                .map(|trouble| (trouble.reason, trouble.message))
+        };
+        let ended = |reason: &str, code: i32, at: &str| {
+            let times = json!({"exitCode": code, "reason": reason, "finishedAt": at, "message": "last words\n"});
+            json!({"terminated": times})
+        };
+        let killed = || ended("OOMKilled", 137, "2027-01-01T00:00:50Z");
+        let told = |before: &str, times: u32| {
+            let how = "OOMKilled, exit code 137";
+            let words = format!("{before}container postgres has ended {times} times, last with {how}: last words");
+            Some((how.to_owned(), words))
+        };
+        let backs_off = || json!({"waiting": {"reason": "CrashLoopBackOff", "message": "back-off 10s"}});
+        assert_eq!(seen(1, killed(), json!({})), told("", 2));
+        assert_eq!(seen(1, backs_off(), killed()), told("CrashLoopBackOff: ", 2));
+        assert_eq!(
+            seen(2, json!({"running": {}}), killed()),
+            told("", 2),
+            "it was started again just now"
+        );
+        let long_ago = ended("Error", 1, "2026-12-31T23:50:00Z");
+        assert_eq!(seen(2, json!({"running": {}}), long_ago), None, "it stays up since");
+        let well = || ended("Completed", 0, "2027-01-01T00:00:50Z");
+        assert_eq!(seen(0, json!({"running": {}}), well()), None);
+        let reason = seen(3, backs_off(), well()).map(|(reason, _)| reason);
+        assert_eq!(
+            reason.as_deref(),
+            Some("Completed, exit code 0"),
+            "it ends again and again"
+        );
+        let secret = "secret \"x\" not found";
+        let refused = json!({"waiting": {"reason": "CreateContainerConfigError", "message": secret}});
+        let words = format!("container postgres: CreateContainerConfigError: {secret}");
+        assert_eq!(
+            seen(0, refused, json!({})),
+            Some(("CreateContainerConfigError".to_owned(), words))
+        );
+        for usual in ["ContainerCreating", "ImagePullBackOff"] {
+            assert_eq!(
+                seen(0, json!({"waiting": {"reason": usual}}), json!({})),
+                None,
+                "{usual}"
+            );
+        }
+        let ready = json!({"conditions": [{"type": "Ready", "status": "True"}], "containerStatuses": [{
+            "name": "postgres", "image": "i", "imageID": "", "ready": true, "restartCount": 1,
+            "state": {"running": {}}, "lastState": killed()}]});
+        assert_eq!(observed(ready, &mut Memory::default(), now).trouble, None);
+    }
+
+    #[test]
+    fn a_pod_in_which_nothing_was_started_is_in_the_trouble_that_its_events_tell() {
+        let starting = |node: Value, state: Value| {
+            let status = json!({"containerStatuses": [{"name": "postgres", "image": "i", "imageID": "", "ready": false,
+                                                       "restartCount": 0, "state": state}]});
+            let pod = json!({"metadata": {}, "spec": {"nodeName": node, "containers": []}, "status": status});
+            is_starting(&serde_json::from_value(pod).unwrap())
+        };
+        let waits = |reason: &str| json!({"waiting": {"reason": reason}});
+        assert!(starting(json!("n1"), waits("ContainerCreating")) && starting(json!("n1"), json!({})));
+        assert!(!starting(Value::Null, json!({})) && !starting(json!("n1"), waits("ErrImagePull")));
+        assert!(!starting(json!("n1"), json!({"running": {}})));
+        let told = Trouble {
+            reason: "FailedMount".to_owned(),
+            message: "FailedMount: no such volume".to_owned(),
+        };
+        let mut memory = Memory::default();
+        memory.starting.insert("u".to_owned(), Some(told.clone()));
+        let pod = observed(json!({}), &mut memory, at("2027-01-01T00:01:00Z"));
+        assert_eq!(pod.trouble, Some(told));
     }
 
     #[test]

@@ -67,6 +67,17 @@ pub const MUTANTS: &[Mutant] = &[
         found_by: convergence("changes::a_server_that_does_not_stay_up_costs_one_standby_wherever_the_operator_dies"),
     },
     Mutant {
+        name: "a-pod-that-ends-without-a-word",
+        planted: "A pod whose container ends again and again is waited for as one that copies the database.",
+        breaks: "invariant 29",
+        file: "cluster/creation.rs",
+        text: "pod.trouble.is_some() && !fenced(pod)",
+        instead: "false",
+        found_by: unit(
+            "cluster::creation::tests::a_pod_that_does_not_stay_up_is_told_in_kubernetes_words_and_is_late_sooner_than_a_copy",
+        ),
+    },
+    Mutant {
         name: "a-fenced-pod-is-replaced",
         planted: "The pod of an instance that the user looks at is replaced.",
         breaks: "rule `await-fenced`",

@@ -491,6 +491,7 @@ pub(super) fn pod(ordinal: u32, revision: &str, now: DateTime<Utc>) -> Pod {
         role: Some("replica".to_owned()),
         token_void: false,
         image_error: None,
+        trouble: None,
         bootstrap_error: None,
     }
 }

@@ -45,6 +45,78 @@ fn d_26_an_image_that_cannot_be_pulled() {
 }
 
 #[test]
+fn d_26_a_container_that_does_not_stay_up() {
+    scenario("26-a-container-that-does-not-stay-up", &three(), async |script| {
+        let pods = script.uids("pods");
+        script.edit(&json!({"postgres": {"image": "example.org/crashing:17.7"}}));
+        script.sleep(Duration::from_secs(900)).await;
+        one_is_lost(script, &pods);
+        let said = "CrashLoopBackOff: container postgres has ended 2 times, last with Error, exit code 1: out of luck";
+        assert!(says(&script.world, said), "{:#}", script.world.status());
+        let late = script.world.status()["waiting"]["deadline"].clone();
+        assert!(
+            late.as_str() < Some("2027-01-01T00:12:00Z"),
+            "as a copy of the data: {late}"
+        );
+        script.edit(&json!({"postgres": {"image": null}}));
+        script.rests().await;
+        one_is_lost(script, &pods);
+    });
+}
+
+#[test]
+fn d_26_a_volume_that_is_not_attached() {
+    scenario("26-a-volume-that-is-not-attached", &three(), async |script| {
+        let pods = script.uids("pods");
+        script.edit(&json!({"postgres": {"image": "example.org/unmounted:17.7"}}));
+        script
+            .until("replaced", |world| {
+                let pod = world.get("pods", "db-2");
+                pod.is_some_and(|pod| pod["status"]["phase"] == "Pending" && pods["db-2"] != pod["metadata"]["uid"])
+            })
+            .await;
+        script.does("the kubelet says why", |world| {
+            let uid = world.get("pods", "db-2").map(|pod| pod["metadata"]["uid"].clone());
+            let event = json!({
+                "metadata": {"name": "db-2.1"}, "involvedObject": {"kind": "Pod", "name": "db-2", "uid": uid},
+                "type": "Warning", "reason": "FailedMount", "message": "MountVolume.SetUp failed for volume pv-1",
+                "lastTimestamp": "2027-01-01T00:01:00Z",
+            });
+            world.user(201, fake_api::Verb::Create, "events", "", event)
+        });
+        script.sleep(LONG_ENOUGH).await;
+        let said = "FailedMount: MountVolume.SetUp failed for volume pv-1";
+        assert!(says(&script.world, said), "{:#}", script.world.status());
+        script.edit(&json!({"postgres": {"image": null}}));
+        script.rests().await;
+        one_is_lost(script, &pods);
+    });
+}
+
+#[test]
+fn d_25_a_priority_class_that_does_not_exist() {
+    scenario("25-a-priority-class-that-does-not-exist", &three(), async |script| {
+        let pods = script.uids("pods");
+        script.world.server.within(|store, _| {
+            store.admit(Box::new(|kind, pod, old| {
+                let refused = kind.kind == "Pod" && old.is_none() && pod["spec"]["priorityClassName"] == "nope";
+                let message = "pods \"db-2\" is forbidden: no PriorityClass with name nope was found";
+                let refusal = refused.then(|| fake_api::Refusal::new(403, "Forbidden", message));
+                refusal.map_or(Ok(()), Err)
+            }));
+        });
+        script.edit(&json!({"scheduling": {"priorityClassName": "nope"}}));
+        script.sleep(Duration::from_secs(900)).await;
+        assert_eq!(script.uids("pods").len(), 2);
+        let said = "no PriorityClass with name nope was found";
+        assert!(says(&script.world, said), "{:#}", script.world.status());
+        script.edit(&json!({"scheduling": {"priorityClassName": null}}));
+        script.rests().await;
+        one_is_lost(script, &pods);
+    });
+}
+
+#[test]
 fn d_28_storage_that_shrinks_and_that_cannot_grow() {
     scenario("28-storage-that-cannot-grow", &three(), async |script| {
         let all = script.world.uids();

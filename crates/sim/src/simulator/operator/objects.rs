@@ -198,6 +198,7 @@ fn new_pod(ordinal: u32, uid: &str, template: &str, now: u64, version: u64) -> P
         role: Some(ROLE_REPLICA.to_owned()),
         token_void: false,
         image_error: None,
+        trouble: None,
         bootstrap_error: None,
     }
 }
