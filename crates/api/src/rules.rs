@@ -110,7 +110,7 @@ pub(crate) static RULES: LazyLock<Vec<Rule>> = LazyLock::new(|| {
 
 /// Bounds that the schema itself sets, so that an API server can bound the cost of the rules: (field, keyword, bound).
 /// Each is looser than the rule of the same field, whose message is better.
-pub(crate) const LIMITS: [(&str, &str, u64); 29] = [
+pub(crate) const LIMITS: [(&str, &str, u64); 31] = [
     ("spec.postgres.image", "maxLength", 1_024),
     ("spec.postgres.parameters", "maxProperties", 512),
     ("spec.postgres.parameters.*", "maxLength", 4_096),
@@ -140,6 +140,8 @@ pub(crate) const LIMITS: [(&str, &str, u64); 29] = [
     ("spec.podMetadata.labels.*", "maxLength", 256),
     ("spec.podMetadata.annotations", "maxProperties", 128),
     ("spec.podMetadata.annotations.*", "maxLength", 32_768),
+    ("status.memo.granted.data", "maxLength", 128),
+    ("status.memo.granted.wal", "maxLength", 128),
 ];
 
 /// What is wrong with a resource: the rules that the API server checks, checked again, since a definition on the

@@ -280,6 +280,29 @@ pub struct Memo {
     /// here `spec.storage.wal` cannot be taken away.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub wal_volumes: Vec<String>,
+    /// Sizes that `spec.storage` may go back to, though volumes cannot shrink: no claim has got more, because Kubernetes
+    /// refuses it. Absent where nothing is refused, or some claim has what the spec asks for.
+    #[serde(default, skip_serializing_if = "GrantedStorage::is_empty")]
+    pub granted: GrantedStorage,
+}
+
+/// The largest size that a claim has got.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct GrantedStorage {
+    /// Of the data volumes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub data: Option<String>,
+    /// Of the WAL volumes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub wal: Option<String>,
+}
+
+impl GrantedStorage {
+    /// Nothing is refused.
+    pub fn is_empty(&self) -> bool {
+        *self == Self::default()
+    }
 }
 
 /// A switchover that the user asked for.

@@ -165,7 +165,17 @@ fn the_base_and_its_growth_are_good() {
     let with_wal =
         serde_json::json!({ "spec": { "storage": { "wal": { "size": "1Gi", "storageClassName": "none" } } } });
     let with_wal = merged(&table.base, &with_wal);
+    let sizes = |size: &str, wal: &str| {
+        let storage = serde_json::json!({ "size": size, "wal": { "size": wal } });
+        let granted = serde_json::json!({ "data": "9Gi", "wal": "2Gi" });
+        let resource =
+            serde_json::json!({ "spec": { "storage": storage }, "status": { "memo": { "granted": granted } } });
+        merged(&table.base, &resource)
+    };
+    let (refused, taken_back) = (sizes("1Ti", "2Ti"), sizes("9Gi", "2Gi"));
     for (new, old) in [
+        // No claim was given more.
+        (&taken_back, Some(&refused)),
         (&table.base, None),
         (&table.base, Some(&table.base)),
         (&new, Some(&table.base)),

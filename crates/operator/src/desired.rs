@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use api::names::{ANNOTATION_APPLIED, ANNOTATION_BASE_REVISION, ANNOTATION_REVISION};
+use api::status::GrantedStorage;
 use k8s_openapi::Resource;
 use machine::cluster::{ChildKind, WalVolumes};
 use serde::Serialize;
@@ -33,6 +34,8 @@ pub struct Wants {
     pub generation: i64,
     /// Which pods the StatefulSet gives a WAL volume.
     pub wal: WalVolumes,
+    /// What new volumes are held down to.
+    pub granted: GrantedStorage,
     /// The objects.
     pub objects: BTreeMap<ChildKind, Desired>,
     /// The revisions of its pods.
@@ -53,6 +56,7 @@ impl Wants {
         Self {
             generation: subject.db.metadata.generation.unwrap_or(0),
             wal: subject.wal,
+            granted: subject.granted(),
             objects: all(subject),
             revisions: Revisions {
                 revision: full.remove(ANNOTATION_REVISION).unwrap_or_default(),
@@ -74,7 +78,8 @@ pub struct Revisions {
     pub bare: String,
 }
 
-/// What every child of the subject should be. Pure; the same until the spec or the operator's configuration changes.
+/// What every child of the subject should be. Pure; the same until the spec, `status.memo.granted` or the operator's
+/// configuration changes.
 pub fn all(subject: &Subject<'_>) -> BTreeMap<ChildKind, Desired> {
     ChildKind::ALL
         .into_iter()

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity as Text;
 
 use super::{Rule, text};
-use crate::{ClusteredDatabase, quantity::Quantity, spec::WalStorageSpec};
+use crate::{ClusteredDatabase, quantity::Quantity, spec::WalStorageSpec, status::GrantedStorage};
 
 /// The lower bound is what an empty database and a few WAL segments need; the upper one is there to catch slips.
 const IN_BOUNDS: &str =
@@ -15,7 +15,8 @@ const SAME_CLASS: &str = "has(self.storageClassName) == has(oldSelf.storageClass
 
 const NO_SIZE: &str = "size must be a Kubernetes quantity: write a number and a unit, such as 10Gi";
 const OUT_OF_BOUNDS: &str = "size must be 256Mi to 1Pi: write a number and a unit, such as 10Gi";
-const SHRINKS: &str = "size cannot shrink, since volumes cannot: put back the old size or a larger one";
+const SHRINKS: &str = "storage.size cannot shrink, since volumes cannot: put back the old size, a larger one, or the one that status.waiting names";
+const WAL_SHRINKS: &str = "storage.wal.size cannot shrink, since volumes cannot: put back the old size, a larger one, or the one that status.waiting names";
 const NO_CLASS: &str = "storageClassName must name a StorageClass (lower-case letters, digits, dashes and dots); leave it out for the default one";
 const OTHER_CLASS: &str = "storageClassName cannot be added, changed or removed: put it back, or make a new database in the other class and move the data";
 const OTHER_WAL_CLASS: &str = "wal.storageClassName cannot be added, changed or removed: put it back; or, while no instance has its WAL volume, take wal away and add it again";
@@ -31,13 +32,8 @@ fn is_quantity(value: &str) -> String {
     )
 }
 
-fn size_rules(
-    at: &'static str,
-    size: fn(&ClusteredDatabase) -> Option<&str>,
-    shrinks: fn(&ClusteredDatabase, &ClusteredDatabase) -> bool,
-) -> [Rule; 3] {
-    let (new, old) = (is_quantity("self"), is_quantity("oldSelf"));
-    let no_shrink = format!("!({new}) || !({old}) || quantity(self).compareTo(quantity(oldSelf)) >= 0");
+fn size_rules(at: &'static str, size: fn(&ClusteredDatabase) -> Option<&str>) -> [Rule; 2] {
+    let new = is_quantity("self");
     [
         Rule::holds(at, new.clone(), NO_SIZE, move |resource| {
             size(resource).is_none_or(text::is_quantity)
@@ -48,7 +44,45 @@ fn size_rules(
             OUT_OF_BOUNDS,
             move |resource| size(resource).is_none_or(in_bounds),
         ),
-        Rule::may_become(at, no_shrink, SHRINKS, shrinks),
+    ]
+}
+
+/// CEL that says whether the size at `field` stays, grows, or is still what `granted` of the memo says, at least.
+fn no_shrink_but_to(field: &str, granted: &str) -> String {
+    let (new, old) = (format!("self.{field}"), format!("oldSelf.{field}"));
+    let granted = format!("oldSelf.status.memo.granted.{granted}");
+    let recorded = format!(
+        "has(oldSelf.status) && has(oldSelf.status.memo) && has(oldSelf.status.memo.granted) && has({granted}) && {}",
+        is_quantity(&granted)
+    );
+    let (is_new, is_old) = (is_quantity(&new), is_quantity(&old));
+    format!(
+        "!({is_new}) || !({is_old}) || quantity({new}).compareTo(quantity({old})) >= 0 || ({recorded} && quantity({new}).compareTo(quantity({granted})) >= 0)"
+    )
+}
+
+/// Sizes shrink only to what no claim was given more than. It stands in the status, so the rules are the whole resource's.
+fn sizes_do_not_shrink() -> [Rule; 2] {
+    let wal = no_shrink_but_to("spec.storage.wal.size", "wal");
+    [
+        Rule::may_become(
+            "",
+            no_shrink_but_to("spec.storage.size", "data"),
+            SHRINKS,
+            |old, new| {
+                let granted = granted(old).and_then(|granted| granted.data.as_deref());
+                no_shrink(data_size(old), data_size(new)) || went_back(granted, data_size(new))
+            },
+        ),
+        Rule::may_become(
+            "",
+            format!("!has(self.spec.storage.wal) || !has(oldSelf.spec.storage.wal) || {wal}"),
+            WAL_SHRINKS,
+            |old, new| {
+                let granted = granted(old).and_then(|granted| granted.wal.as_deref());
+                no_shrink(wal_size(old), wal_size(new)) || went_back(granted, wal_size(new))
+            },
+        ),
     ]
 }
 
@@ -59,9 +93,8 @@ pub(super) fn rules() -> Vec<Rule> {
         text::DNS_SUBDOMAIN
     );
     let mut rules = Vec::new();
-    rules.extend(size_rules("spec.storage.size", data_size, |old, new| {
-        no_shrink(data_size(old), data_size(new))
-    }));
+    rules.extend(size_rules("spec.storage.size", data_size));
+    rules.extend(sizes_do_not_shrink());
     rules.extend([
         Rule::holds("spec.storage.storageClassName", class.clone(), NO_CLASS, |resource| {
             resource
@@ -85,9 +118,7 @@ pub(super) fn rules() -> Vec<Rule> {
             },
         ),
     ]);
-    rules.extend(size_rules("spec.storage.wal.size", wal_size, |old, new| {
-        no_shrink(wal_size(old), wal_size(new))
-    }));
+    rules.extend(size_rules("spec.storage.wal.size", wal_size));
     rules.extend([
         Rule::holds("spec.storage.wal.storageClassName", class, NO_CLASS, |resource| {
             wal(resource)
@@ -179,7 +210,20 @@ fn in_bounds(size: &str) -> bool {
     !text::is_quantity(size) || Quantity::parse(size).is_ok_and(|size| bounds.contains(&size))
 }
 
+fn granted(resource: &ClusteredDatabase) -> Option<&GrantedStorage> {
+    resource.status.as_ref().map(|status| &status.memo.granted)
+}
+
+fn read(size: Option<&str>) -> Option<Quantity> {
+    Quantity::parse(size?).ok()
+}
+
 fn no_shrink(old: Option<&str>, new: Option<&str>) -> bool {
-    let read = |size: Option<&str>| Quantity::parse(size?).ok();
     read(old).zip(read(new)).is_none_or(|(old, new)| new >= old)
+}
+
+fn went_back(granted: Option<&str>, new: Option<&str>) -> bool {
+    read(granted)
+        .zip(read(new))
+        .is_some_and(|(granted, new)| new >= granted)
 }

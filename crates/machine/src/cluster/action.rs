@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 
-use api::status::{RestartPermit, SwitchoverMemo, SwitchoverRequest};
+use api::status::{GrantedStorage, RestartPermit, SwitchoverMemo, SwitchoverRequest};
 use chrono::{DateTime, Utc};
 use serde::{Deserialize, Serialize};
 
@@ -284,6 +284,8 @@ pub enum StatusChange {
     EndSwitchover,
     /// These pods in `memo.walVolumes`.
     GiveWalVolumes(Vec<String>),
+    /// `memo.granted`.
+    RecordGranted(GrantedStorage),
     /// `memo.request`.
     NoteRequest(Option<SwitchoverRequest>),
     /// `intent.stop`.

@@ -10,6 +10,7 @@ use super::drift;
 use super::facts::Facts;
 use super::observed::{ChildKind, ChildState, Fault, FaultKind, Pod, StorageClass, Target, Volume};
 use super::rule::{Proposal, Rule};
+use super::volumes;
 use crate::backoff;
 
 /// See [`Rule::what`].
@@ -262,6 +263,10 @@ pub(super) fn resting(facts: &Facts<'_>, action: &Action) -> Option<Proposal> {
         FaultKind::Forbidden => "whoever can grant the operator what it needs (it is tried again)",
         FaultKind::Invalid => "the user, by changing the spec",
         FaultKind::Conflict | FaultKind::Transient => "the API server (it is tried again)",
+    };
+    let who = match action {
+        Action::ResizeClaim { .. } => format!("{who}{}", volumes::way_back(facts)),
+        _ => who.to_owned(),
     };
     // The next try is no deadline: it would be another one after every try.
     Some(Proposal::wait(facts, step_of(facts), what, who)?.looking_again(again))

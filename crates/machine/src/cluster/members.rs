@@ -10,7 +10,7 @@ use super::decision::Step;
 use super::facts::{Facts, list};
 use super::observed::{ChildKind, ChildState, Claim, Pod};
 use super::rule::{Proposal, Rule};
-use super::wal;
+use super::{volumes, wal};
 use crate::protocol::MemberId;
 
 /// See [`Rule::what`].
@@ -80,6 +80,10 @@ fn record(facts: &Facts<'_>) -> Option<Proposal> {
     let given = wal::unrecorded(facts);
     if gathering.is_none() && !given.is_empty() {
         changes.push(StatusChange::GiveWalVolumes(given));
+    }
+    let granted = volumes::granted(facts);
+    if granted != facts.status.memo.granted {
+        changes.push(StatusChange::RecordGranted(granted));
     }
     let granting = changes
         .iter()
@@ -200,6 +204,10 @@ fn describe(changes: &[StatusChange]) -> String {
                 let pods = list(pods.iter().map(String::as_str));
                 others.push(format!("{pods} have WAL volumes"));
             }
+            StatusChange::RecordGranted(granted) if granted.is_empty() => {
+                others.push("no volume is refused its size any more".to_owned());
+            }
+            StatusChange::RecordGranted(_) => others.push("volumes are refused their size".to_owned()),
             StatusChange::ForgetMember { .. }
             | StatusChange::PermitRestart(_)
             | StatusChange::EndRestart

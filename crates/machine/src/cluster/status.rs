@@ -186,6 +186,7 @@ fn apply(
             given.sort();
             given.dedup();
         }
+        StatusChange::RecordGranted(granted) => next.memo.granted.clone_from(granted),
         StatusChange::NoteRequest(request) => next.memo.request.clone_from(request),
         StatusChange::RequestStop => next.intent.stop = true,
         StatusChange::EndStop => {

@@ -1,10 +1,17 @@
 //! Volumes: grown before anything else is waited for, since a full one is what keeps a database from being healthy.
+//!
+//! What Kubernetes refuses to all of them (a class that cannot expand its volumes, a quota) can be taken back from the spec:
+//! until a claim has grown, the size that they have is on record (`status.memo.granted`), new ones are made with that, and the
+//! definition of the resource lets the spec go back to it.
+
+use api::status::GrantedStorage;
 
 use super::action::Action;
 use super::decision::Step;
 use super::facts::Facts;
+use super::failure;
 use super::members::exact_claim;
-use super::observed::{Claim, StorageClass, Volume};
+use super::observed::{Claim, FaultKind, StorageClass, Target, Volume};
 use super::rule::{Proposal, Rule};
 
 /// See [`Rule::what`].
@@ -28,16 +35,83 @@ pub const AWAIT_EXPANDABLE: Rule = Rule {
 /// The claims of this database that are to be larger, each with its new size.
 fn too_small<'a>(facts: &Facts<'a>) -> impl Iterator<Item = (&'a Claim, &'a str)> {
     let facts = *facts;
-    let storage = &facts.wanted.spec.storage;
     facts.claims().iter().filter_map(move |claim| {
-        let (bytes, size) = match claim.volume {
-            Volume::Data => (facts.wanted.data_bytes, storage.size.as_str()),
-            Volume::Wal => (facts.wanted.wal_bytes?, storage.wal.as_ref()?.size.as_str()),
-        };
+        let (bytes, size) = wanted(&facts, claim.volume)?;
         let ours = facts.owns(claim);
         let wanted = claim.ordinal < facts.expected().max(facts.wanted.replicas());
         (ours && wanted && claim.bound && !claim.terminating && claim.requested < bytes).then_some((claim, size))
     })
+}
+
+/// The size that the spec asks for, in bytes and in its words.
+fn wanted<'a>(facts: &Facts<'a>, volume: Volume) -> Option<(u64, &'a str)> {
+    let storage = &facts.wanted.spec.storage;
+    match volume {
+        Volume::Data => Some((facts.wanted.data_bytes, storage.size.as_str())),
+        Volume::Wal => Some((facts.wanted.wal_bytes?, storage.wal.as_ref()?.size.as_str())),
+    }
+}
+
+/// What the spec may go back to (`status.memo.granted`). As long as the claims cannot be read, what was.
+pub(super) fn granted(facts: &Facts<'_>) -> GrantedStorage {
+    let stored = &facts.status.memo.granted;
+    if facts.observed.claims.get().is_none() {
+        return stored.clone();
+    }
+    GrantedStorage {
+        data: largest(facts, Volume::Data, stored.data.is_some()),
+        wal: largest(facts, Volume::Wal, stored.wal.is_some()),
+    }
+}
+
+/// The size of the largest such volume, if one is refused more and none has got what the spec asks for. What was refused counts
+/// as refused until it is granted, or not asked for any more: not only until it is tried again.
+fn largest(facts: &Facts<'_>, volume: Volume, was_refused: bool) -> Option<String> {
+    let (bytes, _) = wanted(facts, volume)?;
+    let mut small = too_small(facts).filter(|(claim, _)| claim.volume == volume);
+    if !small.any(|(claim, _)| was_refused || is_refused(facts, claim)) {
+        return None;
+    }
+    let ours = |claim: &&Claim| claim.volume == volume && claim.bound && facts.owns(claim);
+    let largest = facts.claims().iter().filter(ours).map(|claim| claim.requested).max()?;
+    (largest < bytes).then(|| in_words(largest))
+}
+
+fn is_refused(facts: &Facts<'_>, claim: &Claim) -> bool {
+    let target = Target::Claim(claim.name.clone());
+    let mut faults = facts.observed.faults.iter().filter(|fault| fault.target == target);
+    let refused = |kind| match kind {
+        FaultKind::Quota | FaultKind::Forbidden | FaultKind::Invalid => true,
+        FaultKind::Conflict | FaultKind::Transient => false,
+    };
+    is_fixed(facts, claim.volume) || faults.any(|fault| refused(fault.kind))
+}
+
+/// The class of these volumes cannot expand them.
+fn is_fixed(facts: &Facts<'_>, volume: Volume) -> bool {
+    facts.storage_class(volume) == Some(&StorageClass::Present { expandable: false })
+}
+
+/// This many bytes as a quantity, in the largest unit in which they are a whole number.
+fn in_words(mut bytes: u64) -> String {
+    let mut units = ["", "Ki", "Mi", "Gi", "Ti", "Pi"].into_iter().peekable();
+    let mut unit = "";
+    while let Some(next) = units.next() {
+        unit = next;
+        if bytes == 0 || bytes % 1024 != 0 || units.peek().is_none() {
+            break;
+        }
+        bytes /= 1024;
+    }
+    format!("{bytes}{unit}")
+}
+
+/// How the user can end the wait for volumes of this kind to grow, as the end of a sentence.
+pub(super) fn way_back(facts: &Facts<'_>) -> String {
+    let granted = granted(facts);
+    let fields = [("storage.size", granted.data), ("storage.wal.size", granted.wal)];
+    let back = |(field, size): (&str, Option<String>)| Some(format!(", or the user by spec.{field} {}", size?));
+    fields.into_iter().filter_map(back).collect()
 }
 
 /// Every claim asks for what the spec asks for.
@@ -46,8 +120,10 @@ pub(super) fn large_enough(facts: &Facts<'_>) -> bool {
 }
 
 fn grow(facts: &Facts<'_>) -> Option<Proposal> {
-    let fixed = Some(&StorageClass::Present { expandable: false });
-    let (claim, size) = too_small(facts).find(|(claim, _)| facts.storage_class(claim.volume) != fixed)?;
+    let small = || too_small(facts).filter(|(claim, _)| !is_fixed(facts, claim.volume));
+    let rests = |claim: &Claim| failure::rests(facts, &Target::Claim(claim.name.clone()));
+    let next = small().find(|(claim, _)| !rests(claim));
+    let (claim, size) = next.or_else(|| small().next())?;
     let because = format!(
         "claim {} asks for {} bytes, and the spec for {size}",
         claim.name, claim.requested
@@ -60,20 +136,16 @@ fn grow(facts: &Facts<'_>) -> Option<Proposal> {
 }
 
 fn await_expandable(facts: &Facts<'_>) -> Option<Proposal> {
-    let (claim, size) = too_small(facts).next()?;
+    let (claim, size) = too_small(facts).find(|(claim, _)| is_fixed(facts, claim.volume))?;
     let what = format!("a StorageClass that lets claim {} grow to {size}", claim.name);
-    Proposal::wait(
-        facts,
-        Step::Volumes,
-        what,
-        "the cluster's administrator, or the user by the size of before",
-    )
+    let who = format!("the cluster's administrator{}", way_back(facts));
+    Proposal::wait(facts, Step::Volumes, what, who)
 }
 
 #[cfg(test)]
 mod tests {
     use super::super::testing::Scene;
-    use super::super::{ChildKind, ChildState, Known};
+    use super::super::{ChildKind, ChildState, Fault, Known};
     use super::*;
 
     #[test]
@@ -105,6 +177,7 @@ mod tests {
         let mut scene = Scene::ready(3);
         scene.data_bytes *= 2;
         scene.observed.storage_class = Known::Known(StorageClass::Present { expandable: false });
+        scene.store();
         assert_eq!(
             (scene.decide().rule, scene.decide().phase),
             ("await-expandable", api::Phase::Updating)
@@ -145,6 +218,7 @@ mod tests {
                 Volume::Wal => scene.observed.wal_storage_class = class,
                 Volume::Data => scene.observed.storage_class = class,
             }
+            scene.store();
             for ordinal in 0..3 {
                 let Action::ResizeClaim { claim, .. } = scene.decide().action else {
                     panic!("{:?}", scene.decide())
@@ -155,6 +229,119 @@ mod tests {
             }
             assert_eq!(scene.decide().rule, "await-expandable");
         }
+    }
+
+    fn refused(claim: &str, kind: FaultKind) -> Fault {
+        Fault {
+            target: Target::Claim(claim.to_owned()),
+            kind,
+            message: "only dynamically provisioned pvc can be resized".to_owned(),
+            attempts: 1,
+            at: Scene::ready(1).now,
+        }
+    }
+
+    fn data(size: &str) -> GrantedStorage {
+        GrantedStorage {
+            data: Some(size.to_owned()),
+            wal: None,
+        }
+    }
+
+    #[test]
+    fn what_is_refused_to_all_claims_may_be_taken_back_and_that_is_said() {
+        for kind in [FaultKind::Quota, FaultKind::Forbidden, FaultKind::Invalid] {
+            let mut scene = Scene::ready(3);
+            scene.data_bytes *= 1024;
+            scene.store();
+            assert!(scene.stored.memo.granted.is_empty(), "nothing is refused yet");
+            scene.observed.faults = vec![refused("data-demo-0", kind)];
+            scene.store();
+            assert_eq!(scene.stored.memo.granted, data("1Gi"));
+            let who = |scene: &Scene| match scene.decide().action {
+                Action::Wait(waiting) => waiting.who_can_end_it.into_owned(),
+                other => panic!("{other:?}"),
+            };
+            for ordinal in [1, 2] {
+                scene
+                    .observed
+                    .faults
+                    .push(refused(&format!("data-demo-{ordinal}"), kind));
+            }
+            let way = ", or the user by spec.storage.size 1Gi";
+            assert!(who(&scene).ends_with(way), "{}", who(&scene));
+            scene.observed.faults.clear();
+            scene.store();
+            assert_eq!(scene.stored.memo.granted, data("1Gi"), "until it is granted");
+            let mut back = scene.clone();
+            back.data_bytes /= 1024;
+            back.store();
+            assert!(back.stored.memo.granted.is_empty());
+            assert_eq!(back.decide().rule, "rest");
+            let grown = scene.data_bytes;
+            scene.claims_mut()[1].requested = grown;
+            scene.store();
+            assert!(
+                scene.stored.memo.granted.is_empty(),
+                "there is no way back for that one"
+            );
+        }
+    }
+
+    #[test]
+    fn a_claim_that_is_refused_keeps_no_other_from_growing_and_is_told_in_the_servers_words() {
+        let mut scene = Scene::ready(3);
+        scene.data_bytes *= 2;
+        scene.observed.faults = vec![refused("data-demo-0", FaultKind::Forbidden)];
+        scene.store();
+        for ordinal in [1, 2] {
+            let Action::ResizeClaim { claim, .. } = scene.decide().action else {
+                panic!("{:?}", scene.decide())
+            };
+            assert_eq!(claim.name(), format!("data-demo-{ordinal}"));
+            let bytes = scene.data_bytes;
+            scene.claims_mut()[ordinal].requested = bytes;
+            scene.store();
+        }
+        let decision = scene.decide();
+        let told = "changing claim data-demo-0 to succeed: only dynamically provisioned pvc can be resized";
+        assert_eq!(
+            (decision.rule, decision.because.to_string().as_str()),
+            ("grow-volumes", told)
+        );
+    }
+
+    #[test]
+    fn what_may_still_be_granted_is_not_taken_back() {
+        let mut scene = Scene::ready(3);
+        scene.data_bytes *= 2;
+        scene.observed.faults = vec![
+            refused("data-demo-0", FaultKind::Transient),
+            refused("data-demo-1", FaultKind::Conflict),
+            refused("data-demo-7", FaultKind::Forbidden),
+        ];
+        scene.store();
+        assert!(scene.stored.memo.granted.is_empty());
+        scene.observed.faults = vec![refused("data-demo-0", FaultKind::Quota)];
+        scene.store();
+        scene.observed.claims = Known::Unknown;
+        scene.store();
+        assert_eq!(scene.stored.memo.granted, data("1Gi"), "unknown is not granted");
+    }
+
+    #[test]
+    fn a_class_that_cannot_expand_lets_the_spec_go_back_for_its_volumes_alone() {
+        let mut scene = with_wal();
+        scene.observed.wal_storage_class = Known::Known(StorageClass::Present { expandable: false });
+        scene.store();
+        let wal = Some("1Gi".to_owned());
+        assert_eq!(scene.stored.memo.granted, GrantedStorage { data: None, wal });
+    }
+
+    #[test]
+    fn sizes_are_told_in_the_largest_unit() {
+        let told = [1 << 30, 10 << 40, 1 << 50, 10_000_000_000, 1000, 0].map(in_words);
+        assert_eq!(told, ["1Gi", "10Ti", "1Pi", "9765625Ki", "1000", "0"]);
     }
 
     #[test]

@@ -308,6 +308,7 @@ pub fn assert_changes(scene: &Scene, facts: &Facts<'_>, action: &Action) {
             | StatusChange::GiveUpSwitchover(_)
             | StatusChange::EndSwitchover
             | StatusChange::GiveWalVolumes(_)
+            | StatusChange::RecordGranted(_)
             | StatusChange::NoteRequest(_)
             | StatusChange::EndRestart => {}
         }

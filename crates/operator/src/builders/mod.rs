@@ -16,6 +16,7 @@ use std::collections::BTreeMap;
 
 use api::ClusteredDatabase;
 use api::names::{LABEL_CLUSTER, Names};
+use api::status::GrantedStorage;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
 use kube::Resource;
 use machine::cluster::WalVolumes;
@@ -65,6 +66,12 @@ impl<'a> Subject<'a> {
     /// The same with WAL volumes for these pods.
     pub fn with_wal(&self, wal: WalVolumes) -> Self {
         Self { wal, ..self.clone() }
+    }
+
+    /// What volumes are held down to, as long as more is refused.
+    pub fn granted(&self) -> GrantedStorage {
+        let status = self.db.status.as_ref();
+        status.map(|status| status.memo.granted.clone()).unwrap_or_default()
     }
 
     /// Metadata of the object `name` of this database: labels, and the database as its owner.

@@ -19,14 +19,13 @@ pub const SELECTED_NODE: &str = "volume.kubernetes.io/selected-node";
 /// The StatefulSet with this many members. How many is the machine's decision, since lowering it takes members away.
 pub fn stateful_set(subject: &Subject<'_>, replicas: i32) -> StatefulSet {
     let storage = &subject.db.spec.storage;
-    let mut claims = vec![claim(
-        subject,
-        DATA_VOLUME,
-        &storage.size,
-        storage.storage_class_name.as_ref(),
-    )];
+    let granted = subject.granted();
+    let data_size = granted.data.as_ref().unwrap_or(&storage.size);
+    let class = storage.storage_class_name.as_ref();
+    let mut claims = vec![claim(subject, DATA_VOLUME, data_size, class)];
     if let Some(wal) = storage.wal.as_ref().filter(|_| subject.wal == WalVolumes::Templated) {
-        claims.push(claim(subject, WAL_VOLUME, &wal.size, wal.storage_class_name.as_ref()));
+        let size = granted.wal.as_ref().unwrap_or(&wal.size);
+        claims.push(claim(subject, WAL_VOLUME, size, wal.storage_class_name.as_ref()));
     }
     StatefulSet {
         metadata: subject.meta(subject.names.cluster().to_owned()),
@@ -123,6 +122,24 @@ mod tests {
         assert_eq!(made, template);
         let withheld = stateful_set(&subject.with_wal(WalVolumes::Of(1)), 3).spec.unwrap();
         assert_eq!(withheld.volume_claim_templates.unwrap().len(), 1);
+    }
+
+    #[test]
+    fn claims_are_made_no_larger_than_those_that_are_refused_more() {
+        let spec = serde_json::json!({"storage": {"size": "1Ti", "wal": {"size": "2Gi"}}});
+        let mut db = database(spec);
+        let sizes = |db: &api::ClusteredDatabase| {
+            let config = Config::default();
+            let set = stateful_set(&Subject::new(db, &config).unwrap(), 3).spec.unwrap();
+            let claims = set.volume_claim_templates.unwrap().into_iter();
+            let asked = claims.map(|claim| claim.spec.unwrap().resources.unwrap().requests.unwrap());
+            asked.map(|asked| asked["storage"].0.clone()).collect::<Vec<_>>()
+        };
+        assert_eq!(sizes(&db), ["1Ti", "2Gi"]);
+        db.status.get_or_insert_default().memo.granted.data = Some("10Gi".to_owned());
+        assert_eq!(sizes(&db), ["10Gi", "2Gi"]);
+        db.status.get_or_insert_default().memo.granted.wal = Some("1Gi".to_owned());
+        assert_eq!(sizes(&db), ["10Gi", "1Gi"]);
     }
 
     #[test]

@@ -319,8 +319,9 @@ impl Executor {
         let generation = subject.db.metadata.generation.unwrap_or(0);
         // Who gets a WAL volume is decided: what is there is compared with the rest.
         let wal = observe::wal_volumes(&self.caches, key).unwrap_or_default();
-        let known = memory.wants.as_ref();
-        if known.is_none_or(|known| (known.generation, known.wal) != (generation, wal)) {
+        let is_same =
+            |known: &Wants| (known.generation, known.wal) == (generation, wal) && known.granted == subject.granted();
+        if !memory.wants.as_deref().is_some_and(is_same) {
             memory.wants = Some(Arc::new(Wants::new(&subject.with_wal(wal))));
             memory.compared.clear();
         }

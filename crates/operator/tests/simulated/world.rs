@@ -235,7 +235,7 @@ fn expect(code: u16, reply: Reply) -> Value {
 }
 
 /// What the CustomResourceDefinition's rules say.
-fn obeys_the_definition(kind: &Kind, new: &mut Value, old: Option<&Value>) -> Result<(), Refusal> {
+pub fn obeys_the_definition(kind: &Kind, new: &mut Value, old: Option<&Value>) -> Result<(), Refusal> {
     if kind.kind != "ClusteredDatabase" {
         return Ok(());
     }

@@ -144,6 +144,15 @@ pub const MUTANTS: &[Mutant] = &[
         found_by: unit("cluster::volumes::tests::nothing_shrinks"),
     },
     Mutant {
+        name: "a-granted-size-is-taken-back",
+        planted: "The spec may go back below what one claim was given.",
+        breaks: "rule `grow-volumes`",
+        file: "cluster/volumes.rs",
+        text: "largest < bytes",
+        instead: "true",
+        found_by: unit("cluster::volumes::tests::what_is_refused_to_all_claims_may_be_taken_back_and_that_is_said"),
+    },
+    Mutant {
         name: "a-wal-volume-for-whoever-comes",
         planted: "The pod template goes on naming the WAL claim of the pod that was made last.",
         breaks: "rule `settle-wal-volumes`",

@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::agents::REFUSED;
+use crate::world::obeys_the_definition;
 
 fn one_is_lost(script: &Scenario, pods: &std::collections::BTreeMap<String, String>) {
     let now = script.uids("pods");
@@ -116,8 +117,56 @@ fn d_25_a_priority_class_that_does_not_exist() {
     });
 }
 
+/// What the StatefulSet would make a new data volume with.
+fn template_size(world: &World) -> Value {
+    let set = world.get("statefulsets", "db").unwrap();
+    set["spec"]["volumeClaimTemplates"][0]["spec"]["resources"]["requests"]["storage"].clone()
+}
+
 #[test]
-fn d_28_storage_that_shrinks_and_that_cannot_grow() {
+fn d_28_storage_that_is_refused_is_taken_back() {
+    scenario("28-storage-that-is-refused-is-taken-back", &three(), async |script| {
+        let all = script.world.uids();
+        script.world.server.within(|store, _| {
+            store.admit(Box::new(|kind, claim, old| {
+                obeys_the_definition(kind, claim, old)?;
+                let wanted = &claim["spec"]["resources"]["requests"]["storage"];
+                let refused = kind.kind == "PersistentVolumeClaim" && old.is_some() && *wanted == "1Ti";
+                let message = "persistentvolumeclaims \"data-db-0\" is forbidden: exceeded quota: q";
+                let refusal = refused.then(|| fake_api::Refusal::new(403, "Forbidden", message));
+                refusal.map_or(Ok(()), Err)
+            }));
+        });
+        let size = |size: &str| json!({"storage": {"size": size}});
+        script.edit(&size("1Ti"));
+        script.sleep(Duration::from_secs(300)).await;
+        assert_eq!(script.world.status()["failure"]["reason"], "QuotaExceeded");
+        assert_eq!(template_size(&script.world), "1Gi");
+        for words in ["exceeded quota: q", "or the user by spec.storage.size 1Gi"] {
+            let waiting = script.world.status()["waiting"].to_string();
+            assert!(waiting.contains(words), "{waiting}");
+        }
+        script.does("wants 512Mi, and is refused", |world| {
+            let smaller = json!({"spec": size("512Mi")});
+            world.user(422, fake_api::Verb::Merge, "clustereddatabases", "db", smaller)
+        });
+        script.edit(&size("1Gi"));
+        script.rests().await;
+        assert_eq!(script.world.uids(), all);
+        assert!(script.world.status()["memo"]["granted"].is_null());
+        script.edit(&size("2Gi"));
+        script.until("grown", |world| sizes(world) == ["2Gi"; 3]).await;
+        script.rests().await;
+        assert_eq!(template_size(&script.world), "2Gi");
+        script.does("wants 1Gi again, and is refused", |world| {
+            let smaller = json!({"spec": size("1Gi")});
+            world.user(422, fake_api::Verb::Merge, "clustereddatabases", "db", smaller)
+        });
+    });
+}
+
+#[test]
+fn d_28_storage_that_shrinks_that_shrinks_and_that_cannot_grow() {
     scenario("28-storage-that-cannot-grow", &three(), async |script| {
         let all = script.world.uids();
         script.does("wants 512Mi, and is refused", |world| {
@@ -133,11 +182,14 @@ fn d_28_storage_that_shrinks_and_that_cannot_grow() {
         script.edit(&json!({"storage": {"size": "2Gi"}}));
         script.sleep(Duration::from_secs(300)).await;
         assert_eq!(sizes(&script.world), ["1Gi"; 3]);
-        assert!(
-            says(&script.world, "a StorageClass that lets claim"),
-            "{:#}",
-            script.world.status()
+        assert_eq!(
+            template_size(&script.world),
+            "1Gi",
+            "the next instance gets what the others have"
         );
+        for words in ["a StorageClass that lets claim", "or the user by spec.storage.size 1Gi"] {
+            assert!(says(&script.world, words), "{:#}", script.world.status());
+        }
         script.edit(&json!({"postgres": {"parameters": {"max_connections": "200"}}}));
         script
             .until("restarted", |world| {
