@@ -1,5 +1,5 @@
-//! End-to-end: a primary whose disk hangs or is full is replaced, and a WAL volume is added to a running database; nothing
-//! that was acknowledged is lost.
+//! End-to-end: a primary whose disk hangs or is full is replaced, a database whose volumes are all full heals when they grow,
+//! and a WAL volume is added to a running database; nothing that was acknowledged is lost.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -32,6 +32,87 @@ async fn a_primary_with_a_broken_disk_is_replaced_and_comes_back() -> Result<()>
     namespace.create(NAME, spec).await?;
     namespace.wait_ready(NAME, BOUND).await?;
     run_all(&namespace, NAME, &CASES).await?;
+    namespace.remove().await
+}
+
+/// Fills this instance's data volume to the last byte; only one that has a file system of its own.
+async fn fill(namespace: &Namespace, pod: &str) -> Result<()> {
+    let script = "cd /var/lib/postgresql/data && test $(df --output=size -B1M . | tail -n 1) -lt 1100 \
+        && fallocate -l $(( $(df --output=avail -B1 . | tail -n 1) - 8388608 )) filler \
+        && { dd if=/dev/zero of=rest bs=4k 2>/dev/null; df --output=avail -B1 . | tail -n 1; }";
+    let left = exec(namespace, pod, "postgres", &["sh", "-c", script]).await?;
+    let left: u64 = left.trim().parse().with_context(|| format!("{pod}: {left}"))?;
+    ensure!(left < 1 << 20, "{pod}: {left} bytes are left");
+    Ok(())
+}
+
+/// Writes WAL until the server fails: it keeps files for some of it ready.
+async fn use_up_wal(namespace: &Namespace, pod: &str) -> Result<()> {
+    let statement =
+        "SELECT count(pg_logical_emit_message(false, 'full', repeat('x', 1000000))) FROM generate_series(1, 1500)";
+    let psql = ["psql", "-X", "-U", "postgres", "-d", "postgres", "-c", statement];
+    ensure!(
+        exec(namespace, pod, "postgres", &psql).await.is_err(),
+        "1.5 GB of WAL were written to a full volume"
+    );
+    Ok(())
+}
+
+/// Each instance's claim has got, and its file system is of, this many GiB.
+async fn assert_grown(namespace: &Namespace, gibibytes: u64) -> Result<()> {
+    for ordinal in 0..3 {
+        let claim = namespace.api::<PersistentVolumeClaim>();
+        let claim = claim.get(&format!("data-{NAME}-{ordinal}")).await?;
+        let capacity = claim
+            .status
+            .and_then(|status| Some(status.capacity?.get("storage")?.0.clone()));
+        ensure!(capacity == Some(format!("{gibibytes}Gi")), "{ordinal}: {capacity:?}");
+        let look = "df --output=size -B1M /var/lib/postgresql/data | tail -n 1";
+        let size = exec(namespace, &format!("{NAME}-{ordinal}"), "postgres", &["sh", "-c", look]).await?;
+        let size: u64 = size.trim().parse().context("read the file system's size")?;
+        ensure!(size > (gibibytes - 1) * 1024, "{ordinal}: {size} MiB");
+    }
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_database_whose_volumes_are_all_full_heals_when_they_grow() -> Result<()> {
+    let namespace = Namespace::fresh(connect_for_test().await?, "full-volumes").await?;
+    let spec = json!({"replicas": 3, "storage": {"size": "1Gi", "storageClassName": "loop"}});
+    namespace.create(NAME, spec).await?;
+    namespace.wait_ready(NAME, BOUND).await?;
+    let sql = SqlClient::start(&namespace, NAME, POSTGRES_IMAGE).await?;
+    sql.sql("CREATE TABLE t (v int)").await?;
+    sql.sql("INSERT INTO t SELECT generate_series(1, 1000)").await?;
+    let pods = namespace.pod_uids(NAME).await?;
+    let status = namespace.get(NAME).await?.status.unwrap_or_default();
+    let primary = status.current_primary.context("a primary")?;
+    for pod in pods.keys() {
+        fill(&namespace, pod).await?;
+    }
+    use_up_wal(&namespace, &primary).await?;
+    until("writes to fail", BOUND, || async {
+        Ok(match sql.try_sql("INSERT INTO t VALUES (0)").await {
+            Ok(_) => Seen::NotYet("a write".to_owned()),
+            Err(_) => Seen::Yes(()),
+        })
+    })
+    .await?;
+
+    namespace.change(NAME, json!({"storage": {"size": "2Gi"}})).await?;
+    let (_, time) = namespace.wait_ready(NAME, 3 * BOUND).await?;
+    println!(
+        "ready again {:.1} s after the larger size was asked for",
+        time.as_secs_f64()
+    );
+    assert_grown(&namespace, 2).await?;
+    let rows = sql.sql("SELECT count(*) FROM t WHERE v > 0").await?;
+    ensure!(rows.trim() == "1000", "{rows}");
+    sql.sql("INSERT INTO t VALUES (1001)").await?;
+    ensure!(
+        namespace.pod_uids(NAME).await? == pods,
+        "a pod was replaced for a larger volume"
+    );
     namespace.remove().await
 }
 
