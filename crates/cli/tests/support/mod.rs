@@ -231,7 +231,7 @@ fn pod(pod: &machine::cluster::Pod) -> Value {
         },
         "spec": {"nodeName": pod.node, "containers": [{"name": "postgres"}]},
         "status": {
-            "conditions": [{"type": "Ready", "status": truth(pod.ready)}],
+            "conditions": [{"type": "Ready", "status": truth(pod.ready), "lastTransitionTime": pod.ready_since.map(time)}],
             "containerStatuses": [container_with(&pod.resources)],
         },
     })
@@ -239,7 +239,7 @@ fn pod(pod: &machine::cluster::Pod) -> Value {
 
 /// What the kubelet says of PostgreSQL's container: that it has what was asked for, or nothing.
 fn container_with(resources: &Resources) -> Value {
-    let mut status = json!({"name": "postgres", "image": "", "imageID": "", "ready": true, "restartCount": 0});
+    let mut status = json!({"name": "postgres", "image": "", "imageID": "", "ready": true, "restartCount": 0, "state": {"running": {}}});
     if *resources == Resources::Given {
         status["resources"] = json!({});
     }
