@@ -423,11 +423,11 @@ fn variant(value: &Value) -> (String, &Value) {
 
 /// The object that it is about.
 fn about(value: &Value) -> String {
-    let named = ["name", "pod", "claim", "target", "role", "size"]
+    let named = ["name", "pod", "claim", "target", "memo", "role", "size"]
         .iter()
         .filter_map(|field| match &value[field] {
             Value::String(text) => Some(text.clone()),
-            Value::Object(exact) => Some(exact["name"].as_str()?.to_owned()),
+            Value::Object(exact) => Some(exact.get("name").or(exact.get("target"))?.as_str()?.to_owned()),
             _ => None,
         });
     let own = value.as_str().map(str::to_owned).into_iter();
