@@ -79,7 +79,10 @@ fn set(schema: &mut Value, keyword: &str, value: Value) {
 /// Adds a rule to a schema.
 fn add_rule(schema: &mut Value, rule: &Rule) {
     let object = schema.as_object_mut().expect("a schema is an object");
-    let validation = json!({ "rule": rule.cel, "message": rule.message });
+    let mut validation = json!({ "rule": rule.cel, "message": rule.message });
+    if let Some(field) = rule.about.and_then(|field| field.strip_prefix(rule.at)) {
+        validation["fieldPath"] = format!(".{}", field.trim_start_matches('.')).into();
+    }
     let rules = object.entry("x-kubernetes-validations").or_insert_with(|| json!([]));
     rules.as_array_mut().expect("rules are a list").push(validation);
 }

@@ -37,6 +37,8 @@ impl std::fmt::Display for Violation {
 pub(crate) struct Rule {
     /// The field whose schema carries the rule, such as `spec.storage.size`; empty for the whole resource.
     pub at: &'static str,
+    /// The field that it is about, where that is another one.
+    pub about: Option<&'static str>,
     /// The rule in CEL, where `self` is that field.
     pub cel: String,
     /// What is wrong and what to change. Fixed texts only: an API server takes no message made from texts that it cannot
@@ -63,6 +65,7 @@ impl Rule {
     ) -> Self {
         Self {
             at,
+            about: None,
             cel: cel.into(),
             message: message.into(),
             check: Check::Holds(Box::new(check)),
@@ -77,14 +80,26 @@ impl Rule {
     ) -> Self {
         Self {
             at,
+            about: None,
             cel: cel.into(),
             message: message.into(),
             check: Check::MayBecome(check),
         }
     }
 
+    fn about(self, field: &'static str) -> Self {
+        Self {
+            about: Some(field),
+            ..self
+        }
+    }
+
     fn violation(&self) -> Violation {
-        let path = if self.at.is_empty() { root::PATH } else { self.at };
+        let path = match (self.about, self.at) {
+            (Some(field), _) => field,
+            (None, "") => root::PATH,
+            (None, at) => at,
+        };
         Violation {
             path: path.to_owned(),
             message: self.message.clone(),

@@ -246,7 +246,7 @@ fn volumes_grow_and_never_shrink() {
         &json!({"storage": {"size": "512Mi"}, "replicas": 10}),
         3,
     );
-    assert!(text.contains("spec.storage.size: size cannot shrink"), "{text}");
+    assert!(text.contains("spec.storage.size: storage.size cannot shrink"), "{text}");
 }
 
 /// A database whose user has put it, or a part of it, to rest: it stays so for ten minutes.

@@ -58,7 +58,8 @@ pub(super) fn rules() -> Vec<Rule> {
                 let prefer = resource.spec.primary.preferred();
                 prefer.is_none_or(|prefer| (0..instances).any(|number| names.pod(number) == prefer))
             },
-        ),
+        )
+        .about("spec.primary.prefer"),
     ]
 }
 

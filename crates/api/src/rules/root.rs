@@ -35,7 +35,8 @@ pub(super) fn rules() -> Vec<Rule> {
                     .as_ref()
                     .is_none_or(|secret| !own.contains(secret))
             },
-        ),
+        )
+        .about("spec.bootstrap.initdb.passwordSecret"),
         Rule::holds(
             "spec.replicas",
             "self >= 1 && self <= 9",

@@ -73,7 +73,8 @@ fn sizes_do_not_shrink() -> [Rule; 2] {
                 let granted = granted(old).and_then(|granted| granted.data.as_deref());
                 no_shrink(data_size(old), data_size(new)) || went_back(granted, data_size(new))
             },
-        ),
+        )
+        .about("spec.storage.size"),
         Rule::may_become(
             "",
             format!("!has(self.spec.storage.wal) || !has(oldSelf.spec.storage.wal) || {wal}"),
@@ -82,7 +83,8 @@ fn sizes_do_not_shrink() -> [Rule; 2] {
                 let granted = granted(old).and_then(|granted| granted.wal.as_deref());
                 no_shrink(wal_size(old), wal_size(new)) || went_back(granted, wal_size(new))
             },
-        ),
+        )
+        .about("spec.storage.wal.size"),
     ]
 }
 
@@ -116,7 +118,8 @@ pub(super) fn rules() -> Vec<Rule> {
                 let given = resource.status.as_ref().map(|status| &status.memo.wal_volumes);
                 wal(resource).is_some() || given.is_none_or(Vec::is_empty)
             },
-        ),
+        )
+        .about("spec.storage"),
     ]);
     rules.extend(size_rules("spec.storage.wal.size", wal_size));
     rules.extend([

@@ -306,7 +306,8 @@ mod tests {
         scene.edit(|spec| spec.replicas = 2);
         scene.synchronize();
         assert_eq!(replicas(&scene), Some(2));
-        let broken: [(fn(&mut Scene), &str); 5] = [
+        type Spoil = fn(&mut Scene);
+        let broken: [(Spoil, &str); 5] = [
             (|scene| scene.pod_mut(1).ready = false, "its agent; or the user"),
             (
                 |scene| {

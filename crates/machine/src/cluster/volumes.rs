@@ -94,13 +94,13 @@ fn is_fixed(facts: &Facts<'_>, volume: Volume) -> bool {
 
 /// This many bytes as a quantity, in the largest unit in which they are a whole number.
 fn in_words(mut bytes: u64) -> String {
-    let mut units = ["", "Ki", "Mi", "Gi", "Ti", "Pi"].into_iter().peekable();
+    let mut units = ["Ki", "Mi", "Gi", "Ti", "Pi"].into_iter();
     let mut unit = "";
-    while let Some(next) = units.next() {
+    while bytes > 0
+        && bytes.is_multiple_of(1024)
+        && let Some(next) = units.next()
+    {
         unit = next;
-        if bytes == 0 || bytes % 1024 != 0 || units.peek().is_none() {
-            break;
-        }
         bytes /= 1024;
     }
     format!("{bytes}{unit}")

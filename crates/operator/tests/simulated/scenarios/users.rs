@@ -166,7 +166,7 @@ fn d_28_storage_that_is_refused_is_taken_back() {
 }
 
 #[test]
-fn d_28_storage_that_shrinks_that_shrinks_and_that_cannot_grow() {
+fn d_28_storage_that_shrinks_and_that_cannot_grow() {
     scenario("28-storage-that-cannot-grow", &three(), async |script| {
         let all = script.world.uids();
         script.does("wants 512Mi, and is refused", |world| {
