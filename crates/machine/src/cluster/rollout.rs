@@ -455,6 +455,8 @@ mod tests {
         (pod.revision, pod.ready, pod.image_error) = (Some("r2".to_owned()), false, Some(error));
         scene.pod_mut(1).ready = false;
         assert_eq!(scene.replaced(), None);
+        scene.pod_mut(1).node = None;
+        assert_eq!(scene.replaced(), None, "nor one that never ran");
     }
 
     /// A pod of the wanted template, spoiled in some way; the primary of before, of the older one, is away.

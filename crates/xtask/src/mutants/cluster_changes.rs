@@ -55,7 +55,7 @@ pub const MUTANTS: &[Mutant] = &[
         file: "cluster/rollout.rs",
         text: "facts.bootstrapped() && is_doubtful(facts)",
         instead: "false",
-        found_by: convergence("changes::a_template_that_does_not_run_costs_one_member_whenever_the_primary_is_lost"),
+        found_by: unit("cluster::rollout::tests::a_template_that_does_not_run_costs_one_member_whoever_else_is_away"),
     },
     Mutant {
         name: "nobody-waits-for-a-new-pod",
