@@ -5,12 +5,13 @@ mod common;
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
-use api::ClusteredDatabase;
+use api::names::Names;
+use api::{ClusteredDatabase, ClusteredDatabaseStatus};
 use e2e::namespace::summary;
 use e2e::wait::{Seen, until};
 use e2e::{Namespace, SqlClient, connect_for_test};
 use k8s_openapi::api::apps::v1::StatefulSet;
-use k8s_openapi::api::core::v1::{Pod, Service};
+use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod, Service};
 use kube::ResourceExt;
 use kube::api::{DeleteParams, Patch, PatchParams};
 use serde_json::json;
@@ -53,16 +54,15 @@ async fn one_two_and_three_instances_come_up_and_replicate() -> Result<()> {
     namespace.remove().await
 }
 
+async fn address_of(namespace: &Namespace, pod: &str) -> Result<String> {
+    let status = namespace.api::<Pod>().get(pod).await?.status;
+    status.and_then(|status| status.pod_ip).context("an address")
+}
+
 /// Waits until a query of `t` on a pod itself gives `rows`.
 async fn rows_at(namespace: &Namespace, sql: &SqlClient, pod: &str, rows: &str) -> Result<()> {
     until(&format!("{rows} rows on {pod}"), Duration::from_secs(30), || async {
-        let address = namespace
-            .api::<Pod>()
-            .get(pod)
-            .await?
-            .status
-            .and_then(|s| s.pod_ip)
-            .context("an address")?;
+        let address = address_of(namespace, pod).await?;
         let seen = sql.sql_at(&address, "SELECT count(*) FROM t").await?;
         Ok(if seen == rows {
             Seen::Yes(())
@@ -95,22 +95,21 @@ async fn parameters_are_reloaded_or_restarted_in_place_standbys_first() -> Resul
         "a reload restarted the primary"
     );
 
-    namespace
-        .change("db", json!({"postgres": {"parameters": {"max_connections": "123"}}}))
-        .await?;
-    namespace.wait_ready("db", BOUND).await?;
-    for pod in pods.keys() {
-        let address = namespace
-            .api::<Pod>()
-            .get(pod)
-            .await?
-            .status
-            .and_then(|s| s.pod_ip)
-            .context("an address")?;
-        ensure!(
-            sql.sql_at(&address, "SHOW max_connections").await? == "123",
-            "{pod} was not restarted"
-        );
+    // A standby does not start with less than its primary has: it goes up with the standbys first, and down the other way.
+    for connections in ["123", "90"] {
+        namespace
+            .change(
+                "db",
+                json!({"postgres": {"parameters": {"max_connections": connections}}}),
+            )
+            .await?;
+        namespace.wait_ready("db", BOUND).await?;
+        for pod in pods.keys() {
+            let seen = sql
+                .sql_at(&address_of(&namespace, pod).await?, "SHOW max_connections")
+                .await?;
+            ensure!(seen == connections, "{pod} has {seen}, and is to have {connections}");
+        }
     }
     ensure!(
         namespace.pod_uids("db").await? == pods,
@@ -155,7 +154,13 @@ async fn scales_and_changes_its_image_one_pod_at_a_time() -> Result<()> {
     namespace.change("db", json!({"replicas": 5})).await?;
     namespace.wait_ready("db", BOUND).await?;
     rows_at(&namespace, &sql, "db-4", "100").await?;
-    namespace.change("db", json!({"replicas": 3})).await?;
+    namespace.change("db", json!({"primary": {"prefer": "db-4"}})).await?;
+    says(&namespace, "db-4 as the primary", |status| {
+        status.current_primary.as_deref() == Some("db-4")
+    })
+    .await?;
+    let fewer = json!({"replicas": 3, "primary": {"prefer": null}});
+    namespace.change("db", fewer).await?;
     namespace.wait_ready("db", BOUND).await?;
     until("the claims of the removed instances to go", BOUND, || async {
         let claims = namespace.claim_uids("db").await?;
@@ -171,6 +176,9 @@ async fn scales_and_changes_its_image_one_pod_at_a_time() -> Result<()> {
         "scaling replaced a pod that stays"
     );
 
+    an_image_that_cannot_be_had_costs_one_standby(&namespace, &sql).await?;
+    let three = namespace.pod_uids("db").await?;
+
     // Another name for the same image is a new pod template.
     let image = format!("docker.io/{POSTGRES_IMAGE}");
     let other = if POSTGRES_IMAGE.starts_with("localhost/") {
@@ -180,7 +188,17 @@ async fn scales_and_changes_its_image_one_pod_at_a_time() -> Result<()> {
     };
     let annotations =
         json!({"podMetadata": {"annotations": {"example.com/rolled": "yes"}}, "postgres": {"image": other}});
-    namespace.change("db", annotations).await?;
+    namespace.change("db", json!({"paused": true})).await?;
+    let paused = namespace.change("db", annotations).await?.metadata.generation;
+    says(&namespace, "that it is paused", |status| {
+        status.observed_generation == paused && waits_for(status, "spec.paused to be false")
+    })
+    .await?;
+    ensure!(
+        namespace.pod_uids("db").await? == three,
+        "a paused database was changed"
+    );
+    namespace.change("db", json!({"paused": false})).await?;
     namespace.wait_ready("db", BOUND).await?;
     let rolled = namespace.pod_uids("db").await?;
     ensure!(
@@ -191,7 +209,87 @@ async fn scales_and_changes_its_image_one_pod_at_a_time() -> Result<()> {
         sql.sql("SELECT count(*) FROM t").await? == "100",
         "rows were lost in the rollout"
     );
+    volumes_that_are_deleted_are_filled_again(&namespace, &sql).await?;
     namespace.remove().await
+}
+
+/// Waits until the status is as `is` wants it.
+async fn says(namespace: &Namespace, what: &str, is: impl Fn(&ClusteredDatabaseStatus) -> bool) -> Result<()> {
+    until(what, BOUND, || async {
+        let database = namespace.get("db").await?;
+        let status = database.status.clone().unwrap_or_default();
+        Ok(if is(&status) {
+            Seen::Yes(())
+        } else {
+            Seen::NotYet(summary(&database))
+        })
+    })
+    .await?;
+    Ok(())
+}
+
+fn waits_for(status: &ClusteredDatabaseStatus, what: &str) -> bool {
+    let waiting = status.waiting.as_ref();
+    waiting.is_some_and(|waiting| waiting.what.contains(what) || waiting.who_can_end_it.contains(what))
+}
+
+/// A rolling change to an image that nobody can pull: it stops with the first standby, whose error it tells, and the spec of
+/// before frees it.
+async fn an_image_that_cannot_be_had_costs_one_standby(namespace: &Namespace, sql: &SqlClient) -> Result<()> {
+    let before = namespace.pod_uids("db").await?;
+    let primary = namespace.get("db").await?.status.and_then(|s| s.current_primary);
+    let primary = primary.context("a primary")?;
+    let image = json!({"postgres": {"image": "localhost/no/such:image"}});
+    namespace.change("db", image).await?;
+    says(namespace, "the error of its pod", |status| {
+        let failed = status.conditions.iter().any(|one| one.message.contains("no/such"));
+        failed || waits_for(status, "no/such")
+    })
+    .await?;
+    sql.sql("INSERT INTO t VALUES (0); DELETE FROM t WHERE v = 0").await?;
+    namespace.change("db", json!({"postgres": {"image": null}})).await?;
+    namespace.wait_ready("db", BOUND).await?;
+    let after = namespace.pod_uids("db").await?;
+    let replaced: Vec<_> = after.iter().filter(|(pod, uid)| before[*pod] != **uid).collect();
+    ensure!(
+        replaced.len() == 1 && *replaced[0].0 != primary,
+        "not one standby was replaced: {replaced:?}"
+    );
+    Ok(())
+}
+
+/// A claim and its pod are deleted, a standby's and then the primary's: the data is copied to a new volume.
+async fn volumes_that_are_deleted_are_filled_again(namespace: &Namespace, sql: &SqlClient) -> Result<()> {
+    for role in ["replica", "primary"] {
+        let primary = namespace.get("db").await?.status.and_then(|s| s.current_primary);
+        let primary = primary.context("a primary")?;
+        let before = namespace.claim_uids("db").await?;
+        let pods = namespace.pod_uids("db").await?;
+        let is_its = |pod: &&String| (**pod == primary) == (role == "primary");
+        let (ordinal, pod) = (0..).zip(pods.keys()).find(|(_, pod)| is_its(pod)).context("a pod")?;
+        let claim = Names::new("db").data_claim(ordinal);
+        let now = DeleteParams::default();
+        namespace.api::<PersistentVolumeClaim>().delete(&claim, &now).await?;
+        namespace.api::<Pod>().delete(pod, &now).await?;
+        until("another volume", BOUND, || async {
+            let claims = namespace.claim_uids("db").await?;
+            let is_new = claims.get(&claim).is_some_and(|uid| *uid != before[&claim]);
+            Ok(if is_new {
+                Seen::Yes(())
+            } else {
+                Seen::NotYet(format!("{claims:?}"))
+            })
+        })
+        .await?;
+        namespace.wait_ready("db", BOUND).await?;
+        rows_at(namespace, sql, pod, "100").await?;
+        let kept = namespace.claim_uids("db").await?;
+        ensure!(
+            kept.iter().all(|(name, uid)| *name == claim || before[name] == *uid),
+            "another volume was replaced: {kept:?}"
+        );
+    }
+    Ok(())
 }
 
 #[tokio::test]
