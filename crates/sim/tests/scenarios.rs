@@ -87,12 +87,12 @@ impl Told {
     }
 }
 
-/// What happens from the first fault on, without the reports, renewals and waits that go on all the time.
+/// What happens from the first fault on, without the reports, renewals, readings and waits that go on all the time.
 fn transcript(outcome: &Outcome, first: u64) -> String {
     let mut text = String::new();
     let mut last = std::collections::BTreeMap::new();
     for Line { at, node, what } in outcome.lines.iter().filter(|line| line.at >= first) {
-        let usual = ["report: ", "renew: ", "wait: "]
+        let usual = ["report: ", "renew: ", "read lease: ", "wait: "]
             .iter()
             .any(|rule| what.starts_with(rule));
         if usual || last.insert(*node, what) == Some(what) {

@@ -3,7 +3,7 @@
 #[path = "support/seeds.rs"]
 mod seeds;
 
-use sim::simulator::{Bug, Fault, Plan, run, shrink};
+use sim::simulator::{Bug, Fault, Injection, Plan, Target, run, shrink};
 
 #[test]
 fn one_seed_is_one_run() {
@@ -53,4 +53,35 @@ fn a_primary_that_is_killed_is_replaced_each_time() {
     let outcome = run(Plan::failovers(1, Fault::Reboot, 10), false);
     assert_eq!(outcome.wrong, None);
     assert_eq!(outcome.coverage.failovers, 10);
+}
+
+/// The node of the primary is gone, and with it the API server that the watch of another one went to: that one votes, and has to learn
+/// from elsewhere whom it elected, for without it nobody may be let in.
+#[test]
+fn a_watch_that_is_dead_keeps_no_elected_primary_closed() {
+    let mut others = 0;
+    for seed in 0..20 {
+        let strike = |fault, at, node| Injection {
+            fault,
+            at,
+            lasts: 64_000,
+            target: Target::Node(node),
+            other: 0,
+        };
+        let mut plan = Plan::failovers(seed, Fault::Reboot, 1);
+        (plan.length, plan.faults) = (
+            75_000,
+            vec![strike(Fault::KillWatch, 4_000, 2), strike(Fault::Reboot, 5_000, 0)],
+        );
+        let outcome = run(plan, true);
+        assert_eq!(outcome.wrong, None);
+        let opened = outcome
+            .lines
+            .iter()
+            .find(|line| line.at > 5_000 && line.what.starts_with("open: "));
+        let opened = opened.expect("somebody serves");
+        assert!(opened.at < 12_000, "seed {seed}: closed until {} ms", opened.at);
+        others += u64::from(opened.node == Some(1));
+    }
+    assert!(others > 0, "the one with the dead watch was elected each time");
 }

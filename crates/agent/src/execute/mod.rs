@@ -104,6 +104,7 @@ impl Executor {
                 world.lease_write_begins(&content, purpose);
                 self.write_lease(world, *content, purpose, timing);
             }
+            Action::ReadLease => self.read_lease(),
             Action::StartPrimary {
                 until,
                 settings,

@@ -1,4 +1,4 @@
-//! Writes to Kubernetes.
+//! Writes to Kubernetes, and the one reading that waits for no watch.
 
 use machine::instance::{Purpose, Work};
 use machine::lease_object::LeaseContent;
@@ -31,6 +31,13 @@ impl Executor {
                 }
                 Err(error) => Err(error.into()),
             }
+        });
+    }
+
+    pub(super) fn read_lease(&self) {
+        let clients = self.clients.clone();
+        self.spawn_vital(Work::ReadLease, async move {
+            Ok(Effect::LeaseRead(Box::new(clients.read_lease().await?)))
         });
     }
 

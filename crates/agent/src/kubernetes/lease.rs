@@ -1,4 +1,4 @@
-//! Writing the Lease: one compare-and-swap, in bounded time, never repeated here.
+//! Writing the Lease: one compare-and-swap, in bounded time, never repeated here. And reading it, beside its watch.
 
 use std::time::Duration;
 
@@ -41,7 +41,27 @@ pub enum LeaseWriteError {
     Failed(#[from] Box<kube::Error>),
 }
 
+/// Why a Lease was not read.
+#[derive(Debug, thiserror::Error)]
+pub enum LeaseReadError {
+    /// No answer in time.
+    #[error("the API server did not answer within {0:?}")]
+    Silent(Duration),
+    /// The API server refused, or could not be reached.
+    #[error("read the Lease: {0}")]
+    Failed(#[from] Box<kube::Error>),
+}
+
 impl Clients {
+    /// The Lease as it is now, by the connection of writes: not that of a watch that may be dead.
+    pub async fn read_lease(&self) -> Result<Lease, LeaseReadError> {
+        let name = self.names().lease();
+        match tokio::time::timeout(REQUEST, self.leases().get(&name)).await {
+            Ok(read) => Ok(read.map_err(Box::new)?),
+            Err(_) => Err(LeaseReadError::Silent(REQUEST)),
+        }
+    }
+
     /// Replaces the Lease that was read as `base` with `content`.
     pub async fn write_lease(
         &self,

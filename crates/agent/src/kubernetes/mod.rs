@@ -6,6 +6,6 @@ mod route;
 mod watch;
 
 pub use client::Clients;
-pub use lease::{LeaseWriteError, Written};
+pub use lease::{LeaseReadError, LeaseWriteError, Written};
 pub use route::{RouteError, read_route};
 pub use watch::watch;

@@ -92,6 +92,8 @@ pub enum Effect {
         /// The times promised in it.
         timing: Timing,
     },
+    /// The Lease was read.
+    LeaseRead(Box<Lease>),
     /// `-rw` points here.
     Routed(Option<Route>),
     /// A member's role and slot exist.
@@ -310,6 +312,7 @@ impl World {
                 purpose,
                 timing,
             } => self.lease_written(*written, purpose, timing, now),
+            Effect::LeaseRead(lease) => self.lease_version(*lease, now),
             Effect::Routed(route) => self.observed.route = route,
             Effect::Admitted(member) => {
                 self.observed.admitted.insert(member);

@@ -41,7 +41,7 @@ const WAIT: &str = "Wait";
 fn is_routine(action: &str, because: &str) -> bool {
     match action {
         "RenewLease" => because == "the lease is due for renewal",
-        "Report" | "Ask" | "AskFailsafe" => true,
+        "Report" | "Ask" | "AskFailsafe" | "ReadLease" => true,
         _ => false,
     }
 }

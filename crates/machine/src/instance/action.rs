@@ -50,6 +50,8 @@ pub enum Action {
         /// The times promised in it.
         timing: Timing,
     },
+    /// Read the Lease, beside its watch; its absence is told by the watch alone.
+    ReadLease,
     /// Start PostgreSQL for writing, on the timeline that its data has: closed to applications, with `rule` as
     /// `synchronous_standby_names`.
     StartPrimary {
@@ -207,6 +209,7 @@ impl Action {
             Action::Initdb { .. } => Some(Work::Initdb),
             Action::Clone { .. } => Some(Work::Clone),
             Action::WriteLease { .. } => Some(Work::WriteLease),
+            Action::ReadLease => Some(Work::ReadLease),
             Action::StartPrimary { .. } => Some(Work::StartPrimary),
             Action::StartStandby { .. } => Some(Work::StartStandby),
             Action::Configure { .. } => Some(Work::Configure),

@@ -31,6 +31,7 @@ pub mod report;
 mod senders;
 mod settings;
 mod shutdown;
+mod stale;
 mod standby;
 mod waiting;
 
@@ -200,6 +201,10 @@ pub const RULES: &[Rule] = &[
     Rule {
         name: "ask",
         apply: election::ask,
+    },
+    Rule {
+        name: "read lease",
+        apply: stale::read_lease,
     },
     Rule {
         name: "give up",

@@ -596,6 +596,8 @@ pub struct Tasks {
     pub configure: Task,
     /// Writing the Lease.
     pub lease: Task,
+    /// Reading the Lease.
+    pub read: Task,
     /// Writing the EndpointSlice.
     pub route: Task,
     /// Admitting members and dropping slots.
@@ -650,6 +652,8 @@ pub enum Work {
     Configure,
     /// See [`super::Action::WriteLease`].
     WriteLease,
+    /// See [`super::Action::ReadLease`].
+    ReadLease,
     /// See [`super::Action::Route`].
     Route,
     /// See [`super::Action::Admit`].
@@ -694,6 +698,7 @@ impl Tasks {
             Work::StartPrimary | Work::StartStandby | Work::Promote => &mut self.start,
             Work::Configure | Work::Open => &mut self.configure,
             Work::WriteLease => &mut self.lease,
+            Work::ReadLease => &mut self.read,
             Work::Route => &mut self.route,
             Work::Admit | Work::DropSlots => &mut self.admit,
             Work::Report => &mut self.report,

@@ -152,6 +152,7 @@ const CHANGES: &[Change] = &[
         })
     },
     |o| o.tasks.failsafe.running = Some(Work::Failsafe),
+    |o| o.tasks.read.running = None,
     |o| o.kept = ["1-0_100-1".to_owned()].into(),
     |o| with_cluster(o, |c| c.discard = Some("1-0_100-1".to_owned())),
     |o| o.own.pod_uid = "another pod".to_owned(),
@@ -399,6 +400,7 @@ fn class(observed: &Observed, work: Work) -> &Task {
         Work::Failsafe => &tasks.failsafe,
         Work::SetSync => &tasks.sync,
         Work::WriteLease => &tasks.lease,
+        Work::ReadLease => &tasks.read,
         Work::Route => &tasks.route,
         Work::Admit | Work::DropSlots => &tasks.admit,
         Work::Report => &tasks.report,
@@ -504,6 +506,9 @@ fn check_action(observed: &Observed, decision: &Decision, now: BootTime) -> Resu
                     .stopping
                     .is_some_and(|stopping| stopping.stop == Stop::Fast)
             );
+        }
+        Action::ReadLease => {
+            prop_assert!(!holds(observed, now) && record.is_some_and(|record| record.epoch > Epoch(0)))
         }
         Action::Wait
         | Action::Ask { .. }

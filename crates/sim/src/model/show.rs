@@ -317,6 +317,8 @@ impl<const N: usize> Sight<N> {
             route: busy(Work::Route),
             admit: busy(Work::Admit),
             report: busy(Work::Report),
+            // The Lease is seen whenever it may be.
+            read: busy(Work::ReadLease),
             ..Tasks::default()
         };
         // How long a stop takes is nothing here.

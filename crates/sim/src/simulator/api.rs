@@ -175,6 +175,16 @@ impl World {
         }
     }
 
+    /// A reading of the Lease arrives: what is there now is on its way.
+    pub fn lease_is_read(&mut self, node: usize, run: u32, call: u64) {
+        let still = self.nodes[node].agent.as_ref().is_some_and(|agent| agent.run == run);
+        if still && self.api.down == 0 && self.net.hears_api(node) {
+            let record = Rc::clone(&self.api.lease);
+            let delay = 1 + self.random.api.below(6);
+            self.tell(delay, node, News::Read { call, record });
+        }
+    }
+
     fn lease_changed(&mut self, node: usize, run: u32, before: &LeaseRecord) {
         let after = Rc::clone(&self.api.lease);
         self.check_lease(before, &after);
@@ -190,7 +200,7 @@ impl World {
 
     /// News for one member, in order, late, or never: then its watch is begun again some time later.
     fn watch(&mut self, node: usize, news: News) {
-        if self.nodes[node].watch_broken {
+        if self.nodes[node].watch_broken || self.nodes[node].watch_dead > 0 {
             return;
         }
         if self.api.down > 0 || !self.net.hears_api(node) || !self.nodes[node].on {

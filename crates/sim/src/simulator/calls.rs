@@ -47,6 +47,7 @@ impl Agent {
         match self.calls.remove(&call) {
             None => {}
             Some(Call::Lease { .. }) => self.ended(Work::WriteLease, Err("no answer".to_owned()), now),
+            Some(Call::Read) => self.ended(Work::ReadLease, Err("no answer".to_owned()), now),
             Some(Call::Report { holder_run, .. }) => {
                 self.contacted(None, holder_run, now);
                 self.ended(Work::Report, Err("no answer".to_owned()), now);
@@ -125,7 +126,7 @@ impl Agent {
                     self.ended(work, if any { Ok(()) } else { Err("nobody answers".to_owned()) }, now);
                 }
             }
-            (Some(Call::Lease { .. }) | None, _) => {}
+            (Some(Call::Lease { .. } | Call::Read) | None, _) => {}
         }
     }
 

@@ -39,6 +39,8 @@ pub enum Event {
         content: Box<LeaseContent>,
         answer: bool,
     },
+    /// A reading of the Lease arrives at the API server.
+    LeaseRead { node: usize, run: u32, call: u64 },
     /// A write of the route arrives.
     RouteWrite { node: usize, run: u32, epoch: u64 },
     /// A watch that was broken is begun again.
@@ -123,6 +125,11 @@ pub enum News {
         call: u64,
         outcome: Result<Rc<LeaseRecord>, Option<Rc<LeaseRecord>>>,
     },
+    /// The Lease, as it was when it was read.
+    Read {
+        call: u64,
+        record: Rc<LeaseRecord>,
+    },
     /// A call has taken too long.
     Late {
         call: u64,
@@ -193,6 +200,7 @@ pub enum Call {
         purpose: Purpose,
         timing: Timing,
     },
+    Read,
     Report {
         sent: BootTime,
         holder_run: Option<String>,
@@ -318,6 +326,7 @@ impl Event {
             Event::Kubelet { .. } => 20,
             Event::Control => 21,
             Event::EndOperator { .. } => 22,
+            Event::LeaseRead { .. } => 23,
         }
     }
     /// Which agent's process does it; `None`: somebody else.

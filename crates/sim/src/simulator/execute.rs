@@ -33,6 +33,7 @@ impl World {
                 purpose,
                 timing,
             } => return self.write_lease(node, *content, purpose, timing),
+            Action::ReadLease => return self.read_lease(node),
             Action::Report { address, request } => return self.report(node, number(&address), request),
             Action::Ask { peers, request } => return self.round(node, Work::Ask, &peers, &Body::Promise(request)),
             Action::AskFailsafe { peers, request } => {
@@ -215,6 +216,21 @@ impl World {
             None => arrives(delay, true),
         };
         self.after(delay, event);
+    }
+
+    fn read_lease(&mut self, node: usize) {
+        let call = self.number();
+        let Some(agent) = self.nodes[node].agent.as_mut() else {
+            return;
+        };
+        agent.calls.insert(call, Call::Read);
+        let run = agent.run;
+        self.tell(REQUEST, node, News::Late { call });
+        let fails = self.random.api.chance(self.api.errors);
+        if self.api.down == 0 && self.net.reaches_api(node) && !fails {
+            let delay = 1 + self.random.api.below(6);
+            self.after(delay, Event::LeaseRead { node, run, call });
+        }
     }
 
     fn report(&mut self, node: usize, to: usize, request: Box<machine::protocol::ReportRequest>) {

@@ -71,6 +71,12 @@ impl World {
             Fault::ApiOutage => count(&mut self.api.down, begins),
             Fault::ApiErrors => self.api.errors = if begins { 300 } else { 0 },
             Fault::LagWatch => self.nodes[node].watch_lag = if begins { LAG } else { 0 },
+            Fault::KillWatch => {
+                count(&mut self.nodes[node].watch_dead, begins);
+                if !begins {
+                    self.after(0, Event::Relist { node });
+                }
+            }
             Fault::SlowNetwork => (self.net.slow, self.net.loss) = if begins { (400, 100) } else { (0, 0) },
             fault if self.plan.whole && self.strike_whole(fault, node, other, begins) => {}
             Fault::EditDurability | Fault::EditPrimary | Fault::EditFenced => self.edit(fault, node, other, begins),
@@ -165,6 +171,9 @@ impl World {
         for node in 0..self.plan.members {
             self.nodes[node].disk = Disk::default();
             self.nodes[node].watch_lag = 0;
+            if std::mem::take(&mut self.nodes[node].watch_dead) > 0 {
+                self.after(0, Event::Relist { node });
+            }
             while self.nodes[node].agent_frozen > 0 {
                 self.thaw_agent(node);
             }

@@ -29,6 +29,12 @@ impl World {
             News::Lease(record) => agent.lease_version(&record, now),
             News::Cluster(spec) => agent.observed.cluster = Reading::Is(spec.view(node)),
             News::Written { call, outcome } => agent.lease_written(call, outcome, now),
+            News::Read { call, record } => {
+                if agent.calls.remove(&call).is_some() {
+                    agent.ended(Work::ReadLease, Ok(()), now);
+                    agent.lease_version(&record, now);
+                }
+            }
             News::Late { call } => agent.late(call, now),
             News::Scanned(view) => {
                 agent.looking = false;

@@ -110,6 +110,8 @@ pub struct Node {
     pub watch_broken: bool,
     /// News of the API server take so many milliseconds more.
     pub watch_lag: u64,
+    /// The connection of the watch is dead, and nobody has noticed yet: nothing comes by it.
+    pub watch_dead: u8,
     /// When the last news arrives: they stay in order.
     pub watch_last: u64,
     /// What proxies here know of where `-rw` points: from a time of the world on.

@@ -43,6 +43,8 @@ pub enum Fault {
     ApiErrors,
     /// News of the API server come late.
     LagWatch,
+    /// The connection of a watch is dead, and that is noticed only when a new one is due.
+    KillWatch,
     /// Everything takes long between nodes, and some of it is lost.
     SlowNetwork,
     /// The user wants another durability.
@@ -83,7 +85,7 @@ pub enum Fault {
 
 impl Fault {
     /// All kinds.
-    pub const ALL: [Fault; 21] = [
+    pub const ALL: [Fault; 22] = [
         Fault::KillPostgres,
         Fault::KillAgent,
         Fault::Reboot,
@@ -99,6 +101,7 @@ impl Fault {
         Fault::ApiOutage,
         Fault::ApiErrors,
         Fault::LagWatch,
+        Fault::KillWatch,
         Fault::SlowNetwork,
         Fault::EditDurability,
         Fault::EditPrimary,
@@ -139,6 +142,7 @@ impl Fault {
             Fault::ReplaceOperator => (16_000, 40_000),
             Fault::KillAgent | Fault::Terminate => (500, 4_000),
             Fault::Reboot => (3_000, 40_000),
+            Fault::KillWatch => (5_000, 65_000),
             Fault::EditPrimary => (10_000, 40_000),
             Fault::SlowDisk | Fault::SlowNetwork | Fault::LagWatch | Fault::ApiErrors => (5_000, 40_000),
             Fault::LagOperator | Fault::BlindOperator => (5_000, 40_000),

@@ -166,6 +166,7 @@ impl World {
                 content,
                 answer,
             } => self.lease_arrives(node, run, call, &content, answer),
+            Event::LeaseRead { node, run, call } => self.lease_is_read(node, run, call),
             Event::RouteWrite { node, run, epoch } => self.route_arrives(node, run, epoch),
             Event::Relist { node } => self.relist(node),
             Event::Operator => self.operate(),
@@ -290,6 +291,7 @@ fn first(plan: &Plan, node: usize, random: &mut Random) -> Node {
         granted: BootTime(0),
         watch_broken: false,
         watch_lag: 0,
+        watch_dead: 0,
         watch_last: 0,
         routes: BTreeMap::new(),
     }

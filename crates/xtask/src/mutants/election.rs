@@ -328,4 +328,22 @@ pub const MUTANTS: &[Mutant] = &[
         instead: "peer.map_or(Self::All, |_| Self::Nobody)",
         found_by: unit("instance::senders::tests::a_stop_waits_long_for_none_but_the_successor"),
     },
+    Mutant {
+        name: "a-dead-watch-is-believed",
+        planted: "Only the watch brings the Lease: a member whose watch is dead follows nobody new until that is noticed.",
+        breaks: "invariant 20",
+        file: "instance/stale.rs",
+        text: "context.reached(at, draft)",
+        instead: "false",
+        found_by: unit("instance::stale::tests::a_standby_reads_the_lease_that_shows_no_sign_of_life"),
+    },
+    Mutant {
+        name: "the-lease-is-read-all-the-time",
+        planted: "A Lease that shows no sign of life is read without a pause.",
+        breaks: "invariant 30",
+        file: "instance/stale.rs",
+        text: "(task.ended.since(changed) / 8).clamp(READ, SELDOM)",
+        instead: "0",
+        found_by: unit("instance::stale::tests::readings_are_a_second_apart_and_ever_fewer"),
+    },
 ];

@@ -1,0 +1,151 @@
+//! When the Lease is read directly, because its watch may be blind: a connection to an API server whose node is gone is silent, and kube
+//! notices that after a minute. Until then this member would follow nobody new, and an elected primary that needs it would not open.
+//!
+//! Where all is well the holder's renewals come by the watch, and nothing is read. Where none come (the holder or the API server is
+//! gone, nobody holds the lease) readings are fewer than the renewals were.
+
+use super::context::{Context, Tenure};
+use super::{Action, Draft, Verdict};
+use crate::protocol::{Epoch, LeaseRecord};
+
+/// Least distance between readings, in milliseconds.
+const READ: u64 = 1_000;
+/// Longest distance between readings while no news come, in milliseconds; it grows with the silence.
+const SELDOM: u64 = 5_000;
+
+/// Reads the Lease when it has shown no sign of life for as long as makes a primary suspect, or when another member knows of a later
+/// epoch. The holder's own writes tell it what there is.
+pub(super) fn read_lease(context: &Context, draft: &mut Draft) -> Option<Verdict> {
+    let record = context.record().filter(|record| record.epoch > Epoch(0))?;
+    if !matches!(
+        context.tenure(),
+        Tenure::Other(_) | Tenure::OwnBefore(_) | Tenure::Vacant
+    ) {
+        return None;
+    }
+    let (task, changed) = (&context.tasks().read, context.observed.lease.changed);
+    if task.running.is_some() {
+        return None;
+    }
+    let again = task.ended.plus((task.ended.since(changed) / 8).clamp(READ, SELDOM));
+    let silent = changed.plus(context.timing().suspect());
+    let overtaken = epoch_heard_of(context, record) > record.epoch;
+    let at = if overtaken { again } else { again.max(silent) };
+    let because = if overtaken {
+        "another member knows of a later epoch: the watch may be blind, and the Lease is read"
+    } else {
+        "the Lease has shown no sign of life for long: the watch may be blind, and it is read"
+    };
+    if !context.reached(at, draft) {
+        return None;
+    }
+    Verdict::new(Action::ReadLease, because)
+}
+
+/// The newest epoch that others have told of: the holder's, or the one below that of an election.
+fn epoch_heard_of(context: &Context, record: &LeaseRecord) -> Epoch {
+    let observed = context.observed;
+    let promised = observed.promises.values().map(|promised| promised.reply.promised);
+    let elections = promised
+        .chain(observed.asked_for)
+        .map(|epoch| Epoch(epoch.0.saturating_sub(1)));
+    let told = observed.reply.as_ref().map(|reply| reply.epoch);
+    elections.chain(told).max().unwrap_or(record.epoch)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::fixtures::*;
+    use super::super::*;
+    use super::*;
+    use crate::protocol::Release;
+    use crate::timing::Timing;
+
+    /// It saw the Lease change last at 1 s.
+    fn seen(mut observed: Observed) -> Observed {
+        observed.lease.changed = BootTime(1_000);
+        observed.tasks.read.running = None;
+        observed
+    }
+
+    fn reads(observed: &Observed, now: u64) -> bool {
+        decide(observed, &settled(), BootTime(now)).rule == "read lease"
+    }
+
+    /// [`seen`], and a reading ended at that time.
+    fn read_at(mut observed: Observed, ended: u64) -> Observed {
+        observed.tasks.read.ended = BootTime(ended);
+        observed
+    }
+
+    #[test]
+    fn a_standby_reads_the_lease_that_shows_no_sign_of_life() {
+        let streams = seen(standby());
+        assert!(
+            !reads(&streams, SILENT - 1) && reads(&streams, SILENT),
+            "also while it streams"
+        );
+        let wake = decide(&streams, &settled(), BootTime(SILENT - 1)).wake;
+        assert!(wake.is_some_and(|wake| wake <= BootTime(SILENT)), "{wake:?}");
+        assert!(reads(&seen(asking(2)), SILENT), "also in an election");
+        let mut fast = seen(standby());
+        cluster(&mut fast).timing = Timing::FAST;
+        assert!(reads(&fast, 1_000 + Timing::FAST.suspect()));
+        let mut reading = seen(standby());
+        reading.tasks.read.running = Some(Work::ReadLease);
+        assert!(!reads(&reading, SILENT));
+        assert!(!reads(&seen(primary()), SILENT + 1_000), "the holder writes it");
+    }
+
+    #[test]
+    fn readings_are_a_second_apart_and_ever_fewer() {
+        let after = |ended: u64, distance: u64| {
+            let observed = read_at(seen(asking(2)), ended);
+            !reads(&observed, ended + distance - 1) && reads(&observed, ended + distance)
+        };
+        assert!(after(SILENT, READ));
+        assert!(after(1_000 + 16_000, 2_000));
+        assert!(after(1_000_000, SELDOM));
+    }
+
+    #[test]
+    fn whoever_hears_of_a_later_epoch_reads_at_once() {
+        let changes: [(fn(&mut Observed, u64), &str); 3] = [
+            (|o, epoch| o.reply.as_mut().unwrap().epoch = Epoch(epoch), "the holder"),
+            (|o, epoch| o.asked_for = Some(Epoch(epoch + 1)), "a candidate"),
+            (|o, epoch| third_answers(o, epoch + 1, None), "a voter"),
+        ];
+        for (change, who) in changes {
+            let heard = |epoch: u64| {
+                let mut observed = seen(standby());
+                change(&mut observed, epoch);
+                observed
+            };
+            assert!(!reads(&heard(1), 1_500), "{who}");
+            assert!(reads(&heard(2), 1_500), "{who}");
+            assert!(!reads(&read_at(heard(2), 1_400), 1_400 + READ - 1), "{who}");
+        }
+    }
+
+    #[test]
+    fn a_lease_that_was_never_held_is_not_read_and_one_that_nobody_holds_is() {
+        let mut observed = seen(standby());
+        let member = other_holder().incarnation.member;
+        record(&mut observed).holder = None;
+        record(&mut observed).release = Some(Release {
+            member,
+            position: None,
+            successor: None,
+        });
+        let memo = settled();
+        let rules = |observed: &Observed| {
+            let mut observed = observed.clone();
+            observed.tasks.ask.running = Some(Work::Ask);
+            observed.tasks.promise.running = Some(Work::Promise);
+            decide(&observed, &memo, BootTime(60_000)).rule
+        };
+        assert_eq!(rules(&observed), "read lease");
+        record(&mut observed).epoch = Epoch(0);
+        assert_ne!(rules(&observed), "read lease");
+    }
+}
