@@ -541,6 +541,22 @@ mod tests {
     }
 
     #[test]
+    fn whoever_may_elect_itself_alone_waits_longer() {
+        let mut observed = silenced();
+        let own = volume(&mut observed).member.clone().unwrap().id;
+        record(&mut observed).rule = SyncRule::any(1, [own]);
+        let alone = |observed: &Observed, now: u64| decided(observed, now).rule == "promise";
+        assert!(!alone(&observed, SILENT + ALONE - 1) && alone(&observed, SILENT + ALONE));
+        observed.contact.refused = Some(BootTime(1_100));
+        assert!(!alone(&observed, 1_100 + REFUSED + ALONE - 1) && alone(&observed, 1_100 + REFUSED + ALONE));
+        let at_least = Timing::DEFAULT.renew / 2;
+        assert!(
+            ALONE >= at_least,
+            "nobody confirms what it suspects: a beat of the primary's agent more"
+        );
+    }
+
+    #[test]
     fn who_suspects_alone_promises_nothing_until_asked_or_joined() {
         let mut observed = silenced();
         assert_eq!(decided(&observed, SILENT).rule, "ask");
