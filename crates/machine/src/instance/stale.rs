@@ -110,7 +110,8 @@ mod tests {
 
     #[test]
     fn whoever_hears_of_a_later_epoch_reads_at_once() {
-        let changes: [(fn(&mut Observed, u64), &str); 3] = [
+        type Tells = fn(&mut Observed, u64);
+        let changes: [(Tells, &str); 3] = [
             (|o, epoch| o.reply.as_mut().unwrap().epoch = Epoch(epoch), "the holder"),
             (|o, epoch| o.asked_for = Some(Epoch(epoch + 1)), "a candidate"),
             (|o, epoch| third_answers(o, epoch + 1, None), "a voter"),
