@@ -7,7 +7,7 @@ use std::borrow::Cow;
 use super::context::{Context, Tenure};
 use super::recovery::{self, Way};
 use super::{Draft, Memo, Mode, Peer, Verdict, crash, failsafe, fence, lease_rules, members, shutdown};
-use crate::protocol::{Epoch, MemberId, MemberState};
+use crate::protocol::{Epoch, MemberId, MemberState, Position};
 
 /// For so long a holder may be unable to write, in milliseconds: a restart in place after a crash takes one or two seconds,
 /// and replaying the WAL between two checkpoints of a busy database some more.
@@ -29,6 +29,7 @@ const AGAIN: u64 = 120_000;
 
 /// Notes since when the holder cannot write.
 pub(super) fn remember(context: &Context, memo: &mut Memo) {
+    memo.inherited = inherited(context, memo);
     let Some((epoch, _)) = context.held() else {
         memo.unable_since = None;
         let lapsed = context.tenure() == Tenure::Lapsed;
@@ -56,7 +57,8 @@ pub(super) fn remember(context: &Context, memo: &mut Memo) {
     let overdue = memo
         .unable_since
         .is_some_and(|since| context.now >= since.plus(patience));
-    let could = others_could(context) && failsafe::is_lease_writable(context);
+    let could = others_could(context) || may_inherit(context, memo);
+    let could = could && failsafe::is_lease_writable(context);
     let unable = overdue && is_rested(context, memo) && could;
     // A planned stop is no inability: it has its own patience, and hands the lease over at its end.
     let serves = memo.gives_way.is_none() && !shutdown::is_stopping_fast(context, memo);
@@ -133,6 +135,24 @@ fn others_could(context: &Context) -> bool {
     }
 }
 
+/// The end of all WAL of a holder that has not been able to begin (protocol.md rule 8): it was elected with all that was acknowledged, has
+/// been no primary since, and so has acknowledged nothing itself.
+fn inherited(context: &Context, memo: &Memo) -> Option<Position> {
+    let ours = matches!(context.tenure(), Tenure::Held { .. } | Tenure::Lapsed);
+    let began = context.running() == Some(Mode::Primary);
+    (ours && !began)
+        .then(|| context.electable_position().max(memo.inherited))
+        .flatten()
+}
+
+/// One of them has all that this holder came with: that one may be elected without a promise, once this is released with its position.
+/// The rule on record would ask for others, who may be gone: it names the old primary.
+fn may_inherit(context: &Context, memo: &Memo) -> bool {
+    let covers = |end: Position, has: Position| has.timeline == end.timeline && has.lsn >= end.lsn;
+    let has_all = |end: Position| able(context).any(|(_, peer)| peer.position.is_some_and(|has| covers(end, has)));
+    memo.inherited.is_some_and(has_all)
+}
+
 /// If they are enough to elect one that has all that was acknowledged: what the slowest has not replayed yet, in bytes.
 pub(super) fn slowest_candidate(context: &Context) -> Option<u64> {
     let rule = &context.record()?.rule;
@@ -150,7 +170,7 @@ mod tests {
     use super::super::fixtures::*;
     use super::super::*;
     use super::*;
-    use crate::protocol::Release;
+    use crate::protocol::{Lsn, Release, Timeline};
     use crate::quorum::SyncRule;
 
     #[test]
@@ -290,6 +310,99 @@ mod tests {
             spoil(&mut observed);
             assert_ne!(decided(&observed, 9_000).rule, "give way", "{index}");
         }
+    }
+
+    /// [`elected`], and the old primary `orders-1` is gone; `orders-2` has WAL up to `has`.
+    fn cannot_begin(has: u64) -> Observed {
+        let mut observed = elected();
+        observed.tasks.lease.running = None;
+        observed.tasks.start.failures = 3;
+        let mut report = record(&mut observed).members["orders-2"].clone();
+        report.state = MemberState::CatchingUp;
+        let position = Some(Position {
+            lsn: Lsn(has),
+            ..position()
+        });
+        let peer = Peer {
+            position,
+            report,
+            replayed: None,
+            heard: BootTime(70_000),
+            promised: Epoch(2),
+        };
+        observed.peers = [("orders-2".to_owned(), peer)].into();
+        observed
+    }
+
+    /// What is decided at 71 s by a holder that has held the lease since 1 s: what `observed` says at the beginning, and now.
+    fn at_last(begins: &Observed, mut observed: Observed) -> Decision {
+        let memo = decide(begins, &settled(), BootTime(1_500)).memo;
+        observed.lease.confirmed.as_mut().unwrap().sent = BootTime(70_900);
+        decide(&observed, &memo, BootTime(71_500))
+    }
+
+    #[test]
+    fn an_elected_holder_that_cannot_begin_leaves_the_lease_to_one_that_has_all_that_it_came_with() {
+        let released = |decision: &Decision| match &decision.action {
+            Action::WriteLease {
+                content,
+                purpose: Purpose::Release,
+                ..
+            } => content.release.as_ref().and_then(|release| release.position),
+            _ => None,
+        };
+        let down = |mut observed: Observed| {
+            (observed.postgres, observed.tasks.start.failures) = (stopped(), 0);
+            volume(&mut observed).read = BootTime(70_000);
+            observed
+        };
+        for has in [0x100, 0x180] {
+            let observed = cannot_begin(has);
+            assert_eq!(
+                released(&at_last(&observed, observed.clone())),
+                Some(position()),
+                "{has}"
+            );
+            assert_eq!(
+                released(&at_last(&observed, down(observed.clone()))),
+                Some(position()),
+                "{has}"
+            );
+        }
+        let behind = cannot_begin(0xFF);
+        for now in [behind.clone(), down(behind.clone())] {
+            let decision = at_last(&behind, now);
+            assert_eq!(
+                decision.memo.gives_way, None,
+                "it alone has what may have been acknowledged"
+            );
+        }
+        let mut forked = cannot_begin(0x180);
+        let peer = forked.peers.get_mut("orders-2").unwrap();
+        peer.position.as_mut().unwrap().timeline = Timeline(2);
+        assert_eq!(at_last(&forked, forked.clone()).memo.gives_way, None);
+        let observed = cannot_begin(0x100);
+        let unknown = at_last(&down(observed.clone()), down(observed));
+        assert_eq!(unknown.memo.gives_way, None, "where its WAL ends was never known");
+    }
+
+    /// From then on it may have acknowledged more than it came with.
+    #[test]
+    fn a_holder_that_was_started_for_writing_claims_no_position_that_it_came_with() {
+        let came = Memo {
+            inherited: Some(position()),
+            ..settled()
+        };
+        let inherited = |observed: &Observed| decide(observed, &came, BootTime(1_500)).memo.inherited;
+        let mut writes = primary();
+        assert_eq!(inherited(&writes), None);
+        writes.postgres.answer = None;
+        assert_eq!(inherited(&writes), None, "also before it has recovered");
+        assert_eq!(inherited(&standby()), None, "another one holds the lease");
+        let mut lapsed = cannot_begin(0x100);
+        lapsed.lease.confirmed = None;
+        lapsed.postgres = stopped();
+        assert_eq!(inherited(&lapsed), Some(position()), "it was not renewed, to give way");
     }
 
     #[test]

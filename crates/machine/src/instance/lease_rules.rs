@@ -272,7 +272,7 @@ pub(super) fn is_free(context: &Context, draft: &mut Draft) -> bool {
 }
 
 /// Hands the lease back: nothing of PostgreSQL lives here that could write. What is left is the end of the WAL, if it is
-/// known: after a clean stop, or of a standby that was not promoted.
+/// known: after a clean stop, or of a standby that was not promoted, also if its server has ended since.
 pub(super) fn release(context: &Context, draft: &mut Draft, successor: Option<String>) -> Option<Verdict> {
     let record = context.record()?;
     let member = context.member()?.id.clone();
@@ -286,7 +286,8 @@ pub(super) fn release(context: &Context, draft: &mut Draft, successor: Option<St
             if exit.is_some_and(|exit| read < exit.at) {
                 return None;
             }
-            context.database().filter(|database| database.clean).map(end_of)
+            let end = context.database().filter(|database| database.clean).map(end_of);
+            end.or(draft.memo.inherited)
         }
     };
     let because = match position {

@@ -54,7 +54,7 @@ pub use observed::*;
 pub use rejoin::{MissingWal, Rewound};
 pub use senders::Ended;
 
-use crate::protocol::{Epoch, MemberId};
+use crate::protocol::{Epoch, MemberId, Position};
 use crate::timing::BootTime;
 use context::Context;
 
@@ -85,6 +85,8 @@ pub struct Memo {
     pub accepted_loss: Option<(Epoch, BootTime)>,
     /// Since when this holder has not been able to write.
     pub unable_since: Option<BootTime>,
+    /// Where all WAL ended that this holder came with: it has not been started or promoted for writing since, and nothing was acknowledged.
+    pub inherited: Option<Position>,
     /// It gives way, in this epoch.
     pub gives_way: Option<Epoch>,
     /// When it last did.

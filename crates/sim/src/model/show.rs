@@ -39,6 +39,7 @@ impl<const N: usize> Sight<N> {
         let handing = self.member.handing;
         Memo {
             holding_since: Some(BootTime(0)),
+            inherited: self.inherited(),
             unable_since: self.impatient.then_some(BootTime(0)),
             kept: Some((0..N).map(id).collect()),
             suspected: Some((Epoch(self.member.seen.epoch.into()), BootTime(0))),
@@ -48,6 +49,13 @@ impl<const N: usize> Sight<N> {
             handing_in: handing.map(|(_, epoch)| Epoch(epoch.into())).or(confirmed),
             ..Memo::default()
         }
+    }
+
+    /// A holder whose server is down has known where the WAL of a standby's data ended.
+    fn inherited(&self) -> Option<machine::protocol::Position> {
+        let member = &self.member;
+        let down = matches!(member.postgres, Postgres::Down { .. }) && !member.primary_data;
+        (down && member.confirmed.is_some()).then(|| position(member.wal))
     }
 
     /// `asking`: a round of asking is in flight.

@@ -346,4 +346,46 @@ pub const MUTANTS: &[Mutant] = &[
         instead: "0",
         found_by: unit("instance::stale::tests::readings_are_a_second_apart_and_ever_fewer"),
     },
+    Mutant {
+        name: "cannot-begin-and-stays",
+        planted: "An elected holder that cannot be promoted keeps the lease for ever when the old primary is dead.",
+        breaks: "protocol 8",
+        file: "instance/give_way.rs",
+        text: "others_could(context) || may_inherit(context, memo)",
+        instead: "others_could(context)",
+        found_by: unit(
+            "instance::give_way::tests::an_elected_holder_that_cannot_begin_leaves_the_lease_to_one_that_has_all_that_it_came_with",
+        ),
+    },
+    Mutant {
+        name: "leave-it-to-one-that-lacks-wal",
+        planted: "An elected holder that cannot be promoted gives way to a member that lacks WAL which it came with.",
+        breaks: "protocol 8",
+        file: "instance/give_way.rs",
+        text: "has.timeline == end.timeline && has.lsn >= end.lsn",
+        instead: "true",
+        found_by: unit(
+            "instance::give_way::tests::an_elected_holder_that_cannot_begin_leaves_the_lease_to_one_that_has_all_that_it_came_with",
+        ),
+    },
+    Mutant {
+        name: "claim-what-it-came-with-after-writing",
+        planted: "A release tells the position with which the lease was taken though the holder has been primary since.",
+        breaks: "protocol 8",
+        file: "instance/give_way.rs",
+        text: "context.running() == Some(Mode::Primary)",
+        instead: "false",
+        found_by: unit(
+            "instance::give_way::tests::a_holder_that_was_started_for_writing_claims_no_position_that_it_came_with",
+        ),
+    },
+    Mutant {
+        name: "alone-and-at-once",
+        planted: "A standby that may elect itself alone does so as soon as one that others have to join.",
+        breaks: "protocol 20",
+        file: "instance/election.rs",
+        text: "if is_alone(context, record) { ALONE } else { 0 }",
+        instead: "0",
+        found_by: unit("instance::election::tests::whoever_may_elect_itself_alone_waits_longer"),
+    },
 ];
