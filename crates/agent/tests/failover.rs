@@ -8,6 +8,7 @@ mod instance;
 mod unprivileged;
 
 use std::fs;
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 use agent::postgres::{
@@ -444,6 +445,29 @@ async fn rewound(old: &mut Instance, new: &mut Instance) {
     assert!(old.control().await.is_primarys());
     new.sql.ensure_member(&old.member.id).await.expect("admitted");
     await_checkpoint(new, "5").await;
+    let history = new.sql.status().await.expect("a status").history;
+    let aside = old.volume.pgdata().with_file_name("aside");
+    let names = |directory: &Path| -> Vec<String> {
+        let entries = fs::read_dir(directory).expect("a directory");
+        let name = |entry: std::io::Result<fs::DirEntry>| entry.expect("an entry").file_name().into_string();
+        entries.map(|entry| name(entry).expect("plain")).collect()
+    };
+    for _ in 0..2 {
+        old.volume.keep_tail(&old.tools, history.clone()).await.expect("kept");
+        let kept = names(&aside);
+        assert!(kept.len() == 1 && kept[0].starts_with("wal-"), "once: {kept:?}");
+        fs::write(aside.join(&kept[0]).join("touched"), "").expect("written");
+        assert!(old.volume.kept().expect("readable").contains(&kept[0]));
+    }
+    let kept = aside.join(&names(&aside)[0]);
+    assert!(kept.join("touched").exists() && kept.join("global/pg_control").exists());
+    assert_eq!(
+        names(&kept.join("pg_wal"))
+            .iter()
+            .filter(|name| name.len() == 24)
+            .count(),
+        1
+    );
     let source = old.upstream(new);
     let closed_port = agent::postgres::Primary {
         port: 1,

@@ -297,6 +297,59 @@ fn a_rewind_for_which_wal_is_missing_gives_way_to_a_copy() {
 }
 
 #[test]
+fn wal_that_may_be_the_only_copy_of_commits_is_kept_when_their_data_is_rewound() {
+    let name = "wal_that_may_be_the_only_copy_of_commits_is_kept_when_their_data_is_rewound";
+    let mut spec = spec();
+    spec["durability"] = json!({"mode": "Async"});
+    in_a_cluster(name, spec, |mut cluster| async move {
+        let replicated = async |cluster: &Cluster| {
+            let serving = cluster.serving()?;
+            let streaming =
+                "SELECT count(*) FROM pg_stat_replication WHERE state = 'streaming' AND application_name LIKE 'cdb%'";
+            (cluster.sql(serving, streaming).await.as_deref() == Ok("2")).then_some(serving)
+        };
+        let (first, _) = cluster.until("two members stream", 90, replicated).await;
+        for statement in [
+            "CREATE TABLE entry (number int PRIMARY KEY)",
+            "INSERT INTO entry VALUES (1)",
+        ] {
+            cluster.sql(first, statement).await.expect(statement);
+        }
+        cluster.cut_off(first);
+        let lost = "WITH lost AS (INSERT INTO entry VALUES (100) RETURNING 1) SELECT pg_current_xact_id() FROM lost";
+        let lost = cluster.sql(first, lost).await.expect("it waits for nobody");
+        cluster.kill_agent(first);
+        let (second, _) = replaced(&cluster, first, 2, 60).await;
+        cluster.start_agent(first);
+        let (serving, _) = cluster.until("the old primary follows", 90, replicated).await;
+        assert_eq!(serving, second);
+        has(&cluster, first, "1,2").await;
+
+        let aside = fs::read_dir(cluster.volume(first).join("aside")).expect("what is kept");
+        let kept: Vec<_> = aside.map(|entry| entry.expect("an entry").path()).collect();
+        assert_eq!(kept.len(), 1, "{kept:?}");
+        let name = kept[0].file_name().expect("a name").to_string_lossy().into_owned();
+        let from = name.strip_prefix("wal-1-").expect("timeline 1").replace('_', "/");
+        let (_, binaries) = unprivileged::binaries();
+        let mut dump = std::process::Command::new(binaries.join("pg_waldump"));
+        let dump = dump.arg("--path").arg(kept[0].join("pg_wal")).args(["--start", &from]);
+        let records = dump.output().expect("pg_waldump");
+        let records = String::from_utf8_lossy(&records.stdout).into_owned();
+        let is_there = |record: &str| record.contains(&format!(" tx: {lost:>10},")) && record.contains("COMMIT");
+        assert!(records.lines().any(is_there), "transaction {lost}: {records}");
+        let listed = async |cluster: &Cluster| {
+            let members = cluster.annotation(api::names::LEASE_MEMBERS);
+            (members[format!("orders-{first}")]["kept"] == json!([name])).then_some(())
+        };
+        cluster.until("what is kept is told", 40, listed).await;
+        cluster.discard_kept(first, &name);
+        cluster
+            .until("it is gone", 20, async |_: &Cluster| (!kept[0].exists()).then_some(()))
+            .await;
+    });
+}
+
+#[test]
 fn certificates_are_renewed_and_end_during_a_failover() {
     let name = "certificates_are_renewed_and_end_during_a_failover";
     in_a_cluster(name, spec(), |mut cluster| async move {

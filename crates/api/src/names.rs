@@ -56,6 +56,8 @@ pub const LEASE_RELEASE: &str = "clustereddatabase.io/release";
 pub const LEASE_RULE: &str = "clustereddatabase.io/synchronous-rule";
 /// Lease annotation: the timeline reserved for the holder.
 pub const LEASE_TIMELINE: &str = "clustereddatabase.io/timeline";
+/// Lease annotation: the newest timeline that was begun by an election which may have lost acknowledged commits.
+pub const LEASE_LOSSY: &str = "clustereddatabase.io/lossy-timeline";
 /// Lease annotation: where the ancestors of the primary's timeline ended (JSON).
 pub const LEASE_HISTORY: &str = "clustereddatabase.io/history";
 

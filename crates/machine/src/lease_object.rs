@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 
 use api::names::{
-    LEASE_HISTORY, LEASE_HOLDER, LEASE_MEMBERS, LEASE_POSITIONS, LEASE_RELEASE, LEASE_RULE, LEASE_SYSTEM_ID,
-    LEASE_TIMELINE,
+    LEASE_HISTORY, LEASE_HOLDER, LEASE_LOSSY, LEASE_MEMBERS, LEASE_POSITIONS, LEASE_RELEASE, LEASE_RULE,
+    LEASE_SYSTEM_ID, LEASE_TIMELINE,
 };
 use k8s_openapi::api::coordination::v1::{Lease, LeaseSpec};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
@@ -59,6 +59,8 @@ pub struct LeaseContent {
     pub rule: SyncRule,
     /// See [`LeaseRecord::timeline`].
     pub timeline: Option<Timeline>,
+    /// See [`LeaseRecord::lossy`].
+    pub lossy: Option<Timeline>,
     /// See [`LeaseRecord::history`].
     pub history: Vec<Fork>,
     /// See [`LeaseRecord::members`].
@@ -100,6 +102,7 @@ pub fn read(lease: &Lease) -> Result<LeaseRecord, InvalidLease> {
         release: annotation(lease, LEASE_RELEASE)?,
         rule: annotation(lease, LEASE_RULE)?.unwrap_or_default(),
         timeline: annotation(lease, LEASE_TIMELINE)?,
+        lossy: annotation(lease, LEASE_LOSSY)?,
         history: annotation(lease, LEASE_HISTORY)?.unwrap_or_default(),
         members: annotation(lease, LEASE_MEMBERS)?.unwrap_or_default(),
         positions: annotation(lease, LEASE_POSITIONS)?.unwrap_or_default(),
@@ -126,6 +129,7 @@ pub fn write(base: &Lease, content: &LeaseContent, now: MicroTime) -> Lease {
         LEASE_TIMELINE,
         content.timeline.map(|timeline| json(&timeline)),
     );
+    set(annotations, LEASE_LOSSY, content.lossy.map(|timeline| json(&timeline)));
     set(
         annotations,
         LEASE_HISTORY,
@@ -226,6 +230,7 @@ mod tests {
             }),
             rule: SyncRule::any(1, [MemberId::new(1, "bb", 2)]),
             timeline: Some(Timeline(3)),
+            lossy: Some(Timeline(2)),
             history: vec![Fork {
                 timeline: Timeline(1),
                 end: crate::protocol::Lsn(7),

@@ -153,6 +153,25 @@ pub struct Fork {
     pub end: Lsn,
 }
 
+/// Where data on `timeline`, with these ancestors, leaves the history of a timeline that has the ancestors `others`; 0/0 if they
+/// have none in common.
+pub fn parting(ancestors: &[Fork], timeline: Timeline, others: &[Fork]) -> Lsn {
+    let last = Fork {
+        timeline,
+        end: Lsn(u64::MAX),
+    };
+    let shared = |own: &Fork| {
+        let other = others.iter().find(|other| other.timeline == own.timeline)?;
+        Some(own.end.min(other.end))
+    };
+    ancestors
+        .iter()
+        .chain([&last])
+        .rev()
+        .find_map(shared)
+        .unwrap_or_default()
+}
+
 /// What a holder left behind when it released the lease ([`api::names::LEASE_RELEASE`]).
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
@@ -192,6 +211,10 @@ pub struct LeaseRecord {
     /// The timeline reserved for the holder of this epoch, the highest ever reserved; `None` until the first promotion:
     /// the first holder writes the timeline of its `initdb`.
     pub timeline: Option<Timeline>,
+    /// The newest timeline that was reserved by an election which may have lost acknowledged commits: by the clock, while commits
+    /// waited for nobody, or by an accepted loss.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub lossy: Option<Timeline>,
     /// Ancestors of the timeline that the last serving holder wrote, oldest first (protocol.md rule 17).
     pub history: Vec<Fork>,
     /// What the primary knows of the members, by pod name.
@@ -224,6 +247,11 @@ impl LeaseRecord {
             (None, None) => return None,
         };
         self.positions.get(pod).copied()
+    }
+
+    /// Data on `timeline` that does not follow may have acknowledged commits which the primary lacks.
+    pub fn may_have_lost(&self, timeline: Timeline) -> bool {
+        !self.rule.is_synchronous() || self.lossy.is_some_and(|lossy| timeline < lossy)
     }
 
     /// How much of that is not in WAL that ends at `own`, in bytes; 0 if nothing is known of it, and `u64::MAX` if `own` is on a
@@ -452,6 +480,25 @@ mod tests {
         assert_eq!("16/B374D848".parse(), Ok(lsn));
         assert!("16B374D848".parse::<Lsn>().is_err());
         assert!("1/100000000".parse::<Lsn>().is_err());
+    }
+
+    #[test]
+    fn data_leaves_a_history_where_the_first_of_both_ends_on_their_newest_common_timeline() {
+        let forks = |ends: &[(u32, u64)]| -> Vec<Fork> {
+            let fork = |&(timeline, end): &(u32, u64)| Fork {
+                timeline: Timeline(timeline),
+                end: Lsn(end),
+            };
+            ends.iter().map(fork).collect()
+        };
+        let parts = |own: &[(u32, u64)], timeline, others: &[(u32, u64)]| {
+            parting(&forks(own), Timeline(timeline), &forks(others)).0
+        };
+        assert_eq!(parts(&[], 1, &[(1, 10), (2, 20)]), 10);
+        assert_eq!(parts(&[(1, 10)], 2, &[(1, 10), (2, 20)]), 20);
+        assert_eq!(parts(&[(1, 8)], 2, &[(1, 10)]), 8, "it left before that");
+        assert_eq!(parts(&[(1, 12)], 2, &[(1, 10)]), 10);
+        assert_eq!(parts(&[], 2, &[(1, 10)]), 0, "its ancestors are not known");
     }
 
     #[test]

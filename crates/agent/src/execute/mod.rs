@@ -129,7 +129,7 @@ impl Executor {
             Action::SetSync { rule } => self.set_sync(world, rule),
             Action::Open => self.open(world),
             Action::Checkpoint => self.checkpoint(world),
-            Action::Rewind { upstream, member } => self.rewind(world, upstream, member),
+            Action::Rewind { upstream, member, keep } => self.rewind(world, upstream, member, keep),
             Action::SetAside { keep } => self.set_aside(world, keep),
             Action::DiscardKept { name } => self.discard_kept(name),
         }

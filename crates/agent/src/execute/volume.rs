@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use machine::instance::{Upstream, Work};
-use machine::protocol::MemberId;
+use machine::protocol::{Fork, MemberId};
 use ring::rand::{SecureRandom, SystemRandom};
 
 use super::{Executor, SMALL, blocking};
@@ -108,7 +108,7 @@ impl Executor {
         });
     }
 
-    pub(super) fn rewind(&self, world: &World, upstream: Upstream, member: MemberId) {
+    pub(super) fn rewind(&self, world: &World, upstream: Upstream, member: MemberId, keep: Option<Vec<Fork>>) {
         let Some(tools) = self.tools(world, Work::Rewind) else {
             return;
         };
@@ -119,8 +119,14 @@ impl Executor {
         let primary = Primary { address, port, member };
         let (volume, files) = (self.volume.clone(), self.files.clone());
         self.spawn(Work::Rewind, None, async move {
-            let rewound = rewind(&tools, &volume, &files, &primary, upstream.epoch).await;
-            scanned(rewound.map_err(Failure::from), &volume, &tools).await
+            let rewound = async {
+                if let Some(history) = keep {
+                    volume.keep_tail(&tools, history).await?;
+                }
+                let rewound = rewind(&tools, &volume, &files, &primary, upstream.epoch).await;
+                rewound.map_err(Failure::from)
+            };
+            scanned(rewound.await, &volume, &tools).await
         });
     }
 

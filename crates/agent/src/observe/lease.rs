@@ -184,6 +184,7 @@ mod tests {
                 ..SyncRule::default()
             },
             timeline: None,
+            lossy: None,
             history: Vec::new(),
             members: std::collections::BTreeMap::new(),
             positions: std::collections::BTreeMap::new(),

@@ -17,7 +17,7 @@ use crate::volume::{sync_parent, write_atomically};
 const STUB: &str = "# No such timeline: its number was reserved and not used, or its history is not known here.\n";
 
 /// The ancestors in a history file, oldest first.
-pub(super) fn forks(text: &str) -> Result<Vec<Fork>, String> {
+pub(crate) fn forks(text: &str) -> Result<Vec<Fork>, String> {
     let lines = text.lines().map(str::trim);
     let entries = lines.filter(|line| !line.is_empty() && !line.starts_with('#'));
     let fork = |line: &str| {

@@ -23,6 +23,7 @@ mod values;
 
 pub use clone::{CloneSource, clone};
 pub use config::{Config, Files, Primary, Role, Settings, SettingsError};
+pub(crate) use history::forks;
 pub use initdb::{InitdbRequest, initdb};
 pub use members::Standby;
 pub use password::{Verifier, VerifierError};

@@ -92,6 +92,7 @@ mod tests {
             release: None,
             rule: machine::quorum::SyncRule::default(),
             timeline: None,
+            lossy: None,
             history: Vec::new(),
             members: Default::default(),
             positions: Default::default(),

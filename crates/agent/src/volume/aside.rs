@@ -149,7 +149,7 @@ impl Volume {
         Ok(Some(going))
     }
 
-    fn aside(&self, mount: &Path) -> PathBuf {
+    pub(super) fn aside(&self, mount: &Path) -> PathBuf {
         mount.join("aside")
     }
 

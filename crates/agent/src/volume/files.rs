@@ -112,6 +112,17 @@ pub(super) fn is_empty(path: &Path) -> Result<bool, VolumeError> {
     }
 }
 
+/// Bytes that are free on the file system of `path`.
+pub(super) fn free(path: &Path) -> Result<u64, VolumeError> {
+    let found = rustix::fs::statvfs(path).map_err(|error| failed("measure", path)(error.into()))?;
+    Ok(found.f_bavail.saturating_mul(found.f_frsize))
+}
+
+/// PostgreSQL writes WAL as soon as it runs: a tenth more, at least four segments of the usual size.
+pub(super) fn with_margin(bytes: u64) -> u64 {
+    bytes.saturating_add((bytes / 10).max(4 * (16 << 20)))
+}
+
 /// Removes a directory with all that is in it; links are removed, not followed. Harmless if there is none.
 pub(super) fn remove_tree(path: &Path) -> Result<(), VolumeError> {
     match fs::remove_dir_all(path) {

@@ -12,6 +12,7 @@ mod moved;
 mod origin;
 mod promise;
 mod reservation;
+mod tail;
 mod wal;
 
 use std::fs;
@@ -72,6 +73,16 @@ pub enum VolumeError {
         /// Bytes that are free.
         free: u64,
     },
+    /// There is no room for a copy of WAL that is to be kept.
+    #[error(
+        "WAL that may be the only copy of commits is to be kept aside before the rewind: that needs {needed} bytes, and the volume has room for {free}: make storage.size larger, or let go of what was set aside before"
+    )]
+    NoRoomAside {
+        /// Bytes of that WAL, and a margin.
+        needed: u64,
+        /// Bytes that are free.
+        free: u64,
+    },
     /// Processes of another pod still use the volume.
     #[error("another pod still uses the volume: it is waited for")]
     InUse,
@@ -106,7 +117,7 @@ impl VolumeError {
     /// A volume has no room for what was to be written.
     pub fn is_full(&self) -> bool {
         match self {
-            Self::NoRoom { .. } => true,
+            Self::NoRoom { .. } | Self::NoRoomAside { .. } => true,
             Self::File { source, .. } => matches!(source.kind(), ErrorKind::StorageFull | ErrorKind::QuotaExceeded),
             _ => false,
         }

@@ -7,7 +7,9 @@ use std::fs::{self, File};
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 
-use super::files::{damaged, exists, failed, is_empty, make_directory, remove_tree, sync_parent, write_atomically};
+use super::files::{
+    damaged, exists, failed, free, is_empty, make_directory, remove_tree, sync_parent, with_margin, write_atomically,
+};
 use super::{Volume, VolumeError};
 
 impl Volume {
@@ -78,8 +80,7 @@ impl Volume {
         }
         write_atomically(mark, b"", 0o600).map_err(failed("write", mark))?;
         let needed = with_margin(size(link)?);
-        let file_system = rustix::fs::statvfs(mark).map_err(|error| failed("measure", mark)(error.into()))?;
-        let free = file_system.f_bavail.saturating_mul(file_system.f_frsize);
+        let free = free(mark)?;
         if needed > free {
             return Err(VolumeError::NoRoom { needed, free });
         }
@@ -98,11 +99,6 @@ impl Volume {
     fn wal_before(&self) -> PathBuf {
         self.agent_directory().join("pg_wal.before")
     }
-}
-
-/// PostgreSQL writes WAL as soon as it runs: a tenth more, at least four segments of the usual size.
-fn with_margin(bytes: u64) -> u64 {
-    bytes.saturating_add((bytes / 10).max(4 * (16 << 20)))
 }
 
 /// On the WAL volume: its `pg_wal` is a copy, unless the link is in PGDATA.

@@ -93,8 +93,8 @@ fn u64_at(bytes: &[u8], at: usize) -> Option<u64> {
     Some(u64::from_ne_bytes(*bytes.get(at..)?.first_chunk()?))
 }
 
-/// The files of each segment, of whatever timeline.
-fn segments(directory: &Path, bytes: u64) -> io::Result<BTreeMap<u64, Vec<PathBuf>>> {
+/// The files of each segment of so many bytes, of whatever timeline.
+pub(super) fn segments(directory: &Path, bytes: u64) -> io::Result<BTreeMap<u64, Vec<PathBuf>>> {
     let mut files: BTreeMap<u64, Vec<PathBuf>> = BTreeMap::new();
     for entry in fs::read_dir(directory)? {
         let entry = entry?;

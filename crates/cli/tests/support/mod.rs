@@ -211,6 +211,7 @@ fn lease(base: &Value, record: &LeaseRecord, now: DateTime<Utc>) -> Value {
         release: record.release,
         rule: record.rule,
         timeline: record.timeline,
+        lossy: record.lossy,
         history: record.history,
         members: record.members,
         positions: record.positions,

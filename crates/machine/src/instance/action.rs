@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::observed::{Upstream, Work};
 use crate::lease_object::LeaseContent;
-use crate::protocol::{Epoch, FailsafeRequest, MemberId, PromiseRequest, ReportRequest, Timeline};
+use crate::protocol::{Epoch, FailsafeRequest, Fork, MemberId, PromiseRequest, ReportRequest, Timeline};
 use crate::quorum::SyncRule;
 use crate::timing::{BootTime, Timing};
 
@@ -112,6 +112,9 @@ pub enum Action {
         upstream: Upstream,
         /// Whose role to use.
         member: MemberId,
+        /// The data may have acknowledged commits that the primary lacks. Before anything is changed its WAL is copied aside,
+        /// once, from where this history of the primary's timeline leaves its own.
+        keep: Option<Vec<Fork>>,
     },
     /// Move the data aside, to be copied anew from the primary.
     SetAside {

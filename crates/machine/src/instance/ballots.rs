@@ -76,6 +76,35 @@ fn take(observed: &Observed) -> Option<LeaseContent> {
     }
 }
 
+/// Where commits waited for nobody, or the user accepts it, some may be lost: their WAL is looked for on earlier timelines.
+#[test]
+fn an_election_that_may_lose_commits_says_from_which_timeline_on() {
+    let lossy = |mut observed: Observed, memo: &Memo, now: u64| {
+        record(&mut observed).lossy = Some(Timeline(1));
+        match decide(&observed, memo, BootTime(now)).action {
+            Action::WriteLease { content, .. } => (content.timeline, content.lossy),
+            other => panic!("{other:?}"),
+        }
+    };
+    let (next, before) = (Some(Timeline(3)), Some(Timeline(1)));
+    let answers = [(2, 2, Some((1, OWN)))];
+    let quorum = ballot(rule(1, &[0, 2]), (1, OWN), &answers);
+    assert_eq!(lossy(quorum.clone(), &settled(), NOW.0), (next, before));
+    let memo = Memo {
+        suspected: Some((Epoch(1), BootTime(SILENT))),
+        accepted_loss: Some((Epoch(1), BootTime(SILENT))),
+        ..settled()
+    };
+    let late = SILENT + 600_000;
+    let mut clock = quorum.clone();
+    record(&mut clock).rule = SyncRule::default();
+    assert_eq!(lossy(clock, &memo, late), (next, next));
+    let mut accepted = quorum;
+    accepted.promises.clear();
+    cluster(&mut accepted).accepted_loss = Some(Epoch(1));
+    assert_eq!(lossy(accepted, &memo, late), (next, next));
+}
+
 #[test]
 fn who_is_elected() {
     let all = |numbers: &[u32], lsn: u64| -> Vec<Answer> {

@@ -56,6 +56,14 @@ impl Basis {
             Basis::Clock => "the lease is free, commits wait for nobody, and no member that answers has more",
         }
     }
+
+    /// Commits may have been acknowledged that this member lacks.
+    fn may_lose(&self) -> bool {
+        match self {
+            Basis::Covers | Basis::Quorum => false,
+            Basis::Accepted | Basis::Clock => true,
+        }
+    }
 }
 
 /// Whether this standby suspects the primary to be gone, and why. While it still hears the primary, by WAL stream or by
@@ -272,12 +280,14 @@ pub(super) fn take(context: &Context, draft: &mut Draft) -> Option<Verdict> {
     if !context.is_our_data() || is_behind_status(context, record) || !lease_rules::is_free(context, draft) {
         return None;
     }
+    let timeline = Some(next_timeline(record, own.timeline));
     let write = Write {
         holder: Some(lease_rules::new_holder(context)?),
         epoch,
         release: None,
         rule: rule_at_take(record, &context.member()?.id),
-        timeline: Some(next_timeline(record, own.timeline)),
+        timeline,
+        lossy: if basis.may_lose() { timeline } else { record.lossy },
         purpose: Purpose::Take,
         ..Write::renewal(record)
     };

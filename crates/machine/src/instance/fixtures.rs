@@ -85,6 +85,7 @@ pub(super) fn blank() -> Observed {
                 release: None,
                 rule: SyncRule::default(),
                 timeline: None,
+                lossy: None,
                 history: Vec::new(),
                 members: BTreeMap::new(),
                 positions: BTreeMap::new(),

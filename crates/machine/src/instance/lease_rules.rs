@@ -25,6 +25,7 @@ pub(super) struct Write<'a> {
     pub release: Option<Release>,
     pub rule: SyncRule,
     pub timeline: Option<Timeline>,
+    pub lossy: Option<Timeline>,
     pub purpose: Purpose,
 }
 
@@ -39,6 +40,7 @@ impl<'a> Write<'a> {
             release: record.release.clone(),
             rule: record.rule.clone(),
             timeline: record.timeline,
+            lossy: record.lossy,
             purpose: Purpose::Renew,
         }
     }
@@ -55,6 +57,7 @@ impl<'a> Write<'a> {
                 release: self.release,
                 rule: self.rule,
                 timeline: self.timeline,
+                lossy: self.lossy,
                 history: history(context, self.record),
                 members: reports,
                 positions,

@@ -264,11 +264,13 @@ pub(super) fn rewind(context: &Context, draft: &mut Draft) -> Option<Verdict> {
         return None;
     }
     let unchanged = context.now >= since.plus(UNCHANGED);
+    let record = context.record()?;
+    let may_be_needed = record.may_have_lost(database.timeline);
     // A rewind that was broken off has mixed two histories; only a copy helps. Data that is too old would be left as it is by a
     // rewind, again and again.
     if volume.rewinding || task.failures >= REWINDS || unchanged || is_forgotten(context) {
         // Commits that were acknowledged by the primary alone may be on this volume only.
-        let keep = database.primary || !context.record()?.rule.is_synchronous();
+        let keep = database.primary || may_be_needed;
         return Verdict::new(
             Action::SetAside { keep },
             "the data cannot be rewound: it is moved aside, to be copied anew",
@@ -282,10 +284,15 @@ pub(super) fn rewind(context: &Context, draft: &mut Draft) -> Option<Verdict> {
     let action = Action::Rewind {
         upstream,
         member: member.id.clone(),
+        keep: may_be_needed.then(|| record.history.clone()),
+    };
+    let because = match may_be_needed {
+        true => ", and may have commits that nobody else has: its WAL is kept",
+        false => "",
     };
     Verdict::new(
         action,
-        format!("the data went another way than {}", primary.incarnation.pod),
+        format!("the data went another way than {}{because}", primary.incarnation.pod),
     )
 }
 
@@ -606,6 +613,34 @@ mod tests {
         let mut half_promoted = behind(0x80, false);
         volume(&mut half_promoted).promise.as_mut().unwrap().promoting = Some(Timeline(3));
         assert_eq!(decided(&half_promoted).rule, "rewind");
+    }
+
+    #[test]
+    fn wal_is_kept_before_a_rewind_if_it_may_have_commits_that_were_lost() {
+        let quorum = || SyncRule::any(1, [third()]);
+        let table = [
+            ("commits wait for nobody", SyncRule::default(), None, true),
+            ("an election has their commits", quorum(), None, false),
+            ("a later one may have lost some", quorum(), Some(2), true),
+            ("one before its own timeline did", quorum(), Some(1), false),
+        ];
+        for (case, rule, lossy, keeps) in table {
+            for primary in [true, false] {
+                let mut observed = behind(0x101, primary);
+                let record = record(&mut observed);
+                (record.rule, record.lossy) = (rule.clone(), lossy.map(Timeline));
+                let history = record.history.clone();
+                let Action::Rewind { keep, .. } = decided(&observed).action else {
+                    panic!("{case}")
+                };
+                assert_eq!(keep, keeps.then_some(history), "{case}");
+                observed.tasks.volume.failures = REWINDS;
+                observed.contact.heard = Some(BootTime(6_000));
+                let decision = decide(&observed, &settled(), BootTime(6_000));
+                let keep = keeps || primary;
+                assert_eq!(decision.action, Action::SetAside { keep }, "{case}");
+            }
+        }
     }
 
     #[test]

@@ -398,6 +398,7 @@ fn put(store: &mut Store, base: &Lease, lease: &LeaseRecord, now: DateTime<Utc>)
         release: lease.release,
         rule: lease.rule,
         timeline: lease.timeline,
+        lossy: lease.lossy,
         history: lease.history,
         members: lease.members,
         positions: lease.positions,

@@ -81,6 +81,7 @@ pub(super) fn record(lease: &Lease, members: usize) -> LeaseRecord {
         }),
         rule: sync_rule(lease.rule),
         timeline: (lease.reserved > 0).then(|| Timeline(lease.reserved.into())),
+        lossy: None,
         history: forks(&lease.history),
         members: (0..members).map(|other| (pod(other), told(other))).collect(),
         positions: lease

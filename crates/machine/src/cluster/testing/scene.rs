@@ -551,6 +551,7 @@ pub(super) fn empty_lease() -> LeaseRecord {
         release: None,
         rule: Default::default(),
         timeline: None,
+        lossy: None,
         history: Vec::new(),
         members: Default::default(),
         positions: Default::default(),

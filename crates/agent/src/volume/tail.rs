@@ -1,0 +1,95 @@
+//! WAL that a rewind destroys: kept aside, where it may be the only copy of acknowledged commits.
+
+use std::collections::BTreeMap;
+use std::fs::{self, File};
+use std::io;
+use std::path::{Path, PathBuf};
+
+use machine::protocol::{Fork, Lsn, parting};
+
+use super::files::{exists, failed, free, make_directory, read_if_there, remove_tree, sync_parent, with_margin};
+use super::{ControlData, Volume, VolumeError, wal};
+use crate::postgres::{Tools, forks};
+
+impl Volume {
+    /// Copies the WAL of PGDATA that is not of `history`, the ancestors of the timeline that it is to be rewound to, to
+    /// `aside/wal-<timeline>-<position>/`: segments from that position on and history files in `pg_wal`, and `global/pg_control`.
+    /// It is on disk then, and what [`Volume::kept`] lists is whole. Does nothing if it is there. PostgreSQL must be stopped.
+    pub async fn keep_tail(&self, tools: &Tools, history: Vec<Fork>) -> Result<(), VolumeError> {
+        let control = self.control_data(tools).await?;
+        self.blocking(move |volume| volume.copy_tail(&control, &history)).await
+    }
+
+    fn copy_tail(&self, control: &ControlData, history: &[Fork]) -> Result<(), VolumeError> {
+        let (timeline, wal) = (control.newest_timeline(), self.pgdata().join("pg_wal"));
+        let own = wal.join(format!("{:08X}.history", timeline.0));
+        let ancestors = read_if_there(&own).map_err(failed("read", &own))?;
+        // Without them all WAL is kept.
+        let ancestors = ancestors.and_then(|text| forks(&text).ok()).unwrap_or_default();
+        let from = parting(&ancestors, timeline, history);
+        let name = format!("wal-{}-{}", timeline.0, from.to_string().replace('/', "_"));
+        let place = self.aside(self.data_mount()).join(name);
+        if exists(&place)? {
+            return Ok(());
+        }
+        let files = self.files_of_tail(&wal, control, from)?;
+        let needed = with_margin(files.values().sum());
+        let free = free(self.data_mount())?;
+        if needed > free {
+            return Err(VolumeError::NoRoomAside { needed, free });
+        }
+        tracing::info!(bytes = needed, "the WAL from {from} on is kept in {}", place.display());
+        // Its name is none of those that are listed.
+        let staged = self.aside(self.data_mount()).join(".wal");
+        remove_tree(&staged)?;
+        for directory in ["pg_wal", "global"] {
+            let directory = staged.join(directory);
+            make_directory(&directory).map_err(failed("make", &directory))?;
+        }
+        for path in files.keys() {
+            let within = if path.starts_with(&wal) { "pg_wal" } else { "global" };
+            let target = staged.join(within).join(path.file_name().unwrap_or_default());
+            fs::copy(path, &target).map_err(failed("copy", path))?;
+            let written = File::open(&target).and_then(|file| file.sync_all());
+            written.map_err(failed("sync", &target))?;
+            sync_parent(&target).map_err(failed("sync", &target))?;
+        }
+        for path in [&staged.join("pg_wal"), &staged] {
+            sync_parent(path).map_err(failed("sync", path))?;
+        }
+        fs::rename(&staged, &place).map_err(failed("put into place", &place))?;
+        for path in [place.as_path(), place.parent().unwrap_or(&place)] {
+            sync_parent(path).map_err(failed("sync", path))?;
+        }
+        Ok(())
+    }
+
+    /// What is copied, with its sizes in bytes. Segments behind the end hold nothing yet.
+    fn files_of_tail(
+        &self,
+        wal: &Path,
+        control: &ControlData,
+        from: Lsn,
+    ) -> Result<BTreeMap<PathBuf, u64>, VolumeError> {
+        let read = || {
+            let segment = u64::from(control.wal_sizes.segment.max(1));
+            let end = wal::end(wal, control.redo.max(from), control.wal_sizes)?;
+            let segments = wal::segments(wal, segment)?;
+            let tail = segments.range(from.0 / segment..=end.0 / segment);
+            let mut paths: Vec<_> = tail.flat_map(|(_, files)| files.clone()).collect();
+            for entry in fs::read_dir(wal)? {
+                let path = entry?.path();
+                if path.extension().is_some_and(|extension| extension == "history") {
+                    paths.push(path);
+                }
+            }
+            paths.push(self.pgdata().join("global/pg_control"));
+            let sized = paths.into_iter().map(|path| {
+                let bytes = fs::metadata(&path)?.len();
+                Ok((path, bytes))
+            });
+            sized.collect::<io::Result<_>>()
+        };
+        read().map_err(failed("read the WAL in", wal))
+    }
+}
