@@ -1,6 +1,7 @@
 //! What a member says of itself: to the primary, to the kubelet; and what the primary answers.
 
 use super::context::{Context, Tenure};
+use super::lineage::{Lineage, lineage};
 use super::{Action, Draft, Memo, Mode, Observed, Verdict, Work, crash, give_way, identity, standby};
 use crate::protocol::{Epoch, MemberReport, MemberState, ReportReply, ReportRequest};
 use crate::timing::BootTime;
@@ -108,6 +109,9 @@ pub fn readiness(observed: &Observed, now: BootTime) -> Result<(), String> {
         (Some(Mode::Standby), Some(_)) if !observed.postgres.streamed => {
             Err("the standby has not streamed from the primary yet".to_owned())
         }
+        (Some(Mode::Standby), Some(_)) if matches!(lineage(&context), Lineage::Diverged { .. }) => {
+            Err("the standby's data went another way than the primary's".to_owned())
+        }
         (Some(Mode::Primary | Mode::Standby), Some(_)) if give_way::is_mute(&context) => {
             Err("PostgreSQL takes no new sessions".to_owned())
         }
@@ -193,7 +197,7 @@ mod tests {
     use super::super::fixtures::*;
     use super::super::*;
     use super::*;
-    use crate::protocol::Epoch;
+    use crate::protocol::{Epoch, Lsn, Position, Timeline};
 
     fn decided(observed: &Observed, now: u64) -> Decision {
         decide(observed, &settled(), BootTime(now))
@@ -281,6 +285,24 @@ mod tests {
         assert!(readiness(&observed, now).is_err());
         assert!(readiness(&primary(), BootTime(FENCE)).is_err());
         assert_eq!(readiness(&primary(), now), Ok(()));
+    }
+
+    #[test]
+    fn a_standby_whose_data_went_another_way_is_not_ready() {
+        let now = BootTime(1_200);
+        let ready = |own: u64| {
+            let mut observed = left_behind(standby(), own, false);
+            observed.postgres = standby().postgres;
+            let answer = observed.postgres.answer.as_mut().unwrap();
+            answer.streaming = false;
+            answer.position = Some(Position {
+                timeline: Timeline(1),
+                lsn: Lsn(own),
+            });
+            readiness(&observed, now)
+        };
+        assert_eq!(ready(0x100), Ok(()), "it has what the new primary has");
+        assert!(ready(0x101).is_err());
     }
 
     #[test]

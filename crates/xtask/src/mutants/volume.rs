@@ -112,6 +112,15 @@ pub const MUTANTS: &[Mutant] = &[
         found_by: unit("instance::ballots::an_election_that_may_lose_commits_says_from_which_timeline_on"),
     },
     Mutant {
+        name: "diverged-and-read",
+        planted: "A standby that is known to have gone another way than the primary stays behind the read-only Services.",
+        breaks: "invariant 8",
+        file: "instance/report.rs",
+        text: "matches!(lineage(&context), Lineage::Diverged { .. })",
+        instead: "false",
+        found_by: unit("instance::report::tests::a_standby_whose_data_went_another_way_is_not_ready"),
+    },
+    Mutant {
         name: "a-former-primary-by-the-clock",
         planted: "Where commits wait for nobody, a former primary's data replaces what the lost holder wrote.",
         breaks: "protocol 9",
