@@ -30,6 +30,9 @@ struct Stored {
     version: u32,
     member: String,
     claim_uid: String,
+    /// The store of its promises was made before it; agents of earlier versions made that with the first promise.
+    #[serde(default)]
+    promises: bool,
 }
 
 const STORE_VERSION: u32 = 1;
@@ -63,10 +66,12 @@ impl Volume {
         // The key first: without the file with the name, nobody has seen it.
         let key = KeyPair::generate().map_err(|error| VolumeError::Key(error.to_string()))?;
         self.write(&self.key_file(), key.serialize_pem().as_bytes())?;
+        self.begin_promises()?;
         let stored = Stored {
             version: STORE_VERSION,
             member: id.to_string(),
             claim_uid: claim_uid.to_owned(),
+            promises: true,
         };
         let content = serde_json::to_vec(&stored).map_err(|error| VolumeError::Key(error.to_string()))?;
         self.write(&path, &content)?;
@@ -76,6 +81,12 @@ impl Volume {
             claim_uid: claim_uid.to_owned(),
             public_key,
         })
+    }
+
+    /// The store of its promises was made before the identity.
+    pub(super) fn began_promises(&self) -> Result<bool, VolumeError> {
+        let stored = read_store(&self.member_file(), STORE_VERSION, |stored: &Stored| stored.version)?;
+        Ok(stored.is_some_and(|stored| stored.promises))
     }
 
     /// The stored certificate (PEM), if there is one.

@@ -12,7 +12,7 @@ use machine::instance::Promise;
 use machine::protocol::{Epoch, Timeline};
 use serde::{Deserialize, Serialize};
 
-use super::files::{failed, read_if_there, read_store, sync_parent, write_atomically, write_whole};
+use super::files::{damaged, exists, failed, read_if_there, read_store, sync_parent, write_atomically, write_whole};
 use super::{Volume, VolumeError};
 
 /// `agent/promise.json`.
@@ -29,13 +29,28 @@ const STORE_VERSION: u32 = 1;
 
 impl Volume {
     /// What was promised; no promise if none was ever made. A store that cannot be read or understood is an error, never
-    /// "nothing promised".
+    /// "nothing promised"; so is one that is gone beside data, unless the identity is of a version that made it later.
     pub fn promise(&self) -> Result<Promise, VolumeError> {
-        let stored = read_store(&self.promise_file(), STORE_VERSION, |stored: &Stored| stored.version)?;
+        let path = self.promise_file();
+        let stored = read_store(&path, STORE_VERSION, |stored: &Stored| stored.version)?;
+        if stored.is_none() && exists(&self.pgdata())? && self.began_promises()? {
+            return Err(damaged(
+                &path,
+                "it is gone: what this member has promised is not known".to_owned(),
+            ));
+        }
         Ok(stored.map_or_else(Promise::default, |stored| Promise {
             epoch: stored.epoch,
             promoting: stored.promoting,
         }))
+    }
+
+    /// Makes the store, if there is none.
+    pub(super) fn begin_promises(&self) -> Result<(), VolumeError> {
+        match exists(&self.promise_file())? {
+            true => Ok(()),
+            false => self.store(Promise::default()),
+        }
     }
 
     /// Promises durably to receive nothing from an epoch below `epoch`, and takes away the credential of the WAL receiver
@@ -216,6 +231,17 @@ mod tests {
             assert!(volume.promise_at_least(Epoch(9)).is_err(), "{content:?}");
         }
         fs::remove_file(volume.promise_file()).expect("removed");
+        assert_eq!(volume.promise().expect("there is no data"), Promise::default());
+        fs::create_dir(volume.pgdata()).expect("made");
+        assert!(
+            volume.promise().is_err() && volume.follow(Epoch(9)).is_err(),
+            "it is gone"
+        );
+        let identity = fs::read_to_string(volume.member_file()).expect("an identity");
+        let earlier = identity.replace(r#","promises":true"#, "");
+        assert_ne!(earlier, identity);
+        fs::write(volume.member_file(), earlier).expect("written");
+        assert_eq!(volume.promise().expect("none was made"), Promise::default());
         fs::create_dir(volume.promise_file()).expect("made");
         assert!(volume.promise().is_err(), "what is no file is not absent");
     }
