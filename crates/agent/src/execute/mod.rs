@@ -16,8 +16,8 @@ use std::time::Duration;
 
 use machine::instance::{Action, Stop, Work};
 use tokio::runtime::Handle;
-use tokio::sync::Mutex;
 use tokio::sync::mpsc::UnboundedSender;
+use tokio::sync::{Mutex, Notify};
 
 pub use deadline::Deadline;
 pub use server::Written;
@@ -67,6 +67,8 @@ pub struct Executor {
     pub deadline: Arc<Deadline>,
     /// A start in flight is to be undone.
     pub undo_start: Arc<AtomicBool>,
+    /// Tells a copy that is being made that it is to end.
+    pub cancelled: Arc<Notify>,
     /// Everything is being killed already.
     pub killing: Arc<AtomicBool>,
 }
@@ -130,6 +132,7 @@ impl Executor {
             Action::Open => self.open(world),
             Action::Checkpoint => self.checkpoint(world),
             Action::Rewind { upstream, member, keep } => self.rewind(world, upstream, member, keep),
+            Action::CancelCopy => self.cancelled.notify_waiters(),
             Action::SetAside { keep } => self.set_aside(world, keep),
             Action::DiscardKept { name } => self.discard_kept(name),
         }

@@ -5,10 +5,11 @@ use std::sync::Arc;
 use machine::instance::{Upstream, Work};
 use machine::protocol::{Fork, MemberId};
 use ring::rand::{SecureRandom, SystemRandom};
+use tokio::sync::Notify;
 
 use super::{Executor, SMALL, blocking};
 use crate::observe::{Effect, Failure, News, World, scan};
-use crate::postgres::{CloneSource, InitdbRequest, Primary, Tools, Verifier, clone, initdb, rewind};
+use crate::postgres::{CloneSource, InitdbRequest, PostgresError, Primary, Tools, Verifier, clone, initdb, rewind};
 use crate::volume::Volume;
 
 impl Executor {
@@ -101,9 +102,9 @@ impl Executor {
             files: self.files.clone(),
             system_id,
         };
-        let volume = self.volume.clone();
+        let (volume, cancelled) = (self.volume.clone(), Arc::clone(&self.cancelled));
         self.spawn(Work::Clone, None, async move {
-            let cloned = clone(&tools, &volume, &source).await.map_err(Failure::from);
+            let cloned = unless(&cancelled, clone(&tools, &volume, &source)).await;
             scanned(cloned, &volume, &tools).await
         });
     }
@@ -117,14 +118,14 @@ impl Executor {
             return self.fail(Work::Rewind, &format!("{:?} is no address", upstream.address));
         };
         let primary = Primary { address, port, member };
-        let (volume, files) = (self.volume.clone(), self.files.clone());
+        let (volume, files, cancelled) = (self.volume.clone(), self.files.clone(), Arc::clone(&self.cancelled));
         self.spawn(Work::Rewind, None, async move {
             let rewound = async {
                 if let Some(history) = keep {
                     volume.keep_tail(&tools, history).await?;
                 }
-                let rewound = rewind(&tools, &volume, &files, &primary, upstream.epoch).await;
-                rewound.map_err(Failure::from)
+                let rewound = rewind(&tools, &volume, &files, &primary, upstream.epoch);
+                unless(&cancelled, rewound).await
             };
             scanned(rewound.await, &volume, &tools).await
         });
@@ -159,6 +160,14 @@ impl Executor {
     }
 }
 
+/// A copy, to its end or until it is cancelled: then its tool is killed.
+async fn unless(cancelled: &Notify, copy: impl Future<Output = Result<(), PostgresError>>) -> Result<(), Failure> {
+    tokio::select! {
+        done = copy => done.map_err(Failure::from),
+        () = cancelled.notified() => Err(Failure::said("it was given up: its source is not the primary any more")),
+    }
+}
+
 /// The end of a task on the volume: what is there now, whether it succeeded or not.
 async fn scanned(result: Result<(), Failure>, volume: &Volume, tools: &Tools) -> Result<Effect, Failure> {
     let scan = scan(volume, tools).await;
@@ -168,5 +177,19 @@ async fn scanned(result: Result<(), Failure>, volume: &Volume, tools: &Tools) ->
             news: scan.ok().map(|scan| News::Scan(Box::new(scan))),
             ..failure
         }),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_copy_ends_when_it_is_cancelled() {
+        let cancelled = Notify::new();
+        let frozen = unless(&cancelled, std::future::pending());
+        let (ended, ()) = tokio::join!(frozen, async { cancelled.notify_waiters() });
+        assert!(ended.expect_err("cancelled").message.contains("given up"));
+        assert!(unless(&cancelled, async { Ok(()) }).await.is_ok());
     }
 }

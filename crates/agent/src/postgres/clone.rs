@@ -18,7 +18,8 @@ pub struct CloneSource {
     pub system_id: String,
 }
 
-/// A copy takes as long as it takes: a stuck one ends by its connection's own limits.
+/// A copy takes as long as it takes: a stuck one ends by its connection's own limits, or is cancelled
+/// when another member is the primary.
 const NO_LIMIT: Duration = Duration::from_secs(366 * 24 * 3_600);
 /// How often progress is logged.
 const PROGRESS: Duration = Duration::from_secs(10);

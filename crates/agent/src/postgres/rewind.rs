@@ -11,7 +11,8 @@ use super::{Files, PostgresError, Primary, StartError, Tools, blocking, conninfo
 use crate::process::ProcessError;
 use crate::volume::{ClusterState, Volume};
 
-/// It takes as long as it takes: a stuck one ends by its connection's own limits.
+/// It takes as long as it takes: a stuck one ends by its connection's own limits, or is cancelled
+/// when another member is the primary.
 const NO_LIMIT: Duration = Duration::from_secs(366 * 24 * 3_600);
 /// What `pg_rewind` (15 to 18) says, with `--progress`, when it has only read so far and begins to write.
 const CHANGES_BEGIN: &str = "need to copy ";

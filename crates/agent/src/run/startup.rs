@@ -78,6 +78,7 @@ pub(super) async fn start(
             written: Arc::default(),
             deadline: Arc::default(),
             undo_start: Arc::default(),
+            cancelled: Arc::default(),
             killing: Arc::default(),
         },
         health,

@@ -116,6 +116,8 @@ pub enum Action {
         /// once, from where this history of the primary's timeline leaves its own.
         keep: Option<Vec<Fork>>,
     },
+    /// End `pg_rewind` or `pg_basebackup`: the task fails then.
+    CancelCopy,
     /// Move the data aside, to be copied anew from the primary.
     SetAside {
         /// It may hold the only copy of acknowledged commits: keep it. Else it is removed.
@@ -230,7 +232,12 @@ impl Action {
             Action::Rewind { .. } => Some(Work::Rewind),
             Action::SetAside { .. } => Some(Work::SetAside),
             Action::DiscardKept { .. } => Some(Work::DiscardKept),
-            Action::Wait | Action::Stop(_) | Action::EndSenders { .. } | Action::Exit | Action::GiveUp { .. } => None,
+            Action::Wait
+            | Action::Stop(_)
+            | Action::EndSenders { .. }
+            | Action::CancelCopy
+            | Action::Exit
+            | Action::GiveUp { .. } => None,
         }
     }
 }

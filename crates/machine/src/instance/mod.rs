@@ -9,6 +9,7 @@ mod asking;
 mod bootstrap;
 mod checkpoint;
 mod context;
+mod copying;
 mod crash;
 mod durability;
 pub mod election;
@@ -49,6 +50,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 pub use action::{Action, Purpose, Stop};
 pub use context::Tenure;
+pub use copying::Copied;
 pub use handover::Wish;
 pub use observed::*;
 pub use rejoin::{MissingWal, Rewound};
@@ -103,6 +105,8 @@ pub struct Memo {
     pub closed: Option<(Epoch, BootTime)>,
     /// What a rewind was begun of last.
     pub rewound: Option<Rewound>,
+    /// Of whom a copy is being made.
+    pub copied: Option<Copied>,
     /// The primary has not the WAL any more that this member needs next.
     pub misses_wal: Option<MissingWal>,
     /// Since when members of the rule have been away.
@@ -257,6 +261,10 @@ pub const RULES: &[Rule] = &[
         apply: primary::drop_slots,
     },
     Rule {
+        name: "cancel copy",
+        apply: copying::cancel,
+    },
+    Rule {
         name: "stop diverged",
         apply: rejoin::stop_diverged,
     },
@@ -379,5 +387,6 @@ fn remember(context: &Context, mut memo: Memo) -> Memo {
     give_way::remember(context, &mut memo);
     handover::remember(context, &mut memo);
     rejoin::remember(context, &mut memo);
+    copying::remember(context, &mut memo);
     memo
 }

@@ -483,6 +483,10 @@ fn check_action(observed: &Observed, decision: &Decision, now: BootTime) -> Resu
         Action::Rewind { .. } | Action::SetAside { .. } => {
             prop_assert!(is_stopped(observed) && !holds(observed, now) && database.is_some());
         }
+        Action::CancelCopy => {
+            let running = observed.tasks.volume.running;
+            prop_assert!(matches!(running, Some(Work::Clone | Work::Rewind)), "{:?}", running);
+        }
         Action::DiscardKept { name } => {
             let named = observed.cluster.is().and_then(|cluster| cluster.discard.as_ref());
             prop_assert!(named == Some(name) && observed.kept.contains(name));

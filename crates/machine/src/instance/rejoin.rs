@@ -2,6 +2,7 @@
 //! It was left behind, by WAL that the primary has removed: it is copied anew.
 
 use super::context::Context;
+use super::copying::Copied;
 use super::identity::volume_is_free;
 use super::lineage::{Lineage, lineage};
 use super::{Action, Draft, Memo, Mode, Process, Verdict, report, shutdown, standby};
@@ -281,6 +282,7 @@ pub(super) fn rewind(context: &Context, draft: &mut Draft) -> Option<Verdict> {
         data,
         since,
     });
+    draft.memo.copied = Some(Copied::of(&primary.incarnation.member));
     let action = Action::Rewind {
         upstream,
         member: member.id.clone(),

@@ -1,6 +1,7 @@
 //! Everybody but the holder: copy the primary if there is no data, else follow it.
 
 use super::context::{Context, Tenure};
+use super::copying::Copied;
 use super::crash::may_start;
 use super::identity::{is_sound, volume_is_free};
 use super::lineage::{Lineage, lineage};
@@ -61,6 +62,7 @@ pub(super) fn clone(context: &Context, draft: &mut Draft) -> Option<Verdict> {
     if context.alive() || context.stop_intended() || !volume_is_free(context, draft) {
         return None;
     }
+    draft.memo.copied = Some(Copied::of(&primary.incarnation.member));
     let action = Action::Clone {
         upstream: primary.address.clone(),
         member: member.id.clone(),

@@ -228,6 +228,7 @@ fn name(action: &Action) -> &'static str {
         Action::Checkpoint => "Checkpoint",
         Action::Rewind { .. } => "Rewind",
         Action::SetAside { .. } => "SetAside",
+        Action::CancelCopy => "CancelCopy",
         Action::DiscardKept { .. } => "DiscardKept",
         Action::StartStandby { .. } => "StartStandby",
         Action::Configure { .. } => "Configure",

@@ -25,7 +25,8 @@ impl World {
             agent.observed.tasks.of_mut(work).running = Some(work);
         }
         let task = match action {
-            Action::Wait | Action::Exit | Action::GiveUp { .. } => return,
+            // A copy of who stands still ends at once here.
+            Action::Wait | Action::CancelCopy | Action::Exit | Action::GiveUp { .. } => return,
             Action::Stop(stop) => return self.stop(node, stop),
             Action::EndSenders { keep } => return self.end_senders(node, &keep),
             Action::WriteLease {

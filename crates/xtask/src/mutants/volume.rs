@@ -121,6 +121,15 @@ pub const MUTANTS: &[Mutant] = &[
         found_by: unit("instance::report::tests::a_standby_whose_data_went_another_way_is_not_ready"),
     },
     Mutant {
+        name: "copy-for-ever",
+        planted: "A copy of a primary that stands still goes on when another has taken its place.",
+        breaks: "invariant 20",
+        file: "instance/copying.rs",
+        text: "copied.since.or(Some(context.now)).filter(|_| other)",
+        instead: "copied.since.filter(|_| other)",
+        found_by: unit("instance::copying::tests::a_copy_of_a_primary_that_was_replaced_is_given_up_once"),
+    },
+    Mutant {
         name: "a-former-primary-by-the-clock",
         planted: "Where commits wait for nobody, a former primary's data replaces what the lost holder wrote.",
         breaks: "protocol 9",
