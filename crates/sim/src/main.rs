@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::process::ExitCode;
 use std::time::Duration;
 
+use sim::computing::computed;
 use sim::simulator::{Bug, Coverage, Fault, Line, Outcome, Plan, Target, run, shrink};
 
 const USAGE: &str = "\
@@ -116,15 +117,6 @@ fn planned(seed: u64, options: &Options) -> Plan {
         Plan::of(seed)
     };
     Plan { bug, ..plan }.without(&options.without)
-}
-
-/// How long this thread has computed; the machine may do other things as well. Where that is not told, how long it has been there.
-fn computed() -> Duration {
-    static BEGUN: std::sync::OnceLock<std::time::Instant> = std::sync::OnceLock::new();
-    let there = BEGUN.get_or_init(std::time::Instant::now).elapsed();
-    let told = std::fs::read_to_string("/proc/thread-self/schedstat").unwrap_or_default();
-    let nanoseconds = told.split_whitespace().next().and_then(|first| first.parse().ok());
-    nanoseconds.map_or(there, Duration::from_nanos)
 }
 
 /// Runs seeds one after the other; the first that fails is shrunk and explained.

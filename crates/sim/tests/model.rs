@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use sim::computing::{computed, per_second};
 use sim::model::bounds::{Bounds, Event, Mutant};
 use sim::model::check::{cut, formed, parted, shrinking};
 use sim::model::observe::Decider;
@@ -30,19 +31,9 @@ const LARGE: Bounds = Bounds {
 };
 const TIMED: Bounds = Bounds { timed: true, ..LARGE };
 
-/// How long this thread has computed; the machine may do other things as well.
-fn computed() -> Duration {
-    let schedstat = std::fs::read_to_string("/proc/thread-self/schedstat").unwrap_or_default();
-    let nanoseconds = schedstat
-        .split_whitespace()
-        .next()
-        .and_then(|number| number.parse().ok());
-    Duration::from_nanos(nanoseconds.unwrap_or(0))
-}
-
 fn figures<const N: usize>(name: &str, begun: Duration, report: &Report<N>) {
     let took = computed() - begun;
-    let rate = report.states as f64 / took.as_secs_f64();
+    let rate = per_second(report.states, begun);
     println!(
         "{name}: {} states, {} steps, {} decisions, {took:.1?} of one core, {rate:.0} states/s; {} converged, in {} steps \
          at most\n  {:?}",
@@ -50,11 +41,21 @@ fn figures<const N: usize>(name: &str, begun: Duration, report: &Report<N>) {
     );
 }
 
+/// For the summary of `cargo xtask test`, too.
+fn told_whole<const N: usize>(name: &str, begun: Duration, report: &Report<N>) {
+    println!(
+        "figure: model, {name}: {} unique states, {:.0} a second of one core",
+        report.states,
+        per_second(report.states, begun)
+    );
+    figures(name, begun, report);
+}
+
 /// Searches all states, and compares their number.
 fn whole<const N: usize>(name: &str, start: World<N>, bounds: Bounds, states: usize, goals: &[Event]) {
     let begun = computed();
     let report = search(start, bounds, 6_000_000);
-    figures(name, begun, &report);
+    told_whole(name, begun, &report);
     searched_whole(name, &report, states, goals);
 }
 
@@ -62,7 +63,7 @@ fn whole<const N: usize>(name: &str, start: World<N>, bounds: Bounds, states: us
 fn whole_to_rest<const N: usize>(name: &str, start: World<N>, bounds: Bounds, states: usize, goals: &[Event]) {
     let begun = computed();
     let report = search_to_rest(start, bounds, 6_000_000);
-    figures(name, begun, &report);
+    told_whole(name, begun, &report);
     searched_whole(name, &report, states, goals);
     assert_eq!(report.converged, states, "{name}: from each state");
     assert!(report.longest <= LONGEST, "{name}: {} steps to rest", report.longest);

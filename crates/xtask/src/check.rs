@@ -11,12 +11,12 @@ use testbed::{Options, POSTGRES_IMAGE, Testbed};
 use crate::background::Background;
 use crate::shell::{cargo_command, step};
 use crate::suites::{self, Suite};
-use crate::{image, summary};
+use crate::{image, mutants, summary};
 
 /// Which checks to run; all without an option.
 #[derive(Debug, Args)]
 pub struct Arguments {
-    /// Only what needs neither root nor a cluster nor a PostgreSQL server.
+    /// Only what needs neither root nor a cluster nor a PostgreSQL server, and the broken rules that it must find.
     #[arg(long)]
     offline: bool,
     /// Only end-to-end tests whose name contains this.
@@ -25,7 +25,13 @@ pub struct Arguments {
 }
 
 /// Crates whose tests are pure: any operating system, no server.
-const OFFLINE: [&str; 10] = ["-p", "api", "-p", "machine", "-p", "sim", "-p", "operator", "-p", "cli"];
+#[rustfmt::skip]
+const OFFLINE: [&str; 14] = [
+    "-p", "api", "-p", "machine", "-p", "sim", "-p", "fake-api", "-p", "operator", "-p", "cli", "-p", "xtask",
+];
+
+/// Tests that pass and all the same have something to tell: how much they tried, and how fast.
+const TELLING: [(&str, &str); 3] = [("sim", "model"), ("sim", "simulator"), ("sim", "operator")];
 
 /// All packages, with the end-to-end tests. One selection for whatever is built and checked: cargo gives a dependency
 /// the features that the selected packages ask for, and compiles it again for others.
@@ -40,28 +46,58 @@ pub async fn run(arguments: Arguments) -> Result<()> {
     let Some(name) = arguments.e2e else {
         step("checking the format", &mut cargo_command(&["fmt", "--all", "--check"]))?;
         if arguments.offline {
-            let mut tests = cargo_command(&["test", "--locked", "--no-fail-fast"]);
-            tests.args(OFFLINE);
-            suites::settle(&mut tests);
-            tally.run("unit and property tests", tests)?;
+            offline(&mut tally).await?;
             return tally.close();
         }
         check_dependencies(&mut tally)?;
-        let suites = build(&ALL)?;
+        let suites = build(&ALL, &mut tally)?;
         on_this_machine(&suites, &mut tally).await?;
         on_a_cluster(&suites, None, &mut tally).await?;
         return tally.close();
     };
-    let suites = build(&["-p", "e2e", "--features", "cluster"])?;
+    let suites = build(&["-p", "e2e", "--features", "cluster"], &mut tally)?;
     on_a_cluster(&suites, Some(&name), &mut tally).await?;
     tally.close()
 }
 
-fn build(selection: &[&str]) -> Result<Vec<Suite>> {
+/// What needs no server, and the broken rules that it must find. These are built anew, for some minutes: the checks of a
+/// submission have no time for them.
+async fn offline(tally: &mut summary::Tally) -> Result<()> {
+    for suite in build(&OFFLINE, tally)? {
+        let start = Instant::now();
+        run_suite(&suite, tally)?;
+        tally.part(&suite.name(), start);
+    }
+    run_documents(&OFFLINE, tally)?;
+    mutants::check(tally).await
+}
+
+fn run_suite(suite: &Suite, tally: &mut summary::Tally) -> Result<()> {
+    println!("     Running {}", suite.name());
+    let mut tests = suite.command();
+    if TELLING
+        .iter()
+        .any(|(package, tests)| *package == suite.package && suite.tests.as_deref() == Some(*tests))
+    {
+        tests.arg("--show-output");
+    }
+    tally.count(&suite.name(), tests)?;
+    Ok(())
+}
+
+fn run_documents(selection: &[&str], tally: &mut summary::Tally) -> Result<()> {
+    let mut documents = cargo_command(&["test", "--quiet", "--locked", "--doc"]);
+    documents.args(selection);
+    suites::settle(&mut documents);
+    tally.run("examples in the code's documentation", documents)
+}
+
+fn build(selection: &[&str], tally: &mut summary::Tally) -> Result<Vec<Suite>> {
     println!("==> building the tests");
     let start = Instant::now();
     let suites = suites::build(&[&["--locked"], selection].concat())?;
     println!("    building the tests: done in {:.1} s", start.elapsed().as_secs_f64());
+    tally.part("building the tests", start);
     Ok(suites)
 }
 
@@ -90,19 +126,16 @@ async fn on_this_machine(suites: &[Suite], tally: &mut summary::Tally) -> Result
         if suite.package == "testbed" {
             testbed.finish().await?;
         }
-        println!("     Running {}", suite.name());
-        tally.count(&suite.name(), suite.command())?;
+        run_suite(suite, tally)?;
     }
     println!(
         "    unit, property and single-machine tests: {:.1} s",
         start.elapsed().as_secs_f64()
     );
+    tally.part("unit, property and single-machine tests", start);
     builds.finish().await?;
     testbed.finish().await?;
-    let mut documents = cargo_command(&["test", "--quiet", "--locked", "--doc"]);
-    documents.args(ALL);
-    suites::settle(&mut documents);
-    tally.run("examples in the code's documentation", documents)
+    run_documents(&ALL, tally)
 }
 
 /// The end-to-end tests, or those whose names contain `name`.
@@ -136,6 +169,7 @@ async fn on_a_cluster(suites: &[Suite], name: Option<&str>, tally: &mut summary:
         tally.count(&suite.name(), tests)?;
     }
     println!("    end-to-end tests: {:.1} s", start.elapsed().as_secs_f64());
+    tally.part("end-to-end tests", start);
     Ok(())
 }
 

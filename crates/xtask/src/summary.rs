@@ -1,17 +1,22 @@
-//! Counting what the test runners report, for one closing line.
+//! What the test runners report: counted, and gathered for a closing summary.
 
 use std::io::{BufRead, BufReader};
 use std::process::{Command, ExitStatus, Stdio};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 
-/// Tests that passed and failed so far.
+/// How a line begins that belongs into the summary.
+const FIGURE: &str = "figure: ";
+
+/// Tests that passed and failed so far, and what is told of them at the end.
 #[derive(Debug, Default)]
 pub struct Tally {
     passed: u32,
     failed: u32,
     broken: Vec<String>,
+    figures: Vec<String>,
+    parts: Vec<(String, Duration)>,
 }
 
 impl Tally {
@@ -24,7 +29,24 @@ impl Tally {
         let start = Instant::now();
         let status = self.count(what, command)?;
         println!("    {what}: {status} after {:.1} s", start.elapsed().as_secs_f64());
+        self.part(what, start);
         Ok(())
+    }
+
+    /// Notes how long a part took, from its `start` to now.
+    pub fn part(&mut self, what: &str, start: Instant) {
+        self.parts.push((what.to_owned(), start.elapsed()));
+    }
+
+    /// Notes what came of a check that is no test: its figure, or why it failed.
+    pub fn figure(&mut self, what: &str, done: Result<String>) {
+        match done {
+            Ok(figure) => self.figures.push(figure),
+            Err(error) => {
+                println!("    {what}: {error:#}");
+                self.broken.push(what.to_owned());
+            }
+        }
     }
 
     /// Runs tests, passes their output on, and counts their results.
@@ -40,6 +62,7 @@ impl Tally {
         for line in BufReader::new(output).lines() {
             let line = line.context("read the tests' output")?;
             println!("{line}");
+            self.figures.extend(line.strip_prefix(FIGURE).map(str::to_owned));
             if let Some((passed, failed)) = results(&line) {
                 self.passed += passed;
                 self.failed += failed;
@@ -52,16 +75,25 @@ impl Tally {
         Ok(status)
     }
 
-    /// Prints the closing line.
+    /// Prints the figures, the time of each part, and the closing line.
     ///
     /// # Errors
     /// When anything failed, or nothing ran.
     pub fn close(self) -> Result<()> {
+        println!();
+        for figure in &self.figures {
+            println!("{figure}");
+        }
+        let together: Duration = self.parts.iter().map(|(_, took)| *took).sum();
+        for (what, took) in &self.parts {
+            println!("{:>8.1} s  {what}", took.as_secs_f64());
+        }
+        println!("{:>8.1} s  together", together.as_secs_f64());
         println!("\n{} passed, {} failed", self.passed, self.failed);
         if !self.broken.is_empty() {
             bail!("failed: {}", self.broken.join(", "));
         }
-        if self.passed == 0 {
+        if self.passed == 0 && self.figures.is_empty() {
             bail!("no test ran");
         }
         Ok(())
@@ -80,12 +112,29 @@ fn results(line: &str) -> Option<(u32, u32)> {
 
 #[cfg(test)]
 mod tests {
-    use super::results;
+    use std::process::Command;
+
+    use anyhow::anyhow;
+
+    use super::{Tally, results};
 
     #[test]
     fn reads_the_runners_line() {
         let line = "test result: FAILED. 12 passed; 3 failed; 0 ignored; 0 measured; 0 filtered out; finished in 0.00s";
         assert_eq!(results(line), Some((12, 3)));
         assert_eq!(results("running 3 tests"), None);
+    }
+
+    #[test]
+    fn what_is_marked_as_a_figure_is_told_at_the_end() {
+        let mut tally = Tally::default();
+        let mut tests = Command::new("printf");
+        tests.arg("figure: 7 states\nno figure: 8 states\ntest result: ok. 1 passed; 0 failed\n");
+        tally.run("printf", tests).unwrap();
+        tally.figure("mutants", Ok("3 found".to_owned()));
+        assert_eq!(tally.figures, ["7 states", "3 found"]);
+        assert_eq!((tally.passed, tally.parts.len()), (1, 1));
+        tally.figure("mutants", Err(anyhow!("one lives")));
+        assert!(tally.close().is_err());
     }
 }

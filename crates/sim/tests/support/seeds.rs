@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 
+use sim::computing::{computed, per_second};
 use sim::simulator::{Bug, Coverage, Plan, run};
 
 /// How a seed becomes a run.
@@ -25,6 +26,7 @@ pub fn one_seed_is_one_run(of: Of, count: u64) {
 pub fn nothing_is_wrong(of: Of, count: u64, option: &str) -> Coverage {
     let seeds = std::env::var("SIM_SEEDS").ok();
     let seeds = seeds.and_then(|seeds| seeds.parse().ok()).unwrap_or(count);
+    let begun = computed();
     let mut coverage = Coverage::default();
     for seed in 0..seeds {
         let outcome = run(of(seed), false);
@@ -36,8 +38,9 @@ pub fn nothing_is_wrong(of: Of, count: u64, option: &str) -> Coverage {
         }
     }
     println!(
-        "{seeds} seeds: {} failovers, {} acknowledged commits, {:.0} hours",
+        "figure: simulator{option}: {seeds} seeds, {} failovers ({:.0} a minute of one core), {} acknowledged commits, {:.0} hours of the world",
         coverage.failovers,
+        60.0 * per_second(coverage.failovers as usize, begun),
         coverage.acknowledged,
         coverage.time as f64 / 3_600_000.0
     );

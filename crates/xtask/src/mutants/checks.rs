@@ -13,9 +13,6 @@ use super::{Check, Mutant};
 use crate::shell::cargo_command;
 use crate::suites::{self, SEED_VARIABLE, Suite};
 
-/// A mutant may hang its check.
-const LIMIT: Duration = Duration::from_secs(600);
-
 /// What came of a check with a mutant in the code.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Outcome {
@@ -23,6 +20,8 @@ pub enum Outcome {
     Found(String),
     /// It passed: the mutant lives.
     Passed,
+    /// It had not ended within its budget; a mutant may also hang it.
+    Late(Duration),
     /// It neither passed nor failed.
     Broken(String),
 }
@@ -33,6 +32,10 @@ impl Outcome {
         match self {
             Outcome::Found(why) => format!("found: {why}"),
             Outcome::Passed => "NOT FOUND: the check passes".to_owned(),
+            Outcome::Late(budget) => format!(
+                "NOT FOUND IN TIME: the check had not ended after {} s",
+                budget.as_secs()
+            ),
             Outcome::Broken(why) => format!("BROKEN: {why}"),
         }
     }
@@ -54,7 +57,9 @@ impl Runner {
         println!("==> building the mutants' checks (the first time takes some minutes)");
         let start = Instant::now();
         let mut cargo = cargo_command(&["test", "--no-run", "--message-format", "json-render-diagnostics"]);
-        cargo.args(["-p", "machine", "-p", "sim", "--lib", "--tests"]);
+        cargo.args(["-p", "machine", "-p", "sim", "--lib"]);
+        let targets: BTreeSet<_> = super::all().filter_map(|mutant| mutant.found_by.target).collect();
+        cargo.args(targets.iter().flat_map(|target| ["--test", *target]));
         cargo.current_dir(&tree.sources).env("CARGO_TARGET_DIR", &tree.target);
         let suites = suites::built_by(&mut cargo).context("build the copy with all mutants")?;
         println!("    built after {:.1} s", start.elapsed().as_secs_f64());
@@ -100,10 +105,11 @@ impl Runner {
             package, target, path, ..
         } = mutant.found_by;
         let start = Instant::now();
-        let done = tokio::time::timeout(LIMIT, self.output(package, target, &[path], Some(mutant.name))).await;
+        let budget = mutant.found_by.rung.budget();
+        let done = tokio::time::timeout(budget, self.output(package, target, &[path], Some(mutant.name))).await;
         let outcome = match done {
             Ok(output) => outcome(&output?),
-            Err(_) => Outcome::Broken(format!("it had not ended after {} s", LIMIT.as_secs())),
+            Err(_) => Outcome::Late(budget),
         };
         Ok((outcome, start.elapsed()))
     }

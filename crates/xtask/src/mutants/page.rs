@@ -2,8 +2,9 @@
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
+use std::time::Duration;
 
-use super::Killed;
+use super::{Killed, Rung};
 
 /// The page, in the repository.
 pub const PATH: &str = "docs/mutants.md";
@@ -20,7 +21,10 @@ check that then failed. The figures are of one run on a machine with two shared 
 cargo xtask mutants                       # all of them; writes this page if each is found
 cargo xtask mutants skip-the-fence        # one
 cargo xtask mutants --demonstration       # three, found by a unit test, a property test and the model
+cargo xtask mutants --check               # all, without writing this page: part of `cargo xtask test --offline`
 ```
+
+A check that has not failed within its budget has not found its mutant: BUDGETS.
 
 The code itself has no switches: they stand in a copy of the sources (`target/mutants/tree`), where each mutant is one
 expression in another's place. `crates/xtask/src/mutants` has them, file by file; its tests, which are part of all checks, see to
@@ -31,23 +35,35 @@ The model has broken rules of its own, in its world instead of the machine's cod
 \"Protocol\" and \"invariant\" are the numbers that the code's comments use, too; \"rule\" is a row of [the state machine](state-machine.md).
 ";
 
-/// The page, for mutants that were all found.
-pub fn write(killed: &[Killed]) -> String {
-    let mut rungs: BTreeMap<&str, usize> = BTreeMap::new();
-    for Killed { mutant, .. } in killed {
-        *rungs.entry(mutant.found_by.rung.as_str()).or_default() += 1;
+/// How many of which rung were found, and how late the last of it.
+pub fn in_words(killed: &[Killed]) -> String {
+    let mut rungs: BTreeMap<&str, (usize, Duration)> = BTreeMap::new();
+    for Killed { mutant, took } in killed {
+        let (number, longest) = rungs.entry(mutant.found_by.rung.as_str()).or_default();
+        (*number, *longest) = (*number + 1, *took.max(longest));
     }
     let rungs: Vec<_> = rungs
         .into_iter()
-        .map(|(rung, number)| format!("{number} by {rung}"))
+        .map(|(rung, (number, longest))| format!("{number} by {rung} (within {:.2} s)", longest.as_secs_f64()))
         .collect();
-    let mut page = HEAD.to_owned();
+    format!("{} mutants, all killed: {}", killed.len(), rungs.join(", "))
+}
+
+/// The page, for mutants that were all found.
+pub fn write(killed: &[Killed]) -> String {
+    let budgets = [
+        Rung::Unit,
+        Rung::Property,
+        Rung::Convergence,
+        Rung::Exploration,
+        Rung::Model,
+    ]
+    .map(|rung| format!("{} s for a check by {}", rung.budget().as_secs(), rung.as_str()));
+    let mut page = HEAD.replace("BUDGETS", &budgets.join(", "));
     let _ = write!(
         page,
-        "\n{} mutants, {} killed: {}.\n\n| mutant | what is broken | breaks | found by | | seconds |\n|---|---|---|---|---|---|\n",
-        killed.len(),
-        killed.len(),
-        rungs.join(", "),
+        "\n{}.\n\n| mutant | what is broken | breaks | found by | | seconds |\n|---|---|---|---|---|---|\n",
+        in_words(killed),
     );
     for Killed { mutant, took } in killed {
         let check = mutant.found_by;
