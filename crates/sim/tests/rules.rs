@@ -1,4 +1,4 @@
-//! Each rule of the failover protocol has something that would find its loss, and docs/model.md says what.
+//! Each rule of the failover protocol, and each invariant, has something that would find its loss, and docs/model.md says what.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -66,6 +66,228 @@ const RULES: [Row; 22] = [
     ),
 ];
 
+/// An invariant: its name, where it is to be checked (M: decisions, model and simulator; A: agents with a real PostgreSQL; E: end to
+/// end), tests that fail where it does not hold, and what of it none of these sees. A test is a file in `crates` and a function.
+type Invariant = (&'static str, &'static str, &'static [&'static str], &'static str);
+
+const MODEL: &str = "sim/tests/model.rs::three_members_lose_nothing_in_long_courses";
+const CLOCKS: &str = "sim/tests/model.rs::three_members_with_clocks_never_write_two_at_a_time";
+const WORLDS: &str = "sim/tests/model.rs::small_worlds_are_searched_as_a_whole";
+const SEEDS: &str = "sim/tests/simulator.rs::nothing_is_lost_and_all_goals_are_reached";
+const OPERATED: &str = "sim/tests/operator.rs::every_edit_comes_about_and_nothing_is_lost";
+const AGENT: &str = "machine/src/instance/properties.rs::every_action_has_its_proof";
+const OPERATOR: &str = "machine/tests/properties/main.rs::every_decision_keeps_the_rules";
+const WALKS: &str = "machine/tests/convergence/walks.rs::every_walk_ends_in_ready";
+const FAILOVERS: &str = "e2e/tests/failover.rs::nothing_acknowledged_is_lost_and_writes_come_back";
+const SOAK: &str = "e2e/tests/soak.rs::five_minutes_of_random_faults_leave_a_history_that_may_be";
+
+const INVARIANTS: [Invariant; 31] = [
+    (
+        "What an old primary acknowledges is in the next one's WAL",
+        "M A E",
+        &[
+            MODEL,
+            SEEDS,
+            "agent/tests/election.rs::a_primary_that_is_cut_off_acknowledges_nothing_more",
+            FAILOVERS,
+        ],
+        "",
+    ),
+    ("No timeline has two contents", "M E", &[MODEL, SEEDS, SOAK], ""),
+    ("What was acknowledged survives", "M E", &[MODEL, SEEDS, FAILOVERS], ""),
+    (
+        "No promotion without the Lease",
+        "M A",
+        &[
+            AGENT,
+            "machine/src/instance/ballots.rs::no_input_makes_two_takers_of_one_epoch",
+            "agent/tests/election.rs::without_the_api_server_nobody_takes_the_lease_of_a_dead_primary",
+        ],
+        "",
+    ),
+    (
+        "The holder stops in time",
+        "M A",
+        &[
+            "machine/src/lease.rs::a_candidate_never_takes_before_the_holder_has_stopped",
+            "machine/src/instance/properties.rs::whatever_may_write_is_watched_by_the_dead_man",
+            CLOCKS,
+            "agent/tests/deadman.rs::a_stopped_agents_processes_die_at_the_deadline",
+        ],
+        "",
+    ),
+    (
+        "A release needs proof",
+        "M A",
+        &[
+            "machine/src/instance/exploration.rs::two_pods_on_one_volume_never_write_at_the_same_time",
+            AGENT,
+        ],
+        "",
+    ),
+    (
+        "Only who covers all is promoted",
+        "M E",
+        &[
+            "machine/src/quorum.rs::whatever_a_covered_setting_acknowledges_meets_every_election",
+            MODEL,
+            FAILOVERS,
+        ],
+        "",
+    ),
+    (
+        "Who is not of the lineage is neither read nor counted",
+        "M A",
+        &[MODEL, SEEDS],
+        "neither the model nor the simulator has readers",
+    ),
+    (
+        "The rule is recorded before it is relaxed",
+        "M",
+        &["machine/src/quorum.rs::every_change_is_safe_and_ends", MODEL],
+        "",
+    ),
+    (
+        "Nobody sees what is in doubt",
+        "A E",
+        &[MODEL, "agent/tests/failover.rs::a_closed_primary_lets_only_members_in"],
+        "",
+    ),
+    (
+        "One initdb",
+        "M E",
+        &[
+            "machine/tests/exploration/main.rs::a_creation_of_three_that_loses_pods_and_primaries",
+            OPERATOR,
+        ],
+        "",
+    ),
+    (
+        "Claims go as the policy says",
+        "M E",
+        &[
+            OPERATOR,
+            "e2e/tests/lifecycle.rs::deletion_keeps_or_removes_volumes_as_told",
+        ],
+        "",
+    ),
+    ("The only copy is not wiped", "M", &[AGENT, MODEL], ""),
+    (
+        "Half a rewind is not started",
+        "A",
+        &[
+            WORLDS,
+            "agent/tests/failover.rs::a_rewind_before_the_new_primarys_first_checkpoint_is_whole_or_none",
+        ],
+        "",
+    ),
+    (
+        "A timeline that has one's position is followed",
+        "A",
+        &[
+            MODEL,
+            "agent/tests/failover.rs::a_timeline_that_was_torn_off_before_it_begins_hides_nothing",
+        ],
+        "",
+    ),
+    ("The archive is not overwritten", "A", &[], "there is no archive"),
+    (
+        "`-rw` points at the holder",
+        "M E",
+        &[AGENT, FAILOVERS],
+        "the model routes nobody",
+    ),
+    (
+        "Deletes name their object",
+        "by type",
+        &[
+            "machine/tests/exploration/main.rs::an_api_server_that_does_not_compare_versions_is_found_out",
+            OPERATOR,
+        ],
+        "",
+    ),
+    (
+        "Decisions are functions, and rest is rest",
+        "M",
+        &[
+            "machine/tests/purity.rs::nothing_below_does_io",
+            "machine/tests/properties/main.rs::a_status_is_stable",
+            OPERATOR,
+        ],
+        "",
+    ),
+    (
+        "It comes to `Ready`, and stays",
+        "M",
+        &[WORLDS, WALKS, SEEDS, OPERATED],
+        "",
+    ),
+    (
+        "Every edit can be taken back",
+        "M E",
+        &[
+            "machine/tests/exploration/main.rs::edits_that_are_taken_back",
+            WALKS,
+            OPERATED,
+        ],
+        "",
+    ),
+    ("One away at a time, the primary last", "M E", &[OPERATOR, OPERATED], ""),
+    (
+        "Without an operator the data are as safe",
+        "E",
+        &[
+            SEEDS,
+            "e2e/tests/failover.rs::nor_if_the_operator_is_killed_at_the_same_moment",
+        ],
+        "",
+    ),
+    (
+        "A lost status comes back",
+        "M E",
+        &["machine/tests/convergence/loss.rs::a_wiped_status_comes_back"],
+        "",
+    ),
+    (
+        "No secret is told",
+        "E",
+        &["cli/tests/report.rs::a_report_holds_no_secret"],
+        "",
+    ),
+    (
+        "`Ready` is true",
+        "M E",
+        &["machine/tests/properties/main.rs::ready_is_true_only_of_the_present_spec"],
+        "",
+    ),
+    ("The only claim stays", "M", &[OPERATOR], ""),
+    (
+        "Who does not serve may be replaced",
+        "M",
+        &[
+            "machine/src/cluster/rollout.rs::an_outdated_member_that_does_not_serve_goes_first_even_if_all_fail",
+            OPERATED,
+        ],
+        "",
+    ),
+    ("Who serves stays while others fail", "M E", &[OPERATOR, OPERATED], ""),
+    (
+        "No repetition without a pause",
+        "M",
+        &[
+            "machine/src/cluster/failure.rs::a_failed_action_rests_longer_each_time_and_says_why",
+            OPERATOR,
+        ],
+        "",
+    ),
+    (
+        "What is waited for is so",
+        "M",
+        &[OPERATOR],
+        "of a wait only the form is checked: what for, who can end it, and until when",
+    ),
+];
+
 /// A row of docs/mutants.md: the mutant, what it breaks, and what finds it.
 struct Found {
     name: String,
@@ -77,12 +299,12 @@ fn page(name: &str) -> String {
     fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
 }
 
-/// The machine's mutants by the rule that they break.
-fn of_machine() -> BTreeMap<usize, Vec<Found>> {
+/// The machine's mutants by the number of what they break: of a rule of the "protocol", or of an "invariant".
+fn of_machine(what: &str) -> BTreeMap<usize, Vec<Found>> {
     let mut found: BTreeMap<usize, Vec<Found>> = BTreeMap::new();
     for row in page("mutants.md").lines().filter(|line| line.starts_with("| `")) {
         let cells: Vec<_> = row.split('|').map(str::trim).collect();
-        let rule = cells[3].strip_prefix("protocol ").and_then(|rule| rule.parse().ok());
+        let rule = cells[3].strip_prefix(what).and_then(|rule| rule.trim().parse().ok());
         if let Some(rule) = rule {
             found.entry(rule).or_default().push(Found {
                 name: cells[1].to_owned(),
@@ -105,7 +327,7 @@ fn of_model(rule: usize) -> Vec<String> {
 /// Whatever rule is left out, a check of whole courses fails; where the world cannot express it, it is said what fails.
 #[test]
 fn each_rule_has_what_would_find_its_loss() {
-    let machine = of_machine();
+    let machine = of_machine("protocol");
     for (number, (name, always, outside)) in (1..).zip(RULES) {
         let of_machine = machine.get(&number).map_or(&[][..], Vec::as_slice);
         let courses = ["model", "exploration", "convergence test"];
@@ -121,12 +343,53 @@ fn each_rule_has_what_would_find_its_loss() {
     }
 }
 
+/// Each invariant is checked where it can be: by tests that are there, or by a broken rule that must be found.
+#[test]
+fn each_invariant_has_what_would_find_its_loss() {
+    let broken = of_machine("invariant");
+    let crates = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+    for (number, (name, wanted, tests, outside)) in (1..).zip(INVARIANTS) {
+        let found = !tests.is_empty() || broken.contains_key(&number);
+        let excused = !wanted.contains('M') && !outside.is_empty();
+        assert!(
+            found || excused,
+            "invariant {number} ({name}): nothing would find its loss"
+        );
+        for test in tests {
+            let (file, function) = test.split_once("::").expect("a file and a function");
+            let source = fs::read_to_string(crates.join(file)).unwrap_or_else(|error| panic!("{file}: {error}"));
+            assert!(
+                source.contains(&format!("fn {function}(")),
+                "invariant {number}: no {test}"
+            );
+        }
+    }
+    assert!(broken.keys().all(|number| (1..=INVARIANTS.len()).contains(number)));
+}
+
+fn invariants() -> String {
+    let broken = of_machine("invariant");
+    let mut table =
+        "\n| Invariant | To be checked by | Tests | Mutants of the machine | Not seen |\n|---|---|---|---|---|\n"
+            .to_owned();
+    for (number, (name, wanted, tests, outside)) in (1..).zip(INVARIANTS) {
+        let tests: Vec<_> = tests.iter().map(|test| format!("`{test}`")).collect();
+        let broken = broken.get(&number).map_or(&[][..], Vec::as_slice);
+        let broken: Vec<_> = broken.iter().map(|found| found.name.as_str()).collect();
+        let (tests, broken) = (tests.join(", "), broken.join(", "));
+        table += &format!("| {number} {name} | {wanted} | {tests} | {broken} | {outside} |\n");
+    }
+    table
+}
+
 const BEGIN: &str = "<!-- Rules: written by `UPDATE=1 cargo test -p sim --test rules`. -->\n";
 const END: &str = "<!-- End of rules. -->\n";
+const INVARIANTS_BEGIN: &str = "<!-- Invariants: written by `UPDATE=1 cargo test -p sim --test rules`. -->\n";
+const INVARIANTS_END: &str = "<!-- End of invariants. -->\n";
 
 #[test]
-fn the_page_says_what_would_find_the_loss_of_each_rule() {
-    let machine = of_machine();
+fn the_page_says_what_would_find_the_loss_of_each() {
+    let machine = of_machine("protocol");
     let mut table =
         "\n| Rule | Always | Mutants of the model | Mutants of the machine | Not in this world |\n|---|---|---|---|---|\n"
             .to_owned();
@@ -145,13 +408,18 @@ fn the_page_says_what_would_find_the_loss_of_each_rule() {
         ];
         table += &format!("| {} |\n", cells.join(" | "));
     }
+    compare(BEGIN, &format!("{table}\n"), END);
+    compare(INVARIANTS_BEGIN, &format!("{}\n", invariants()), INVARIANTS_END);
+}
+
+/// What stands between two lines of docs/model.md.
+fn compare(begin: &str, table: &str, end: &str) {
     let page = page("model.md");
-    let (before, rest) = page.split_once(BEGIN).expect("where the table begins");
-    let (written, after) = rest.split_once(END).expect("where the table ends");
-    let table = format!("{table}\n");
+    let (before, rest) = page.split_once(begin).expect("where the table begins");
+    let (written, after) = rest.split_once(end).expect("where the table ends");
     if std::env::var_os("UPDATE").is_some() {
         let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/model.md");
-        fs::write(path, format!("{before}{BEGIN}{table}{END}{after}")).expect("write docs/model.md");
+        fs::write(path, format!("{before}{begin}{table}{end}{after}")).expect("write docs/model.md");
     } else {
         assert_eq!(written, table, "UPDATE=1 cargo test -p sim --test rules");
     }

@@ -32,6 +32,16 @@ fn is_observed(scene: &Scene, exact: &Exact) -> bool {
     pod || claim || set || drifted
 }
 
+/// Invariant 27: without this claim there is still data of an instance that stays. What the user has taken back is never data.
+fn keeps_data(scene: &Scene, claims: &[Claim], claim: &Claim) -> bool {
+    let stays =
+        |other: &Claim| other.volume == Volume::Data && i32::try_from(other.ordinal).unwrap() < scene.spec.replicas;
+    claim.volume == Volume::Wal
+        || claims
+            .iter()
+            .any(|other| other.uid != claim.uid && stays(other) && !other.terminating)
+}
+
 pub fn assert_action(scene: &Scene, action: &Action) {
     let children = &scene.observed.children;
     if matches!(children[ChildKind::StatefulSet].get(), Some(ChildState::Foreign { .. })) {
@@ -89,6 +99,7 @@ pub fn assert_action(scene: &Scene, action: &Action) {
             assert_ne!(claim.cluster_uid.as_deref(), Some("theirs"));
             assert!(scene.deleting || i32::try_from(claim.ordinal).unwrap() >= scene.spec.replicas);
             assert!(matches!(claim.volume, Volume::Data | Volume::Wal));
+            assert!(scene.deleting || keeps_data(scene, claims, claim), "the last data goes");
         }
     }
 }
