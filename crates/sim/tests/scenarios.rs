@@ -213,13 +213,22 @@ fn e_47_the_node_loses_its_power() {
 
 #[test]
 fn e_50_the_whole_pod_is_frozen() {
-    let strikes = [
-        (5_000, 60_000, Fault::FreezeAgent, PRIMARY),
-        (5_000, 60_000, Fault::FreezePostgres, NODE(0)),
-    ];
-    let told = script("50-frozen-and-back", 3, 1, &strikes);
+    let told = script(
+        "50-frozen-and-back",
+        3,
+        1,
+        &[(5_000, 60_000, Fault::FreezePod, PRIMARY)],
+    );
     assert_eq!(told.holders().len(), 1);
     assert!(told.opened_after() < 15_000);
+    let mut ended = told
+        .since()
+        .filter(|line| line.what.starts_with("PostgreSQL has ended"));
+    let ended = ended.next().map(|line| line.at);
+    assert!(
+        ended.is_some_and(|at| (65_000..66_000).contains(&at)),
+        "killed as soon as it goes on: {ended:?}"
+    );
 }
 
 #[test]
@@ -271,6 +280,18 @@ fn f_59_a_primary_restarts_with_commits_in_doubt_and_dies() {
         "nobody sees what is in doubt before it is safe"
     );
     assert_eq!(told.holders().len(), 1);
+}
+
+#[test]
+fn f_61_the_source_of_a_rewind_dies() {
+    let strikes = [
+        (5_000, 10_000, Fault::Reboot, PRIMARY),
+        (18_000, 60_000, Fault::Reboot, PRIMARY),
+    ];
+    let told = script("61-the-source-of-a-rewind-dies", 3, 1, &strikes);
+    assert_eq!(told.outcome.coverage.reached.get("rewind broken off"), Some(&1));
+    assert_eq!(told.holders().len(), 2, "{:?}", told.holders());
+    assert!(told.outcome.coverage.reached.contains_key("cloned"));
 }
 
 #[test]

@@ -54,6 +54,7 @@ pub const GOALS: &[&str] = &[
     "released",
     "reserved again",
     "resumed",
+    "rewind broken off",
     "rewound",
     "tightened",
     "write of an ended run",

@@ -11,6 +11,9 @@ use super::world::World;
 /// So much later news come where watches lag, in milliseconds.
 const LAG: u64 = 4_000;
 
+/// So late the dead-man of a pod that was frozen gets its turn, in milliseconds.
+const SCHEDULED: u64 = 20;
+
 impl World {
     /// A fault of the plan begins, or ends.
     pub fn fault(&mut self, index: usize, ends: bool) {
@@ -65,6 +68,7 @@ impl World {
             Fault::FreezeAgent => self.thaw_agent(node),
             Fault::FreezePostgres if begins => count(&mut self.nodes[node].postgres_frozen, true),
             Fault::FreezePostgres => self.thaw_postgres(node),
+            Fault::FreezePod => self.freeze_pod(node, begins),
             Fault::HangDisk => count(&mut self.nodes[node].disk.hung, begins),
             Fault::FillDisk => count(&mut self.nodes[node].disk.full, begins),
             Fault::SlowDisk => self.nodes[node].disk.slow = if begins { 300 } else { 0 },
@@ -115,6 +119,7 @@ impl World {
         self.kill_container(node);
         let place = &mut self.nodes[node];
         (place.on, place.agent_frozen, place.postgres_frozen) = (false, 0, 0);
+        (place.pod_frozen, place.pod_waits) = (false, Vec::new());
     }
 
     /// The pod comes back with an empty volume, under another claim.
@@ -157,6 +162,22 @@ impl World {
         }
     }
 
+    fn freeze_pod(&mut self, node: usize, begins: bool) {
+        let place = &mut self.nodes[node];
+        place.pod_frozen = begins;
+        if begins {
+            count(&mut place.agent_frozen, true);
+            count(&mut place.postgres_frozen, true);
+            return;
+        }
+        // The scheduler lets the others run first.
+        for event in std::mem::take(&mut place.pod_waits) {
+            self.after(SCHEDULED, event);
+        }
+        self.thaw_agent(node);
+        self.thaw_postgres(node);
+    }
+
     /// Faults are over: all is healed, but a member that is gone for good.
     pub fn calm(&mut self) {
         self.calm_since = Some(self.now);
@@ -173,6 +194,9 @@ impl World {
             self.nodes[node].watch_lag = 0;
             if std::mem::take(&mut self.nodes[node].watch_dead) > 0 {
                 self.after(0, Event::Relist { node });
+            }
+            if self.nodes[node].pod_frozen {
+                self.freeze_pod(node, false);
             }
             while self.nodes[node].agent_frozen > 0 {
                 self.thaw_agent(node);

@@ -102,6 +102,9 @@ pub struct Node {
     /// PostgreSQL is stopped.
     pub postgres_frozen: u8,
     pub postgres_waits: Vec<Event>,
+    /// All of the pod is stopped; what its dead-man would do waits.
+    pub pod_frozen: bool,
+    pub pod_waits: Vec<Event>,
     /// When the dead-man kills everything.
     pub armed: Option<BootTime>,
     /// Until when this run may have anything written, by its own clock: the newest that it was ever granted.

@@ -31,6 +31,8 @@ pub enum Fault {
     FreezeAgent,
     /// PostgreSQL is stopped; agent and dead-man are not.
     FreezePostgres,
+    /// All of the pod is stopped, its dead-man as well (a frozen cgroup, a virtual machine that is paused): scripts only.
+    FreezePod,
     /// The disk flushes nothing.
     HangDisk,
     /// The disk is full.

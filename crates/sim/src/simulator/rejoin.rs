@@ -53,7 +53,10 @@ impl World {
         // From here on the data is changed: broken off, it is of no use.
         let end = match source {
             Ok(end) => end,
-            Err(error) => return Some(Err(error)),
+            Err(error) => {
+                self.coverage.reach("rewind broken off");
+                return Some(Err(error));
+            }
         };
         let data = volume.data.as_mut()?;
         if stage == 1 {

@@ -157,6 +157,7 @@ impl World {
             Event::News { node, news, .. } => self.news(node, news),
             Event::Step { node, task, .. } => self.step(node, task),
             Event::Poll { node, generation, .. } => self.poll(node, generation),
+            Event::DeadMan { node, .. } if self.nodes[node].pod_frozen => self.nodes[node].pod_waits.push(event),
             Event::DeadMan { node, run, at } => self.dead_man(node, run, at),
             Event::Server { node, server, what } => self.server_event(node, server, what),
             Event::LeaseWrite {
@@ -287,6 +288,8 @@ fn first(plan: &Plan, node: usize, random: &mut Random) -> Node {
         agent_waits: Vec::new(),
         postgres_frozen: 0,
         postgres_waits: Vec::new(),
+        pod_frozen: false,
+        pod_waits: Vec::new(),
         armed: None,
         granted: BootTime(0),
         watch_broken: false,
