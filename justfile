@@ -28,6 +28,8 @@ deny:
 properties cases="200000":
     PROPTEST_CASES={{cases}} cargo test -p machine
 
-# Whole databases in virtual time under faults that a seed chooses, for ten minutes, other seeds each time.
+# Whole databases in virtual time under faults that a seed chooses, other seeds each time: ten minutes of agents alone, and ten of
+# agents with an operator and a user who edits.
 sim seconds="600":
     cargo run -p sim -- run --for {{seconds}} --from $(date +%s)000
+    cargo run -p sim -- run --whole --for {{seconds}} --from $(date +%s)000
