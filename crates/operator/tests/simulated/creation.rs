@@ -13,11 +13,11 @@ use serde_json::{Value, json};
 use super::world::{Operator, World, run};
 
 /// How long a pod takes from one thing to the next.
-const PACE: Duration = Duration::from_millis(400);
+pub const PACE: Duration = Duration::from_millis(400);
 
 /// What must be the same whatever happened on the way: names, labels and specs without UIDs, times, nodes, addresses and
 /// what is random, and where the database stands.
-fn outcome(world: &World) -> BTreeMap<String, String> {
+pub fn outcome(world: &World) -> BTreeMap<String, String> {
     let objects = world.server.within(|store, _| {
         let all = store
             .everything()
