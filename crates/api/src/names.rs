@@ -38,6 +38,9 @@ pub const ANNOTATION_ACCEPT_LOSS: &str = "clustereddatabase.io/accept-loss";
 /// Annotation that a user puts on a `ClusteredDatabase` to have data removed that an instance has set aside and kept
 /// (condition `DataSetAside`): the instance's name, a slash, and the name of what it keeps.
 pub const ANNOTATION_DISCARD_KEPT: &str = "clustereddatabase.io/discard-kept";
+/// Annotation that a user puts on a `ClusteredDatabase` without `spec.postgres.image` to have the operator's present default
+/// image taken, which this names (condition `OtherDefaultImage`).
+pub const ANNOTATION_TAKE_IMAGE: &str = "clustereddatabase.io/take-image";
 /// The finalizer on a `ClusteredDatabase`.
 pub const FINALIZER: &str = "clustereddatabase.io/cleanup";
 

@@ -91,7 +91,8 @@ pub struct ClusteredDatabaseSpec {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct PostgresSpec {
-    /// Container image with PostgreSQL's binaries of `majorVersion`; the operator's own default if absent.
+    /// Container image with PostgreSQL's binaries of `majorVersion`; if absent, the operator's default of the time at which the
+    /// database was made.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub image: Option<String>,
     /// PostgreSQL's major version (15 to 18). Cannot be changed later.

@@ -284,6 +284,23 @@ pub struct Memo {
     /// refuses it. Absent where nothing is refused, or some claim has what the spec asks for.
     #[serde(default, skip_serializing_if = "GrantedStorage::is_empty")]
     pub granted: GrantedStorage,
+    /// Which image instances run. The operator's default stays what it was here, until `spec.postgres` or an order
+    /// (annotation `clustereddatabase.io/take-image`) changes it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub image: Option<ChosenImage>,
+}
+
+/// An image with PostgreSQL, and how it was chosen.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct ChosenImage {
+    /// The image.
+    pub image: String,
+    /// `spec.postgres.majorVersion` then.
+    pub major_version: u16,
+    /// It was the operator's default then, since `spec.postgres.image` named none.
+    #[serde(default)]
+    pub by_default: bool,
 }
 
 /// The largest size that a claim has got.

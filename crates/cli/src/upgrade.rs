@@ -240,7 +240,8 @@ pub fn text(page: &UpgradePage, style: Style) -> String {
     out.line("");
     out.line(
         "The operator's configuration (its own image, default images of PostgreSQL) is taken to be as it is. Another image of \
-         the operator changes each StatefulSet and replaces no pod; another default image of PostgreSQL replaces pods.",
+         the operator changes each StatefulSet and replaces no pod; another default image of PostgreSQL is taken by new \
+         databases, and by others only on the user's order.",
     );
     out.finish()
 }

@@ -36,6 +36,10 @@ pub struct Wants {
     pub wal: WalVolumes,
     /// What new volumes are held down to.
     pub granted: GrantedStorage,
+    /// See [`machine::cluster::Wanted::image`].
+    pub image: String,
+    /// See [`machine::cluster::Wanted::default_image`].
+    pub default_image: String,
     /// The objects.
     pub objects: BTreeMap<ChildKind, Desired>,
     /// The revisions of its pods.
@@ -57,6 +61,8 @@ impl Wants {
             generation: subject.db.metadata.generation.unwrap_or(0),
             wal: subject.wal,
             granted: subject.granted(),
+            image: subject.image(),
+            default_image: subject.default_image(),
             objects: all(subject),
             revisions: Revisions {
                 revision: full.remove(ANNOTATION_REVISION).unwrap_or_default(),
@@ -232,15 +238,31 @@ mod tests {
     }
 
     /// What restarts every database when the operator is upgraded: change the template only for a reason that is worth
-    /// that, and then put the new value here.
+    /// that, and then put the new values here.
     #[test]
-    fn the_revision_of_the_smallest_database_is_pinned() {
-        let (db, config) = (smallest(), Config::default());
-        let all = all(&Subject::new(&db, &config).unwrap());
-        let template = &all[&ChildKind::StatefulSet].content["spec"]["template"];
-        assert_eq!(
-            template["metadata"]["annotations"]["clustereddatabase.io/revision"],
-            "d8904d54d58f33cd"
-        );
+    fn the_revisions_of_the_smallest_database_and_of_a_full_one_are_pinned() {
+        let revisions = |spec| {
+            let (db, config) = (database(spec), Config::default());
+            let wants = Wants::new(&Subject::new(&db, &config).unwrap());
+            let set = wants.objects[&ChildKind::StatefulSet].content["spec"]["template"].clone();
+            let annotation = set["metadata"]["annotations"][ANNOTATION_REVISION].clone();
+            assert_eq!(annotation, wants.revisions.revision.as_str());
+            [wants.revisions.revision, wants.revisions.base, wants.revisions.bare]
+        };
+        let smallest = revisions(json!({"storage": {"size": "1Gi"}}));
+        assert_eq!(smallest, ["d8904d54d58f33cd", "964265fdf94b10a0", "d8904d54d58f33cd"]);
+        let term = json!({"matchExpressions": [{"key": "disk", "operator": "In", "values": ["ssd"]}]});
+        let full = revisions(json!({
+            "storage": {"size": "10Gi", "wal": {"size": "2Gi"}},
+            "resources": {"requests": {"cpu": "500m", "memory": "1Gi"}, "limits": {"cpu": "2", "memory": "2Gi"}},
+            "scheduling": {
+                "affinity": {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [term]}}},
+                "tolerations": [{"key": "databases", "operator": "Exists", "effect": "NoSchedule"}],
+                "nodeSelector": {"disk": "ssd"},
+                "priorityClassName": "high",
+            },
+            "podMetadata": {"labels": {"team": "a"}, "annotations": {"x": "y"}},
+        }));
+        assert_eq!(full, ["d433b67e8a40a1f4", "1e5dbe8eb988997a", "9d6f45ae7b0bfdff"]);
     }
 }

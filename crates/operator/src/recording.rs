@@ -70,6 +70,10 @@ pub struct OwnedWanted {
     pub base_revision: String,
     #[serde(default)]
     pub bare_revision: String,
+    #[serde(default)]
+    pub image: String,
+    #[serde(default)]
+    pub default_image: String,
     pub data_bytes: u64,
     pub wal_bytes: Option<u64>,
     pub recreate_lease: Option<String>,
@@ -122,6 +126,8 @@ impl OwnedWanted {
             revision,
             base_revision,
             bare_revision,
+            image,
+            default_image,
             data_bytes,
             wal_bytes,
             recreate_lease,
@@ -141,6 +147,8 @@ impl OwnedWanted {
             revision: revision.to_owned(),
             base_revision: base_revision.to_owned(),
             bare_revision: bare_revision.to_owned(),
+            image: image.to_owned(),
+            default_image: default_image.to_owned(),
             data_bytes,
             wal_bytes,
             recreate_lease: recreate_lease.map(str::to_owned),
@@ -163,6 +171,8 @@ impl OwnedWanted {
             revision: &self.revision,
             base_revision: &self.base_revision,
             bare_revision: &self.bare_revision,
+            image: &self.image,
+            default_image: &self.default_image,
             data_bytes: self.data_bytes,
             wal_bytes: self.wal_bytes,
             recreate_lease: self.recreate_lease.as_deref(),

@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 
-use api::status::{GrantedStorage, RestartPermit, SwitchoverMemo, SwitchoverRequest};
+use api::status::{ChosenImage, GrantedStorage, RestartPermit, SwitchoverMemo, SwitchoverRequest};
 use chrono::{DateTime, Utc};
 use serde::{Deserialize, Serialize};
 
@@ -286,6 +286,8 @@ pub enum StatusChange {
     GiveWalVolumes(Vec<String>),
     /// `memo.granted`.
     RecordGranted(GrantedStorage),
+    /// `memo.image`.
+    RecordImage(ChosenImage),
     /// `memo.request`.
     NoteRequest(Option<SwitchoverRequest>),
     /// `intent.stop`.

@@ -6,7 +6,7 @@ use k8s_openapi::jiff::Timestamp;
 
 use super::facts::{Facts, list};
 use super::observed::Pod;
-use super::{claims, durability, failure, fenced, hibernation, phase, restarts};
+use super::{claims, durability, failure, fenced, hibernation, image, phase, restarts};
 
 /// A question about a database.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -25,6 +25,9 @@ pub enum ConditionKind {
 
 /// The condition that is there only as long as it is true: an instance keeps data that was set aside.
 const SET_ASIDE: &str = "DataSetAside";
+
+/// The same of what the operator's default image is another one than instances run.
+const OTHER_DEFAULT: &str = "OtherDefaultImage";
 
 /// The answers' reasons.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -75,6 +78,8 @@ pub enum Reason {
     Hibernated,
     /// Data that could not be made to follow the primary was moved aside.
     Kept,
+    /// It is on record which image instances run.
+    OnRecord,
     /// Something could not be read.
     Unknown,
 }
@@ -134,6 +139,7 @@ impl Reason {
             Reason::Fencing => "Fencing",
             Reason::Hibernated => "Hibernated",
             Reason::Kept => "Kept",
+            Reason::OnRecord => "OnRecord",
             Reason::Unknown => "Unknown",
         }
     }
@@ -160,7 +166,9 @@ impl Answer {
 pub fn conditions(facts: &Facts<'_>) -> Vec<Condition> {
     let answers = ConditionKind::ALL.map(|kind| (kind.as_str(), answer(facts, kind)));
     let set_aside = set_aside(facts).map(|answer| (SET_ASIDE, answer));
+    let other = image::other_default(facts).map(|message| Answer::new(true, Reason::OnRecord, message));
     let all = answers.into_iter().chain(set_aside);
+    let all = all.chain(other.map(|answer| (OTHER_DEFAULT, answer)));
     all.map(|(kind, answer)| condition(facts, kind, answer)).collect()
 }
 

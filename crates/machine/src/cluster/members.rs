@@ -10,7 +10,7 @@ use super::decision::Step;
 use super::facts::{Facts, list};
 use super::observed::{ChildKind, ChildState, Claim, Pod};
 use super::rule::{Proposal, Rule};
-use super::{volumes, wal};
+use super::{image, volumes, wal};
 use crate::protocol::MemberId;
 
 /// See [`Rule::what`].
@@ -89,6 +89,7 @@ fn record(facts: &Facts<'_>) -> Option<Proposal> {
         .iter()
         .any(|change| matches!(change, StatusChange::GrantBootstrap { .. }));
     if granting || facts.bootstrapped() {
+        changes.extend(image::unrecorded(facts));
         record_made(facts, &mut changes);
     }
     if changes.is_empty() {
@@ -207,6 +208,7 @@ fn describe(changes: &[StatusChange]) -> String {
             StatusChange::RecordGranted(granted) if granted.is_empty() => {
                 others.push("no volume is refused its size any more".to_owned());
             }
+            StatusChange::RecordImage(chosen) => others.push(format!("instances are to run {}", chosen.image)),
             StatusChange::RecordGranted(_) => others.push("volumes are refused their size".to_owned()),
             StatusChange::ForgetMember { .. }
             | StatusChange::PermitRestart(_)

@@ -30,6 +30,7 @@ mod failure;
 mod fenced;
 pub mod health;
 mod hibernation;
+mod image;
 mod members;
 mod observed;
 mod page;
@@ -62,6 +63,7 @@ pub use facts::Facts;
 pub use failure::IMAGE_PATIENCE;
 pub use failure::retry_at;
 pub use fenced::fence_of;
+pub use image::image_in_use;
 pub use observed::{
     Certificates, ChildKind, ChildState, Children, Claim, Fault, FaultKind, ImageError, Known, Observed, Pod, Resizing,
     Resources, SetFacts, StorageClass, Target, Trouble, Validity, Volume, WalVolumes,

@@ -187,6 +187,7 @@ fn apply(
             given.dedup();
         }
         StatusChange::RecordGranted(granted) => next.memo.granted.clone_from(granted),
+        StatusChange::RecordImage(image) => next.memo.image = Some(image.clone()),
         StatusChange::NoteRequest(request) => next.memo.request.clone_from(request),
         StatusChange::RequestStop => next.intent.stop = true,
         StatusChange::EndStop => {

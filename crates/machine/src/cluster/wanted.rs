@@ -29,6 +29,10 @@ pub struct Wanted<'a> {
     pub base_revision: &'a str,
     /// The revision of a pod that lacks the WAL volume which the spec asks for, and nothing else.
     pub bare_revision: &'a str,
+    /// The image with PostgreSQL that the revisions are made with ([`super::image_in_use`]).
+    pub image: &'a str,
+    /// The operator's default image for `spec.postgres.majorVersion`.
+    pub default_image: &'a str,
     /// `spec.storage.size` in bytes.
     pub data_bytes: u64,
     /// `spec.storage.wal.size` in bytes.

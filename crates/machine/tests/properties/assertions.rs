@@ -320,6 +320,7 @@ pub fn assert_changes(scene: &Scene, facts: &Facts<'_>, action: &Action) {
             | StatusChange::EndSwitchover
             | StatusChange::GiveWalVolumes(_)
             | StatusChange::RecordGranted(_)
+            | StatusChange::RecordImage(_)
             | StatusChange::NoteRequest(_)
             | StatusChange::EndRestart => {}
         }

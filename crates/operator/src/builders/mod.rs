@@ -14,12 +14,12 @@ pub mod stateful_set;
 
 use std::collections::BTreeMap;
 
-use api::ClusteredDatabase;
-use api::names::{LABEL_CLUSTER, Names};
+use api::names::{ANNOTATION_TAKE_IMAGE, LABEL_CLUSTER, Names};
 use api::status::GrantedStorage;
+use api::{ClusteredDatabase, ClusteredDatabaseStatus};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
-use kube::Resource;
-use machine::cluster::WalVolumes;
+use kube::{Resource, ResourceExt};
+use machine::cluster::{WalVolumes, image_in_use};
 
 use crate::config::Config;
 
@@ -41,6 +41,8 @@ pub struct Subject<'a> {
     pub uid: String,
     /// Which pods get a WAL volume, if the spec asks for one.
     pub wal: WalVolumes,
+    /// The image that the pods which are there were made with.
+    pub running: Option<String>,
 }
 
 /// A resource that did not come from an API server.
@@ -60,12 +62,27 @@ impl<'a> Subject<'a> {
             namespace: meta.namespace.clone().ok_or(Incomplete("namespace"))?,
             uid: meta.uid.clone().ok_or(Incomplete("UID"))?,
             wal: WalVolumes::Templated,
+            running: None,
         })
     }
 
     /// The same with WAL volumes for these pods.
     pub fn with_wal(&self, wal: WalVolumes) -> Self {
         Self { wal, ..self.clone() }
+    }
+
+    /// The operator's default image for this major version.
+    pub fn default_image(&self) -> String {
+        self.config.postgres_image(self.db.spec.postgres.major_version)
+    }
+
+    /// The image with PostgreSQL that pods are made with.
+    pub fn image(&self) -> String {
+        let none = ClusteredDatabaseStatus::default();
+        let status = self.db.status.as_ref().unwrap_or(&none);
+        let order = self.db.annotations().get(ANNOTATION_TAKE_IMAGE).map(String::as_str);
+        let (default, running) = (self.default_image(), self.running.as_deref());
+        image_in_use(&self.db.spec.postgres, status, &default, order, running).to_owned()
     }
 
     /// What volumes are held down to, as long as more is refused.

@@ -132,15 +132,6 @@ fn base_revision(template: &PodTemplateSpec) -> String {
     revision(&template)
 }
 
-/// The image with PostgreSQL: the one asked for, or the operator's for that major version.
-pub fn postgres_image(subject: &Subject<'_>) -> String {
-    let postgres = &subject.db.spec.postgres;
-    postgres
-        .image
-        .clone()
-        .unwrap_or_else(|| subject.config.postgres_image(postgres.major_version))
-}
-
 fn pod_spec(subject: &Subject<'_>) -> PodSpec {
     let scheduling = &subject.db.spec.scheduling;
     PodSpec {
@@ -202,7 +193,7 @@ fn postgres_container(subject: &Subject<'_>) -> Container {
     }
     Container {
         name: CONTAINER.to_owned(),
-        image: Some(postgres_image(subject)),
+        image: Some(subject.image()),
         image_pull_policy: Some("IfNotPresent".to_owned()),
         command: Some(vec![AGENT.to_owned(), "run".to_owned()]),
         env: Some(environment(subject)),

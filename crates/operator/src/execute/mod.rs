@@ -319,10 +319,16 @@ impl Executor {
         let generation = subject.db.metadata.generation.unwrap_or(0);
         // Who gets a WAL volume is decided: what is there is compared with the rest.
         let wal = observe::wal_volumes(&self.caches, key).unwrap_or_default();
-        let is_same =
-            |known: &Wants| (known.generation, known.wal) == (generation, wal) && known.granted == subject.granted();
+        let subject = Subject {
+            running: observe::running_image(&self.caches, key),
+            ..subject.with_wal(wal)
+        };
+        let is_same = |known: &Wants| {
+            (known.generation, known.wal) == (generation, wal)
+                && (&known.granted, &known.image) == (&subject.granted(), &subject.image())
+        };
         if !memory.wants.as_deref().is_some_and(is_same) {
-            memory.wants = Some(Arc::new(Wants::new(&subject.with_wal(wal))));
+            memory.wants = Some(Arc::new(Wants::new(&subject)));
             memory.compared.clear();
         }
     }
@@ -358,6 +364,8 @@ pub struct WantedFacts {
     invalid: Option<String>,
     settings: String,
     revisions: Revisions,
+    image: String,
+    default_image: String,
     data_bytes: u64,
     wal_bytes: Option<u64>,
 }
@@ -368,14 +376,16 @@ impl WantedFacts {
         let violations = api::rules::validate(db);
         let invalid: Vec<_> = violations.iter().map(ToString::to_string).collect();
         let bytes = |size: &str| Quantity::parse(size).map_or(0, Quantity::bytes);
+        let wants = memory.wants.as_ref();
+        let (image, default_image) = wants
+            .map(|wants| (wants.image.clone(), wants.default_image.clone()))
+            .unwrap_or_default();
         Self {
             invalid: (!invalid.is_empty()).then(|| invalid.join("; ")),
             settings: settings_hash(&db.spec.postgres.parameters),
-            revisions: memory
-                .wants
-                .as_ref()
-                .map(|wants| wants.revisions.clone())
-                .unwrap_or_default(),
+            revisions: wants.map(|wants| wants.revisions.clone()).unwrap_or_default(),
+            image,
+            default_image,
             data_bytes: bytes(&db.spec.storage.size),
             wal_bytes: db.spec.storage.wal.as_ref().map(|wal| bytes(&wal.size)),
         }
@@ -396,6 +406,8 @@ impl WantedFacts {
             revision: &self.revisions.revision,
             base_revision: &self.revisions.base,
             bare_revision: &self.revisions.bare,
+            image: &self.image,
+            default_image: &self.default_image,
             data_bytes: self.data_bytes,
             wal_bytes: self.wal_bytes,
             recreate_lease: db.annotations().get(ANNOTATION_RECREATE_LEASE).map(String::as_str),

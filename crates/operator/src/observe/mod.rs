@@ -8,7 +8,7 @@ mod resources;
 mod secrets;
 
 use api::ClusteredDatabase;
-use api::names::{Names, WAL_VOLUME};
+use api::names::{CONTAINER, Names, WAL_VOLUME};
 use chrono::{DateTime, Utc};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use machine::cluster::{Certificates, ChildKind, Known, Observed, SetFacts, Volume, WalVolumes};
@@ -107,6 +107,19 @@ pub fn wal_volumes(caches: &Caches, key: &Key) -> Option<WalVolumes> {
         .and_then(|claim| claim.strip_prefix(WAL_VOLUME)?.strip_prefix('-'));
     let ordinal = pod.and_then(|pod| Names::new(&key.name).ordinal(pod));
     Some(ordinal.map_or(WalVolumes::Withheld, WalVolumes::Of))
+}
+
+/// The image with PostgreSQL of the StatefulSet's template; without one, of the first pod.
+pub fn running_image(caches: &Caches, key: &Key) -> Option<String> {
+    let name = crate::desired::name(&key.name, ChildKind::StatefulSet);
+    let set = caches.stateful_sets.get(key, &name).flatten();
+    let template = set.and_then(|set| set.spec.as_ref()?.template.spec.clone());
+    let of_pod = || caches.pods.list(key)?.first()?.spec.clone();
+    let containers = template.or_else(of_pod)?.containers;
+    containers
+        .into_iter()
+        .find(|container| container.name == CONTAINER)?
+        .image
 }
 
 /// The Lease's content. A Lease that cannot be understood is like one that cannot be read.

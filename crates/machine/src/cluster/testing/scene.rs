@@ -11,7 +11,7 @@ use chrono::{DateTime, TimeDelta, Utc};
 use crate::cluster::members::ordinal_of;
 use crate::cluster::{
     Action, ChildKind, ChildState, Claim, Decision, ImageError, Known, Observed, Pod, Resources, SetFacts,
-    StorageClass, Volume, WalVolumes, Wanted, decide, due, status,
+    StorageClass, Volume, WalVolumes, Wanted, decide, due, image_in_use, status,
 };
 use crate::cluster::{Due, StatusChange};
 use crate::protocol::{
@@ -44,6 +44,10 @@ pub struct Scene {
     pub invalid: Option<String>,
     /// See [`Wanted::revision`]. What stands behind a `+` is cpu and memory, and [`Wanted::base_revision`] goes without it.
     pub revision: String,
+    /// See [`Wanted::default_image`].
+    pub default_image: String,
+    /// The annotation [`api::names::ANNOTATION_TAKE_IMAGE`].
+    pub take_image: Option<String>,
     /// See [`Wanted::data_bytes`].
     pub data_bytes: u64,
     /// See [`Wanted::wal_bytes`]; of no meaning if the spec asks for no WAL volume.
@@ -85,6 +89,8 @@ impl Scene {
             finalizer: false,
             invalid: None,
             revision: "r1".to_owned(),
+            default_image: "postgres:17".to_owned(),
+            take_image: None,
             data_bytes: GIBIBYTE,
             wal_bytes: GIBIBYTE,
             recreate_lease: None,
@@ -313,6 +319,7 @@ impl Scene {
     /// Calls `with` with what is wanted.
     pub fn with_wanted<R>(&self, with: impl FnOnce(&Wanted<'_>) -> R) -> R {
         let settings = settings_hash(&self.spec.postgres.parameters);
+        let order = self.take_image.as_deref();
         with(&Wanted {
             name: NAME,
             uid: UID,
@@ -326,6 +333,8 @@ impl Scene {
             revision: &self.revision,
             base_revision: base_of(&self.revision),
             bare_revision: &bare_of(&self.revision),
+            image: image_in_use(&self.spec.postgres, &self.stored, &self.default_image, order, None),
+            default_image: &self.default_image,
             data_bytes: self.data_bytes,
             wal_bytes: self.spec.storage.wal.as_ref().map(|_| self.wal_bytes),
             recreate_lease: self.recreate_lease.as_deref(),

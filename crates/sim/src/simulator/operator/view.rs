@@ -246,6 +246,8 @@ pub fn wanted<'a>(database: &'a Database, version: &'a str) -> Wanted<'a> {
         revision: &database.revision,
         base_revision: &database.revision,
         bare_revision: &database.revision,
+        image: "",
+        default_image: "",
         data_bytes: BYTES,
         wal_bytes: None,
         recreate_lease: None,
