@@ -198,9 +198,9 @@ async fn assert_grow_and_stay(namespace: &Namespace) -> Result<()> {
     let claims = namespace.api::<PersistentVolumeClaim>();
     for ordinal in 0..3 {
         let claim = claims.get(&format!("wal-{NAME}-{ordinal}")).await?;
-        let asked = claim.spec.and_then(|spec| spec.resources?.requests);
-        let asked = asked.and_then(|asked| Some(asked.get("storage")?.0.clone()));
-        ensure!(asked.as_deref() == Some("2Gi"), "{ordinal}: {asked:?}");
+        let has = claim.status.and_then(|status| status.capacity);
+        let has = has.and_then(|has| Some(has.get("storage")?.0.clone()));
+        ensure!(has.as_deref() == Some("2Gi"), "{ordinal}: {has:?}");
     }
     ensure!(
         namespace.pod_uids(NAME).await? == pods,

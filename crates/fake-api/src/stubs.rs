@@ -29,6 +29,9 @@ const EVICTED: TimeDelta = TimeDelta::seconds(340);
 /// A class whose name has this in it has no volumes.
 pub const NO_VOLUMES: &str = "exhausted";
 
+/// A claim with this annotation does not grow any more: its growth stays at this condition.
+pub const GROWTH: &str = "growth-stays-at";
+
 /// Controllers and kubelets.
 #[derive(Debug)]
 pub struct Stubs {
@@ -98,8 +101,20 @@ impl Stubs {
         }
         let wanted = &claim["spec"]["resources"]["requests"]["storage"];
         let bound = claim["status"]["phase"] == "Bound" && claim["status"]["capacity"]["storage"] == *wanted;
-        if !bound && self.has_waited(uid, &format!("claims {wanted}"), now) {
-            let status = json!({"phase": "Bound", "capacity": {"storage": wanted}});
+        if let Some(stage) = claim["metadata"]["annotations"][GROWTH].as_str() {
+            if !bound && claim["status"]["conditions"].is_null() {
+                let condition =
+                    json!({"type": stage, "status": "True", "message": "in vain", "lastTransitionTime": stamp(now)});
+                rewrite(
+                    store,
+                    "persistentvolumeclaims",
+                    claim,
+                    &json!({"status": {"conditions": [condition]}}),
+                    now,
+                );
+            }
+        } else if !bound && self.has_waited(uid, &format!("claims {wanted}"), now) {
+            let status = json!({"phase": "Bound", "capacity": {"storage": wanted}, "conditions": null});
             let change = json!({"spec": {"volumeName": format!("pv-{uid}")}, "status": status});
             rewrite(store, "persistentvolumeclaims", claim, &change, now);
         }

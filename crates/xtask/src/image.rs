@@ -12,6 +12,15 @@ use crate::shell::{cargo_command, repository, step};
 /// What is in the image.
 const BINARIES: [&str; 3] = ["operator", "agent", "availability-writer"];
 
+/// What an agent is made of, beside the toolchain.
+const SOURCES: [&str; 5] = [
+    "crates/agent",
+    "crates/api",
+    "crates/machine",
+    "Cargo.toml",
+    "Cargo.lock",
+];
+
 /// Builds the operator's image into buildah's store.
 #[derive(Debug, Args)]
 pub struct Arguments {
@@ -89,7 +98,24 @@ pub fn build() -> (String, Command) {
     }
     let variable = format!("CARGO_TARGET_{}_RUSTFLAGS", target.to_uppercase().replace('-', "_"));
     command.env(variable, "-C target-feature=+crt-static");
+    if let Some(commit) = commit() {
+        command.env("CDB_COMMIT", commit);
+    }
     ("building the image's static binaries".to_owned(), command)
+}
+
+/// The last commit that changed what an agent is made of, so that others build no other image; `None` without a git checkout.
+fn commit() -> Option<String> {
+    let repository = repository().ok()?;
+    let git = |arguments: &[&str]| {
+        let mut command = Command::new("git");
+        command.current_dir(&repository).args(arguments).arg("--").args(SOURCES);
+        let output = command.output().ok().filter(|output| output.status.success())?;
+        Some(String::from_utf8_lossy(&output.stdout).trim().to_owned())
+    };
+    let commit = git(&["log", "-1", "--abbrev=12", "--format=%h"]).filter(|commit| !commit.is_empty())?;
+    let changed = !git(&["status", "--porcelain"])?.is_empty();
+    Some(if changed { commit + "-changed" } else { commit })
 }
 
 fn target_directory() -> Result<PathBuf> {

@@ -109,8 +109,14 @@ fn own(config: &Config) -> anyhow::Result<Own> {
         pod_uid: config.pod_uid.clone(),
         run: format!("{:016x}", u64::from_ne_bytes(random)),
         address: config.address.clone(),
-        agent_version: env!("CARGO_PKG_VERSION").to_owned(),
+        agent_version: version(option_env!("CDB_COMMIT")),
     })
+}
+
+/// By which two builds are told apart: the version, and the commit that `cargo xtask image` has built it from.
+fn version(commit: Option<&str>) -> String {
+    let version = env!("CARGO_PKG_VERSION");
+    commit.map_or_else(|| version.to_owned(), |commit| format!("{version}+{commit}"))
 }
 
 fn any(port: u16) -> SocketAddr {
@@ -233,4 +239,16 @@ fn unread(error: impl std::error::Error + Send + Sync + 'static) -> Unread {
 /// An error with all its causes.
 pub(super) fn words(error: impl std::error::Error + Send + Sync + 'static) -> String {
     format!("{:#}", anyhow::Error::new(error))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn two_builds_of_one_version_are_told_apart_where_the_commit_is_known() {
+        let version_alone = version(None);
+        assert!(!version_alone.contains('+'), "{version_alone}");
+        assert_eq!(version(Some("24dc5c2bc1f7")), format!("{version_alone}+24dc5c2bc1f7"));
+    }
 }

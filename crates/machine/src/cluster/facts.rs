@@ -6,6 +6,7 @@ use api::status::MemberStatus;
 use chrono::{DateTime, Utc};
 
 use super::observed::{ChildKind, ChildState, Claim, Known, Observed, Pod, StorageClass, Volume};
+use super::volumes;
 use super::wanted::Wanted;
 use crate::protocol::{HolderRecord, LeaseRecord, MemberReport, MemberState};
 
@@ -170,9 +171,12 @@ impl<'a> Facts<'a> {
         !unschedulable.is_some_and(|nodes| node.is_some_and(|node| nodes.contains(node)))
     }
 
-    /// This pod is as the wanted template says: made from it, or brought there in place.
+    /// This pod is as the wanted template says: made from it, or brought there in place; and no volume of it waits for another.
     pub fn current_revision(&self, pod: &Pod) -> bool {
-        pod.revision.as_deref() == Some(self.wanted.revision) && pod.resizing.is_none() && self.has_wal_volume(pod)
+        pod.revision.as_deref() == Some(self.wanted.revision)
+            && pod.resizing.is_none()
+            && self.has_wal_volume(pod)
+            && volumes::awaits_new_pod(self, pod).is_none()
     }
 
     /// This pod has a WAL volume if the spec asks for one, and it is its own.

@@ -65,8 +65,8 @@ pub use failure::retry_at;
 pub use fenced::fence_of;
 pub use image::image_in_use;
 pub use observed::{
-    Certificates, ChildKind, ChildState, Children, Claim, Fault, FaultKind, ImageError, Known, Observed, Pod, Resizing,
-    Resources, SetFacts, StorageClass, Target, Trouble, Validity, Volume, WalVolumes,
+    Certificates, ChildKind, ChildState, Children, Claim, Fault, FaultKind, Growth, ImageError, Known, Observed, Pod,
+    Resizing, Resources, SetFacts, StorageClass, Target, Trouble, Validity, Volume, WalVolumes,
 };
 pub use page::state_machine_page;
 pub use patience::{patience, rests};
@@ -125,6 +125,7 @@ pub const RULES: &[Rule] = &[
     durability::AWAIT_DURABILITY,
     claims::AWAIT_CLAIM,
     switchover::AWAIT_REFUGE,
+    volumes::AWAIT_GROWTH,
     volumes::AWAIT_EXPANDABLE,
     rest::REST,
 ];

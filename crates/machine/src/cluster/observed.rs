@@ -216,7 +216,7 @@ pub enum ChildState {
         /// has to be deleted, its dependents orphaned, and made again.
         immutable: bool,
     },
-    /// A Secret of ours whose content is of no use any more.
+    /// A Secret of ours whose content is of no use any more, or our Lease, if it cannot be understood.
     Damaged {
         /// Its UID.
         uid: String,
@@ -441,8 +441,26 @@ pub struct Claim {
     pub selected_node: Option<String>,
     /// `spec.resources.requests.storage`, in bytes.
     pub requested: u64,
+    /// `status.capacity.storage`, in bytes: what it has, as far as that is told.
+    #[serde(default)]
+    pub capacity: Option<u64>,
+    /// What Kubernetes says of a growth that it has accepted and not done yet.
+    #[serde(default)]
+    pub growth: Option<Growth>,
     /// UID of the ClusteredDatabase that it was made for (label [`api::names::LABEL_CLUSTER_UID`]).
     pub cluster_uid: Option<String>,
+}
+
+/// How far a claim's growth is, by its conditions.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Growth {
+    /// The condition's type: `Resizing`, `FileSystemResizePending`, `ControllerResizeError`, `NodeResizeError`.
+    pub stage: String,
+    /// Its message.
+    pub message: String,
+    /// Since when it is so.
+    pub since: DateTime<Utc>,
 }
 
 /// Whether new volumes can be had.

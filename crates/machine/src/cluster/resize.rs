@@ -15,6 +15,7 @@ use super::members::exact;
 use super::observed::{Fault, FaultKind, Pod, Resizing, Resources, Target};
 use super::rollout;
 use super::rule::{Proposal, Rule};
+use super::volumes;
 
 /// See [`Rule::what`].
 pub const RESIZE: Rule = Rule {
@@ -82,7 +83,8 @@ fn refuses_less<'a>(facts: &Facts<'a>, pod: &Pod) -> Option<&'a Fault> {
 
 fn only_resources_differ(facts: &Facts<'_>, pod: &Pod) -> bool {
     let same = pod.base_revision.as_deref() == Some(facts.wanted.base_revision);
-    same && !facts.current_revision(pod) && facts.has_wal_volume(pod)
+    let in_place = facts.has_wal_volume(pod) && volumes::awaits_new_pod(facts, pod).is_none();
+    same && !facts.current_revision(pod) && in_place
 }
 
 /// The note on the pod, if it speaks of what is wanted now.

@@ -16,7 +16,7 @@ use super::request;
 use super::resize;
 use super::restarts::{refusal, restarting};
 use super::rule::{Proposal, Rule};
-use super::{claims, wal, wal_claims};
+use super::{claims, volumes, wal, wal_claims};
 use crate::protocol::MemberReport;
 
 /// See [`Rule::what`].
@@ -160,7 +160,7 @@ fn replace_idle(facts: &Facts<'_>) -> Option<Proposal> {
             }
         }
     }
-    let because = format!("{} is of an older template and not ready", pod.name);
+    let because = format!("{} {} and not ready", pod.name, volumes::why_made_again(facts, pod));
     replace(facts, pod, because)
 }
 
@@ -217,7 +217,8 @@ fn replace_serving(facts: &Facts<'_>) -> Option<Proposal> {
     if primary.is_some() && facts.status.intent.restart.is_none() && facts.all_serve_except(Some(pod.ordinal)) {
         let why = resize::obstacle(facts, pod);
         let why = why.map_or(String::new(), |why| format!("; it cannot be resized in place: {why}"));
-        let because = format!("{} is of an older template, and all others serve{why}", pod.name);
+        let stands = volumes::why_made_again(facts, pod);
+        let because = format!("{} {stands}, and all others serve{why}", pod.name);
         return replace(facts, pod, because);
     }
     None
@@ -247,12 +248,12 @@ fn await_supervisor(facts: &Facts<'_>) -> Option<Proposal> {
     let why = if needs_replacing(facts, primary) {
         others()
             .all(|pod| lets_primary_go(facts, primary, pod))
-            .then_some("its pod is of an older template")
+            .then(|| format!("its pod {}", volumes::why_made_again(facts, primary)))
     } else if lowers {
-        Some("its settings need a restart, before that of the standbys since a limit is lowered")
+        Some("its settings need a restart, before that of the standbys since a limit is lowered".to_owned())
     } else {
         let settled = report.is_some() && others().all(|pod| facts.current_settings(pod));
-        settled.then_some("its settings need a restart")
+        settled.then(|| "its settings need a restart".to_owned())
     }?;
     let name = facts.wanted.name;
     let what = format!(

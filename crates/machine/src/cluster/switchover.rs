@@ -16,6 +16,7 @@ use super::fenced;
 use super::observed::Pod;
 use super::request;
 use super::rule::{Proposal, Rule};
+use super::volumes;
 use super::{restarts, rollout, wal};
 use crate::protocol::Position;
 
@@ -70,13 +71,16 @@ enum Reason<'a> {
 }
 
 impl Reason<'_> {
-    fn describe(self, primary: &Pod) -> String {
+    fn describe(self, facts: &Facts<'_>, primary: &Pod) -> String {
         let name = &primary.name;
         match self {
             Reason::Scale(replicas) => format!("{name} is primary, and {replicas} instances leave no room for it"),
             Reason::Drained(node) => format!("{name} is primary, and its node {node} takes no pods any more"),
             Reason::Requested(pod) => format!("{name} is primary, and a switchover to {pod} is requested"),
-            Reason::Template => format!("{name} is primary, and its pod is of an older template"),
+            Reason::Template => format!(
+                "{name} is primary, and its pod {}",
+                volumes::why_made_again(facts, primary)
+            ),
             Reason::Preferred(pod) => format!("{name} is primary, and spec.primary.prefer names {pod}"),
         }
     }
@@ -270,7 +274,7 @@ fn switch_over(facts: &Facts<'_>) -> Option<Proposal> {
         attempts: attempts.saturating_add(1),
         ended: None,
     };
-    let because = format!("{}: {} is to take over", reason.describe(primary), target.name);
+    let because = format!("{}: {} is to take over", reason.describe(facts, primary), target.name);
     // Leave to restart that has come to nothing is taken back with it.
     let given = facts.status.intent.restart.as_ref().map(|_| StatusChange::EndRestart);
     let urgent = drained(facts, primary).is_some();
@@ -317,7 +321,7 @@ fn again_at(memo: &SwitchoverMemo) -> Option<DateTime<Utc>> {
 fn await_switchover(facts: &Facts<'_>) -> Option<Proposal> {
     let primary = facts.primary()?;
     let reason = reasons(facts, primary).find(|reason| !matches!(reason, Reason::Requested(_)))?;
-    let why = reason.describe(primary);
+    let why = reason.describe(facts, primary);
     let before = facts.status.memo.switchover.as_ref();
     if let Some((memo, again)) = before
         .and_then(|memo| Some((memo, again_at(memo)?)))

@@ -5,13 +5,15 @@
 //! definition of the resource lets the spec go back to it.
 
 use api::status::GrantedStorage;
+use chrono::{DateTime, TimeDelta, Utc};
 
 use super::action::Action;
 use super::decision::Step;
 use super::facts::Facts;
 use super::failure;
+use super::failure::shortened;
 use super::members::exact_claim;
-use super::observed::{Claim, FaultKind, StorageClass, Target, Volume};
+use super::observed::{Claim, FaultKind, Pod, StorageClass, Target, Volume};
 use super::rule::{Proposal, Rule};
 
 /// See [`Rule::what`].
@@ -24,6 +26,15 @@ pub const GROW: Rule = Rule {
 };
 
 /// See [`Rule::what`].
+pub const AWAIT_GROWTH: Rule = Rule {
+    name: "await-growth",
+    family: "volumes",
+    what: "A volume that Kubernetes has let ask for more, and that has not grown yet, is waited for in the claim's own words. Where it takes a new pod, the pod counts as one of an older template after two minutes.",
+    propose: await_growth,
+    passable: false,
+};
+
+/// See [`Rule::what`].
 pub const AWAIT_EXPANDABLE: Rule = Rule {
     name: "await-expandable",
     family: "volumes",
@@ -32,15 +43,59 @@ pub const AWAIT_EXPANDABLE: Rule = Rule {
     passable: false,
 };
 
-/// The claims of this database that are to be larger, each with its new size.
-fn too_small<'a>(facts: &Facts<'a>) -> impl Iterator<Item = (&'a Claim, &'a str)> {
+/// The claims of this database's members that have volumes, each with the size that the spec asks for, in bytes and in its
+/// words.
+fn in_use<'a>(facts: &Facts<'a>) -> impl Iterator<Item = (&'a Claim, u64, &'a str)> {
     let facts = *facts;
-    facts.claims().iter().filter_map(move |claim| {
+    let members = facts.expected().max(facts.wanted.replicas());
+    let claims = facts
+        .claims()
+        .iter()
+        .filter(move |claim| facts.owns(claim) && claim.ordinal < members && claim.bound && !claim.terminating);
+    claims.filter_map(move |claim| {
         let (bytes, size) = wanted(&facts, claim.volume)?;
-        let ours = facts.owns(claim);
-        let wanted = claim.ordinal < facts.expected().max(facts.wanted.replicas());
-        (ours && wanted && claim.bound && !claim.terminating && claim.requested < bytes).then_some((claim, size))
+        Some((claim, bytes, size))
     })
+}
+
+/// The claims that are to be larger, each with its new size.
+fn too_small<'a>(facts: &Facts<'a>) -> impl Iterator<Item = (&'a Claim, &'a str)> {
+    in_use(facts).filter_map(|(claim, bytes, size)| (claim.requested < bytes).then_some((claim, size)))
+}
+
+/// The claims that Kubernetes has let ask for more, and that have not got it yet.
+fn growing<'a>(facts: &Facts<'a>) -> impl Iterator<Item = (&'a Claim, &'a str)> {
+    in_use(facts).filter_map(|(claim, bytes, size)| {
+        let lacks = claim.capacity.is_some_and(|has| has < bytes);
+        (lacks && claim.requested >= bytes).then_some((claim, size))
+    })
+}
+
+/// The condition of a claim whose volume has grown, and the file system on it only does when it is mounted. A kubelet whose
+/// driver can do that to a mounted one sets it as well, for a moment.
+const AWAITS_MOUNT: &str = "FileSystemResizePending";
+/// A kubelet looks at the volumes of a pod that runs every 90 s at the latest.
+const GROWS_MOUNTED: TimeDelta = TimeDelta::minutes(2);
+
+/// When a new pod is what this claim waits for. One that was made since has not helped.
+fn new_pod_at(claim: &Claim, pod: &Pod) -> Option<DateTime<Utc>> {
+    let growth = claim.growth.as_ref().filter(|growth| growth.stage == AWAITS_MOUNT)?;
+    (pod.created <= growth.since).then(|| growth.since + GROWS_MOUNTED)
+}
+
+/// The claim of this pod that grows only if the pod is made again.
+pub(super) fn awaits_new_pod<'a>(facts: &Facts<'a>, pod: &Pod) -> Option<&'a Claim> {
+    let due = |claim: &Claim| new_pod_at(claim, pod).is_some_and(|at| at <= facts.now);
+    let mut growing = growing(facts).map(|(claim, _)| claim);
+    growing.find(|claim| claim.ordinal == pod.ordinal && due(claim))
+}
+
+/// Why this pod is made again, in words that follow its name.
+pub(super) fn why_made_again(facts: &Facts<'_>, pod: &Pod) -> String {
+    match awaits_new_pod(facts, pod) {
+        Some(claim) => format!("has to be made again for claim {} to grow", claim.name),
+        None => "is of an older template".to_owned(),
+    }
 }
 
 /// The size that the spec asks for, in bytes and in its words.
@@ -114,9 +169,9 @@ pub(super) fn way_back(facts: &Facts<'_>) -> String {
     fields.into_iter().filter_map(back).collect()
 }
 
-/// Every claim asks for what the spec asks for.
+/// Every claim asks for what the spec asks for, and has it.
 pub(super) fn large_enough(facts: &Facts<'_>) -> bool {
-    too_small(facts).next().is_none()
+    too_small(facts).next().is_none() && growing(facts).next().is_none()
 }
 
 fn grow(facts: &Facts<'_>) -> Option<Proposal> {
@@ -135,6 +190,22 @@ fn grow(facts: &Facts<'_>) -> Option<Proposal> {
     Proposal::act(Step::Volumes, action, because)
 }
 
+fn await_growth(facts: &Facts<'_>) -> Option<Proposal> {
+    let (claim, size) = growing(facts).next()?;
+    let what = format!("claim {} to grow to {size}", claim.name);
+    let said = claim.growth.as_ref().map_or(String::new(), |growth| {
+        format!(", which says {}: {}", growth.stage, shortened(&growth.message))
+    });
+    let wait = Proposal::wait(
+        facts,
+        Step::Volumes,
+        what,
+        format!("the driver of its StorageClass{said}"),
+    )?;
+    let due = facts.pod(claim.ordinal).and_then(|pod| new_pod_at(claim, pod));
+    Some(wait.looking_again_by(due.filter(|due| *due > facts.now)))
+}
+
 fn await_expandable(facts: &Facts<'_>) -> Option<Proposal> {
     let (claim, size) = too_small(facts).find(|(claim, _)| is_fixed(facts, claim.volume))?;
     let what = format!("a StorageClass that lets claim {} grow to {size}", claim.name);
@@ -145,7 +216,7 @@ fn await_expandable(facts: &Facts<'_>) -> Option<Proposal> {
 #[cfg(test)]
 mod tests {
     use super::super::testing::Scene;
-    use super::super::{ChildKind, ChildState, Fault, Known};
+    use super::super::{ChildKind, ChildState, Fault, Growth, Known};
     use super::*;
 
     #[test]
@@ -342,6 +413,73 @@ mod tests {
     fn sizes_are_told_in_the_largest_unit() {
         let told = [1 << 30, 10 << 40, 1 << 50, 10_000_000_000, 1000, 0].map(in_words);
         assert_eq!(told, ["1Gi", "10Ti", "1Pi", "9765625Ki", "1000", "0"]);
+    }
+
+    /// Three instances whose claims ask for twice of what they have.
+    fn accepted(stage: &str) -> Scene {
+        let mut scene = Scene::ready(3);
+        let (had, since) = (scene.data_bytes, scene.now);
+        scene.data_bytes *= 2;
+        for claim in scene.claims_mut() {
+            (claim.requested, claim.capacity) = (had * 2, Some(had));
+            claim.growth = Some(Growth {
+                stage: stage.to_owned(),
+                message: "why".to_owned(),
+                since,
+            });
+        }
+        scene
+    }
+
+    #[test]
+    fn growth_that_was_accepted_and_is_not_done_is_not_ready_and_told_in_the_claims_words() {
+        let mut scene = accepted("ControllerResizeError");
+        let decision = scene.decide();
+        assert_eq!((decision.rule, decision.phase), ("await-growth", api::Phase::Updating));
+        let Action::Wait(waiting) = decision.action else {
+            panic!("{:?}", scene.decide())
+        };
+        assert_eq!(waiting.what, "claim data-demo-0 to grow to 1Gi", "by the spec's words");
+        let who = "the driver of its StorageClass, which says ControllerResizeError: why";
+        assert_eq!(waiting.who_can_end_it, who);
+        scene.now += TimeDelta::hours(1);
+        assert_eq!(scene.replaced(), None, "a new pod would not help");
+        for ordinal in 0..3 {
+            assert_eq!(scene.decide().rule, "await-growth");
+            let bytes = scene.data_bytes;
+            scene.claims_mut()[ordinal].capacity = Some(bytes);
+        }
+        assert_eq!((scene.decide().rule, scene.decide().phase), ("rest", api::Phase::Ready));
+        scene.claims_mut()[0].capacity = None;
+        assert_eq!(scene.decide().rule, "rest", "what is not told is not missing");
+    }
+
+    #[test]
+    fn a_file_system_that_grows_only_when_it_is_mounted_gets_a_new_pod_once() {
+        let mut scene = accepted(AWAITS_MOUNT);
+        let due = scene.now + GROWS_MOUNTED;
+        assert_eq!(
+            (scene.replaced(), scene.decide().wake),
+            (None, due),
+            "a mounted one may grow"
+        );
+        scene.now = due;
+        for ordinal in [2, 1] {
+            assert_eq!(scene.replaced(), Some(format!("demo-{ordinal}")));
+            let because = "has to be made again for claim data-demo-";
+            assert!(scene.decide().because.to_string().contains(because));
+            let (now, bytes) = (scene.now, scene.data_bytes);
+            scene.pod_mut(ordinal).created = now;
+            assert_ne!(scene.replaced(), Some(format!("demo-{ordinal}")), "it has not helped");
+            scene.claims_mut()[ordinal as usize].capacity = Some(bytes);
+        }
+        assert_eq!(scene.decide().rule, "switch-over");
+        scene.elect(2);
+        assert_eq!(
+            scene.replaced(),
+            Some("demo-0".to_owned()),
+            "the primary of before last"
+        );
     }
 
     #[test]

@@ -36,6 +36,21 @@ fn a_new_template_replaces_standbys_from_the_highest_and_the_primary_last() {
 }
 
 #[test]
+fn volumes_that_grow_only_when_they_are_mounted_get_new_pods_once_wherever_the_operator_dies() {
+    for write in 1..16 {
+        let mut world = ready(3).crashing(Crash::After(write));
+        world.grows_unmounted = true;
+        world.scene.data_bytes *= 2;
+        world.scene.generation += 1;
+        assert!(world.settle(), "{write}: {:#?}", world.scene.decide());
+        assert_rests(&world);
+        assert_eq!(order(&world, "ReplacePod"), ["demo-2", "demo-1", "demo-0"], "{write}");
+        assert_eq!(world.primaries, ["demo-0", "demo-1"], "one switchover");
+        assert_stays(&mut world);
+    }
+}
+
+#[test]
 fn agents_whose_service_account_was_made_again_are_replaced_wherever_the_operator_dies() {
     for replicas in [1, 2, 3] {
         for write in 1..12 {

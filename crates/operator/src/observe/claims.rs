@@ -3,9 +3,9 @@
 use api::ClusteredDatabase;
 use api::names::{DATA_VOLUME, LABEL_CLUSTER_UID, Names, WAL_VOLUME};
 use api::quantity::Quantity;
-use k8s_openapi::api::core::v1::PersistentVolumeClaim;
+use k8s_openapi::api::core::v1::{PersistentVolumeClaim, PersistentVolumeClaimStatus};
 use kube::ResourceExt;
-use machine::cluster::{Claim, StorageClass, Volume};
+use machine::cluster::{Claim, Growth, StorageClass, Volume};
 
 use super::time;
 use crate::builders::stateful_set::SELECTED_NODE;
@@ -62,7 +62,8 @@ fn claim(names: &Names, claim: &PersistentVolumeClaim) -> Option<Claim> {
     let ordinal = names.ordinal(pod)?;
     let spec = claim.spec.as_ref();
     let volume_name = spec.and_then(|spec| spec.volume_name.as_deref()).unwrap_or_default();
-    let bound = claim.status.as_ref().and_then(|status| status.phase.as_deref()) == Some("Bound");
+    let status = claim.status.as_ref();
+    let bound = status.and_then(|status| status.phase.as_deref()) == Some("Bound");
     let requested = spec
         .and_then(|spec| spec.resources.as_ref()?.requests.as_ref()?.get("storage"))
         .and_then(|quantity| Quantity::parse(&quantity.0).ok());
@@ -78,8 +79,38 @@ fn claim(names: &Names, claim: &PersistentVolumeClaim) -> Option<Claim> {
         class: spec.and_then(|spec| spec.storage_class_name.clone()),
         selected_node: claim.annotations().get(SELECTED_NODE).cloned(),
         requested: requested.map_or(0, Quantity::bytes),
+        capacity: status
+            .and_then(|status| status.capacity.as_ref()?.get("storage"))
+            .and_then(|quantity| Quantity::parse(&quantity.0).ok())
+            .map(Quantity::bytes),
+        growth: status.and_then(growth),
         cluster_uid: claim.labels().get(LABEL_CLUSTER_UID).cloned(),
         name,
+    })
+}
+
+/// The condition that says most of a growth that is not done: a failure before what comes next, and that before what goes on.
+fn growth(status: &PersistentVolumeClaimStatus) -> Option<Growth> {
+    const STAGES: [&str; 4] = [
+        "ControllerResizeError",
+        "NodeResizeError",
+        "FileSystemResizePending",
+        "Resizing",
+    ];
+    let conditions = || {
+        status
+            .conditions
+            .iter()
+            .flatten()
+            .filter(|found| found.status == "True")
+    };
+    let found = STAGES
+        .iter()
+        .find_map(|stage| conditions().find(|found| found.type_ == *stage))?;
+    Some(Growth {
+        stage: found.type_.clone(),
+        message: found.message.clone().unwrap_or_default(),
+        since: found.last_transition_time.as_ref().map(time).unwrap_or_default(),
     })
 }
 
@@ -161,6 +192,35 @@ mod tests {
         );
         let lost = read("pv", "Lost");
         assert_eq!((lost.bound, lost.had_volume), (false, true), "its volume is gone");
+    }
+
+    #[test]
+    fn what_a_claim_has_and_how_far_its_growth_is_are_read() {
+        let read = |status: serde_json::Value| {
+            let claim = json!({"metadata": {"name": "data-db-1", "namespace": "ns", "uid": "u", "resourceVersion": "1"},
+                "spec": {"resources": {"requests": {"storage": "2Gi"}}}, "status": status});
+            claim_of(&serde_json::from_value(claim).unwrap())
+        };
+        let unknown = read(json!({"phase": "Bound"}));
+        assert_eq!((unknown.capacity, unknown.growth), (None, None));
+        let condition = |kind: &str, status: &str| json!({"type": kind, "status": status, "message": kind, "lastTransitionTime": "2027-01-01T00:00:00Z"});
+        let stage = |conditions: serde_json::Value| {
+            let found = read(json!({"phase": "Bound", "capacity": {"storage": "1Gi"}, "conditions": conditions}));
+            assert_eq!((found.requested, found.capacity), (2 << 30, Some(1 << 30)));
+            found.growth.map(|growth| growth.stage)
+        };
+        let (goes_on, pending) = (
+            condition("Resizing", "True"),
+            condition("FileSystemResizePending", "True"),
+        );
+        let (failed, over) = (condition("NodeResizeError", "True"), condition("Resizing", "False"));
+        assert_eq!(stage(json!([goes_on])).as_deref(), Some("Resizing"));
+        assert_eq!(
+            stage(json!([goes_on, pending])).as_deref(),
+            Some("FileSystemResizePending")
+        );
+        assert_eq!(stage(json!([pending, failed])).as_deref(), Some("NodeResizeError"));
+        assert_eq!(stage(json!([over])), None);
     }
 
     fn claim_of(found: &PersistentVolumeClaim) -> Claim {

@@ -153,6 +153,26 @@ pub const MUTANTS: &[Mutant] = &[
         found_by: unit("cluster::volumes::tests::what_is_refused_to_all_claims_may_be_taken_back_and_that_is_said"),
     },
     Mutant {
+        name: "accepted-and-called-grown",
+        planted: "A claim that asks for enough counts as grown, whatever it has.",
+        breaks: "rule `await-growth`",
+        file: "cluster/volumes.rs",
+        text: "claim.capacity.is_some_and(|has| has < bytes)",
+        instead: "claim.capacity == Some(0)",
+        found_by: unit(
+            "cluster::volumes::tests::growth_that_was_accepted_and_is_not_done_is_not_ready_and_told_in_the_claims_words",
+        ),
+    },
+    Mutant {
+        name: "a-new-pod-again-and-again",
+        planted: "A pod that was made since, and has not helped, is made again for its volume to grow.",
+        breaks: "invariant 20",
+        file: "cluster/volumes.rs",
+        text: "pod.created <= growth.since",
+        instead: "true",
+        found_by: unit("cluster::volumes::tests::a_file_system_that_grows_only_when_it_is_mounted_gets_a_new_pod_once"),
+    },
+    Mutant {
         name: "a-wal-volume-for-whoever-comes",
         planted: "The pod template goes on naming the WAL claim of the pod that was made last.",
         breaks: "rule `settle-wal-volumes`",

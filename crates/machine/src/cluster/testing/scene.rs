@@ -519,6 +519,8 @@ pub(super) fn claim(ordinal: u32, requested: u64) -> Claim {
         class: Some("standard".to_owned()),
         selected_node: Some(format!("node-{ordinal}")),
         requested,
+        capacity: None,
+        growth: None,
         cluster_uid: Some(UID.to_owned()),
     }
 }

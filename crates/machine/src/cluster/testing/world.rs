@@ -13,8 +13,8 @@ use super::scene::{NAME, Scene, UID, bare_of, child_uid, claim, empty_lease, hol
 use crate::cluster::budgets::{primary_stays, replicas_stay};
 use crate::cluster::members::ordinal_of;
 use crate::cluster::{
-    Action, Apply, ApplyHow, ChildKind, ChildState, Claim, Decision, Due, Exact, Fault, FaultKind, ImageError, Known,
-    Pod, PodMark, Resources, SetFacts, Target, Volume, WalVolumes,
+    Action, Apply, ApplyHow, ChildKind, ChildState, Claim, Decision, Due, Exact, Fault, FaultKind, Growth, ImageError,
+    Known, Pod, PodMark, Resources, SetFacts, Target, Volume, WalVolumes,
 };
 use crate::protocol::{Epoch, MemberId, MemberReport, MemberState, Release, settings_hash};
 
@@ -98,6 +98,8 @@ pub struct World {
     moved: BTreeSet<String>,
     /// No volumes can be had for claims.
     pub no_volumes: bool,
+    /// A volume's file system grows only when a new pod mounts it.
+    pub grows_unmounted: bool,
     /// Revision of the StatefulSet's template.
     template: String,
     /// The generation that was looked at last.
@@ -129,6 +131,7 @@ impl World {
             data: BTreeMap::new(),
             moved: BTreeSet::new(),
             no_volumes: false,
+            grows_unmounted: false,
             template: String::new(),
             generation: 1,
             crash: Crash::Never,
@@ -264,9 +267,16 @@ impl World {
             }
             Action::ResizeClaim { claim, .. } => {
                 let (data, wal) = (self.scene.data_bytes, self.scene.wal_bytes);
+                let (waits, since) = (self.grows_unmounted, self.scene.now);
                 let claims = self.scene.claims_mut();
                 for found in claims.iter_mut().filter(|found| found.uid == claim.uid()) {
                     assert!(found.bound, "only a volume grows");
+                    found.capacity = Some(found.requested).filter(|_| waits);
+                    found.growth = waits.then(|| Growth {
+                        stage: "FileSystemResizePending".to_owned(),
+                        message: "waiting for a pod to be started".to_owned(),
+                        since,
+                    });
                     found.requested = if found.volume == Volume::Wal { wal } else { data };
                 }
             }
@@ -618,6 +628,9 @@ impl World {
         let bytes = self.scene.data_bytes;
         let serial = self.serial;
         let claims = self.scene.claims_mut();
+        for claim in claims.iter_mut().filter(|claim| claim.ordinal == ordinal) {
+            (claim.capacity, claim.growth) = (None, None);
+        }
         if claims
             .iter()
             .all(|claim| claim.ordinal != ordinal || claim.volume != Volume::Data)

@@ -166,6 +166,27 @@ fn d_28_storage_that_is_refused_is_taken_back() {
 }
 
 #[test]
+fn d_28_storage_that_is_accepted_and_does_not_grow() {
+    scenario("28-storage-that-does-not-grow", &three(), async |script| {
+        let all = script.world.uids();
+        let stays = |stage: Value| json!({"metadata": {"annotations": {fake_api::stubs::GROWTH: stage}}});
+        let claim = "data-db-1";
+        script.merge("persistentvolumeclaims", claim, &stays(json!("ControllerResizeError")));
+        script.edit(&json!({"storage": {"size": "2Gi"}}));
+        script.sleep(Duration::from_secs(900)).await;
+        assert_eq!(sizes(&script.world), ["2Gi"; 3]);
+        assert_eq!(script.world.status()["phase"], "Updating");
+        for words in ["claim data-db-1 to grow to 2Gi", "ControllerResizeError: in vain"] {
+            assert!(says(&script.world, words), "{:#}", script.world.status());
+        }
+        script.merge("persistentvolumeclaims", claim, &stays(Value::Null));
+        script.rests().await;
+        let (now, set) = (script.world.uids(), "statefulsets \"db\"");
+        assert!(all.iter().all(|(name, uid)| name == set || now[name] == *uid));
+    });
+}
+
+#[test]
 fn d_28_storage_that_shrinks_and_that_cannot_grow() {
     scenario("28-storage-that-cannot-grow", &three(), async |script| {
         let all = script.world.uids();

@@ -217,6 +217,8 @@ fn new_claim(ordinal: u32, volume: u32, version: u64, now: u64) -> Claim {
         class: None,
         selected_node: None,
         requested: BYTES,
+        capacity: None,
+        growth: None,
         cluster_uid: Some(CLUSTER.to_owned()),
     }
 }
