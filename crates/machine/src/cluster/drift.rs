@@ -293,10 +293,21 @@ pub(super) fn lost(facts: &Facts<'_>, kind: ChildKind) -> bool {
     unique && gone && was_made(facts, kind)
 }
 
+/// What is wrong with a Lease that is there: agents act on it as little as the operator, and the primary stops.
+pub(super) fn understood_by_nobody<'a>(facts: &Facts<'a>) -> Option<&'a str> {
+    match facts.child(ChildKind::Lease)? {
+        ChildState::Damaged { what, .. } => Some(what),
+        ChildState::Missing | ChildState::Current { .. } | ChildState::Drifted { .. } | ChildState::Foreign { .. } => {
+            None
+        }
+    }
+}
+
 /// By the record, or by what is only ever made after it.
 fn was_made(facts: &Facts<'_>, kind: ChildKind) -> bool {
     let recorded = match kind {
-        ChildKind::Lease => facts.status.memo.lease_made,
+        // One that is there was made: it is not given other content either.
+        ChildKind::Lease => facts.status.memo.lease_made || understood_by_nobody(facts).is_some(),
         _ => facts.recorded_uid(kind).is_some(),
     };
     recorded || facts.bootstrapped() || exists(facts, ChildKind::StatefulSet) || !facts.pods().is_empty()
@@ -402,6 +413,9 @@ fn blocked(facts: &Facts<'_>) -> Option<Proposal> {
             let what = format!("{name} to go away, which is {why}");
             Proposal::wait(facts, step, what, "its owner, or whoever deletes it")
         }
+        Some(ChildState::Damaged { what, .. }) if kind == ChildKind::Lease => {
+            Proposal::wait(facts, step, format!("{name}, which {what}"), PUT_RIGHT)
+        }
         _ if lost(facts, kind) => Proposal::wait(facts, step, format!("{name}, which is lost"), way_back(kind)),
         _ => {
             if let Some(claim) = foreign_claim(facts, facts.wanted.replicas()) {
@@ -422,6 +436,11 @@ fn blocked(facts: &Facts<'_>) -> Option<Proposal> {
         }
     }
 }
+
+/// The way back from a Lease that cannot be understood.
+pub(super) const PUT_RIGHT: &str = "the user, by putting the annotation right (kubectl edit lease), after which everything \
+                                    goes on by itself; or, where nobody knows what it was, by deleting the Lease, after which \
+                                    it is said how it is made again";
 
 /// Who can bring a lost object back.
 pub(super) const fn way_back(kind: ChildKind) -> &'static str {
@@ -738,6 +757,54 @@ mod tests {
         scene.set_child(ChildKind::CaSecret, damaged(false));
         scene.set_child(ChildKind::TlsSecret, damaged(true));
         assert!(matches!(scene.decide().action, Action::Wait(_)), "nobody can sign it");
+    }
+
+    #[test]
+    fn a_lease_that_nobody_understands_is_told_with_the_way_back_and_left_alone() {
+        for mut scene in [Scene::ready(3), Scene::new(3)] {
+            (scene.finalizer, scene.recreate_lease) = (true, Some(scene.with_wanted(|wanted| wanted.uid.to_owned())));
+            if scene.pods().is_empty() {
+                for kind in ChildKind::ALL
+                    .into_iter()
+                    .filter(|kind| *kind != ChildKind::StatefulSet)
+                {
+                    scene.set_child(
+                        kind,
+                        ChildState::Current {
+                            uid: format!("uid-{kind:?}"),
+                        },
+                    );
+                }
+            }
+            scene.observed.lease = Known::Unknown;
+            let damaged = ChildState::Damaged {
+                uid: "u".to_owned(),
+                resource_version: "9".to_owned(),
+                what: "cannot be understood: its annotation x".to_owned(),
+                recoverable: false,
+            };
+            scene.set_child(ChildKind::Lease, damaged);
+            let decision = scene.decide();
+            let failure = decision.failure.unwrap();
+            assert_eq!(
+                (decision.phase, failure.reason),
+                (Phase::Failed, FailureReason::PartLost)
+            );
+            for words in ["cannot be understood: its annotation x", PUT_RIGHT] {
+                assert!(failure.message.contains(words), "{}", failure.message);
+            }
+            let Action::Wait(waiting) = decision.action else {
+                panic!("{:?}", decision.action)
+            };
+            assert!(
+                waiting
+                    .what
+                    .ends_with("Lease demo, which cannot be understood: its annotation x"),
+                "{}",
+                waiting.what
+            );
+            assert_eq!(waiting.who_can_end_it, PUT_RIGHT);
+        }
     }
 
     #[test]

@@ -86,6 +86,10 @@ fn lost(facts: &Facts<'_>) -> Option<Failure> {
     let kind = drift::first_lost(facts)?;
     let name = facts.child_name(kind);
     let message = match kind {
+        ChildKind::Lease if let Some(what) = drift::understood_by_nobody(facts) => format!(
+            "Lease {name} {what}, so that nobody may be primary; it is ended by {}",
+            drift::PUT_RIGHT
+        ),
         ChildKind::Lease if facts.wanted.recreate_lease == Some(facts.wanted.uid) => {
             drift::last_primary(facts).is_none().then(|| {
                 format!("Lease {name} is lost, and who held it last is not on record: it cannot be made again safely")

@@ -319,8 +319,10 @@ impl Executor {
         let generation = subject.db.metadata.generation.unwrap_or(0);
         // Who gets a WAL volume is decided: what is there is compared with the rest.
         let wal = observe::wal_volumes(&self.caches, key).unwrap_or_default();
+        let status = subject.db.status.as_ref();
+        let recorded = status.is_some_and(|status| status.memo.image.is_some());
         let subject = Subject {
-            running: observe::running_image(&self.caches, key),
+            running: (!recorded).then(|| observe::running_image(&self.caches, key)).flatten(),
             ..subject.with_wal(wal)
         };
         let is_same = |known: &Wants| {

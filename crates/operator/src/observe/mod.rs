@@ -11,7 +11,7 @@ use api::ClusteredDatabase;
 use api::names::{CONTAINER, Names, WAL_VOLUME};
 use chrono::{DateTime, Utc};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
-use machine::cluster::{Certificates, ChildKind, Known, Observed, SetFacts, Volume, WalVolumes};
+use machine::cluster::{Certificates, ChildKind, ChildState, Known, Observed, SetFacts, Volume, WalVolumes};
 use machine::protocol::LeaseRecord;
 
 pub use children::{Stray, children, verdict};
@@ -33,13 +33,15 @@ pub fn observe(
     strays: &[Stray],
     now: DateTime<Utc>,
 ) -> Observed {
+    let mut children = children(caches, key, db, memory, strays);
+    let lease = lease(caches, key, &mut children[ChildKind::Lease]);
     Observed {
-        children: children(caches, key, db, memory, strays),
+        children,
         stateful_set: stateful_set(caches, key),
         pods: known(pods::pods(caches, key, db, memory, now)),
         claims: known(claims::claims(caches, key)),
         unschedulable_nodes: known(nodes::unschedulable(caches, key)),
-        lease: lease(caches, key),
+        lease,
         storage_class: known(claims::storage_class(caches, db, Volume::Data)),
         wal_storage_class: known(claims::storage_class(caches, db, Volume::Wal)),
         certificates: certificates(db, memory),
@@ -122,18 +124,25 @@ pub fn running_image(caches: &Caches, key: &Key) -> Option<String> {
         .image
 }
 
-/// The Lease's content. A Lease that cannot be understood is like one that cannot be read.
-fn lease(caches: &Caches, key: &Key) -> Known<Option<LeaseRecord>> {
-    match caches
-        .leases
-        .get(key, &crate::desired::name(&key.name, ChildKind::Lease))
-    {
+/// The Lease's content. One that cannot be understood is like one that cannot be read, and `state` says what is wrong with it.
+fn lease(caches: &Caches, key: &Key, state: &mut Known<ChildState>) -> Known<Option<LeaseRecord>> {
+    let name = crate::desired::name(&key.name, ChildKind::Lease);
+    match caches.leases.get(key, &name) {
         None => Known::Unknown,
         Some(None) => Known::Known(None),
         Some(Some(lease)) => match machine::lease_object::read(&lease) {
             Ok(record) => Known::Known(Some(record)),
             Err(error) => {
-                tracing::warn!(database = %key, %error, "cannot read the Lease");
+                if let Known::Known(ChildState::Current { uid } | ChildState::Drifted { uid, .. }) = state {
+                    let source =
+                        std::error::Error::source(&error).map_or(String::new(), |source| format!(": {source}"));
+                    *state = Known::Known(ChildState::Damaged {
+                        uid: std::mem::take(uid),
+                        resource_version: lease.metadata.resource_version.clone().unwrap_or_default(),
+                        what: format!("cannot be understood: {error}{source}"),
+                        recoverable: false,
+                    });
+                }
                 Known::Unknown
             }
         },

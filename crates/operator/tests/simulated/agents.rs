@@ -381,7 +381,7 @@ fn look(store: &Store, stubs: &Stubs, lost: &BTreeSet<String>) -> Option<(View, 
         db: serde_json::from_value((*db).clone()).unwrap(),
         pods,
         dark: dark.iter().map(|pod| text(&pod["metadata"]["name"])).collect(),
-        lease: read(&lease).unwrap(),
+        lease: read(&lease).ok()?,
     };
     Some((view, lease))
 }

@@ -164,6 +164,17 @@ pub const MUTANTS: &[Mutant] = &[
         ),
     },
     Mutant {
+        name: "a-lease-that-nobody-reads",
+        planted: "A Lease that cannot be understood is taken for one that was never made.",
+        breaks: "protocol rule 18",
+        file: "cluster/drift.rs",
+        text: "facts.status.memo.lease_made || understood_by_nobody(facts).is_some()",
+        instead: "facts.status.memo.lease_made",
+        found_by: unit(
+            "cluster::drift::tests::a_lease_that_nobody_understands_is_told_with_the_way_back_and_left_alone",
+        ),
+    },
+    Mutant {
         name: "a-new-pod-again-and-again",
         planted: "A pod that was made since, and has not helped, is made again for its volume to grow.",
         breaks: "invariant 20",

@@ -416,3 +416,21 @@ fn d_85_the_only_claim_is_deleted() {
         assert_eq!(script.world.agents.lock().unwrap().initdbs, 1);
     });
 }
+
+#[test]
+fn d_86_a_lease_that_nobody_understands() {
+    scenario("86-a-lease-that-nobody-understands", &three(), async |script| {
+        let pods = script.uids("pods");
+        let rule = script.world.get("leases", "db").unwrap()["metadata"]["annotations"][api::names::LEASE_RULE].clone();
+        let edit = |rule: &Value| json!({"metadata": {"annotations": {api::names::LEASE_RULE: rule}}});
+        script.merge("leases", "db", &edit(&json!("ANY 1 (db-1")));
+        script.sleep(LONG_ENOUGH).await;
+        assert_eq!(script.world.status()["phase"], "Failed");
+        for words in [api::names::LEASE_RULE, "expected value", "kubectl edit lease"] {
+            assert!(says(&script.world, words), "{:#}", script.world.status());
+        }
+        script.merge("leases", "db", &edit(&rule));
+        script.rests().await;
+        assert_eq!((script.uids("pods"), script.primaries().len()), (pods, 1));
+    });
+}
