@@ -57,6 +57,7 @@ pub fn new(spec: &Value) -> World {
     let set = &objects(&db)[&ChildKind::StatefulSet];
     let revision = &set.content["spec"]["template"]["metadata"]["annotations"][ANNOTATION_REVISION];
     world.scene.revision = revision.as_str().unwrap().to_owned();
+    world.scene.default_image = Config::default().postgres_image(db.spec.postgres.major_version);
     world.scene.spec = db.spec;
     world.scene.now += TimeDelta::hours(9);
     world
