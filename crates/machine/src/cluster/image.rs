@@ -38,13 +38,18 @@ pub fn image_in_use<'a>(
 /// What is to be on record of it and is not. An operator that did not know this says nothing of images.
 pub(super) fn unrecorded(facts: &Facts<'_>) -> Option<StatusChange> {
     let postgres = &facts.wanted.spec.postgres;
-    let chosen = ChosenImage {
-        image: facts.wanted.image.to_owned(),
-        major_version: postgres.major_version,
-        by_default: postgres.image.is_none(),
+    let (image, by_default) = (facts.wanted.image, postgres.image.is_none());
+    let is_same = |known: &ChosenImage| {
+        (known.image.as_str(), known.major_version, known.by_default) == (image, postgres.major_version, by_default)
     };
-    let differs = !chosen.image.is_empty() && facts.status.memo.image.as_ref() != Some(&chosen);
-    differs.then_some(StatusChange::RecordImage(chosen))
+    if image.is_empty() || facts.status.memo.image.as_ref().is_some_and(is_same) {
+        return None;
+    }
+    Some(StatusChange::RecordImage(ChosenImage {
+        image: image.to_owned(),
+        major_version: postgres.major_version,
+        by_default,
+    }))
 }
 
 /// That the operator's default is another one, and how it is taken.
