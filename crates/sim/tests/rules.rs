@@ -66,6 +66,215 @@ const RULES: [Row; 22] = [
     ),
 ];
 
+/// What decides a rule, and tests of that alone: a file in `crates` and a function of it.
+type Decided = (&'static [&'static str], &'static [&'static str]);
+
+const DECIDED: [Decided; 22] = [
+    (
+        &[
+            "machine/src/instance/identity.rs::create_member",
+            "machine/src/instance/identity.rs::is_sound",
+        ],
+        &["machine/src/instance/identity.rs::an_identity_is_never_replaced_under_data"],
+    ),
+    (
+        &[
+            "machine/src/instance/election.rs::is_kept",
+            "agent/src/volume/promise.rs::promise_at_least",
+        ],
+        &[
+            "machine/src/instance/election.rs::what_cannot_be_read_is_no_promise",
+            "agent/src/volume/promise.rs::an_unreadable_store_is_not_an_absent_one",
+        ],
+    ),
+    (
+        &[
+            "machine/src/instance/durability.rs::following",
+            "agent/src/postgres/hba.rs::pg_hba",
+        ],
+        &[
+            "agent/src/postgres/status.rs::only_members_that_stream_under_their_own_name_count",
+            "agent/tests/postgres.rs::only_those_who_may_come_in",
+        ],
+    ),
+    (
+        &[
+            "machine/src/instance/election.rs::promise",
+            "agent/src/postgres/receive.rs::promise",
+        ],
+        &[
+            "machine/src/instance/election.rs::a_promise_that_was_written_down_and_not_completed_is_made_again",
+            "agent/tests/failover.rs::after_a_promise_nothing_is_acknowledged",
+        ],
+    ),
+    (
+        &[
+            "machine/src/instance/context.rs::final_position",
+            "machine/src/instance/context.rs::electable_position",
+        ],
+        &[
+            "machine/src/instance/election.rs::a_position_is_told_only_with_the_promise_and_when_it_is_final",
+            "machine/src/instance/election.rs::wal_that_ends_before_its_timeline_begins_is_no_position",
+        ],
+    ),
+    (
+        &[
+            "machine/src/instance/standby.rs::to_follow",
+            "agent/src/volume/promise.rs::follow",
+        ],
+        &["agent/src/volume/promise.rs::a_promise_takes_the_credential_away_and_following_brings_it_back"],
+    ),
+    (
+        &["machine/src/instance/lease_rules.rs::promised_above"],
+        &["machine/src/instance/lease_rules.rs::a_holder_raises_its_epoch_at_once_to_what_a_member_has_promised"],
+    ),
+    (
+        &[
+            "machine/src/instance/give_way.rs::may_inherit",
+            "machine/src/instance/election.rs::covers_release",
+        ],
+        &[
+            "machine/src/instance/give_way.rs::an_elected_holder_that_cannot_begin_leaves_the_lease_to_one_that_has_all_that_it_came_with",
+            "machine/src/instance/election.rs::a_released_lease_goes_to_who_covers_its_position_at_once",
+        ],
+    ),
+    (
+        &[
+            "machine/src/instance/election.rs::basis",
+            "machine/src/instance/election.rs::reserved",
+        ],
+        &[
+            "machine/src/instance/ballots.rs::who_is_elected",
+            "machine/src/instance/election.rs::positions_rank_by_the_timeline_first_and_only_by_one_that_is_reserved",
+        ],
+    ),
+    (
+        &[
+            "machine/src/quorum.rs::next_step",
+            "machine/src/quorum.rs::is_safe_record",
+        ],
+        &[
+            "machine/src/quorum.rs::every_change_is_safe_and_ends",
+            "machine/src/quorum.rs::whatever_a_covered_setting_acknowledges_meets_every_election",
+        ],
+    ),
+    (
+        &[
+            "machine/src/instance/durability.rs::change",
+            "agent/src/postgres/sync.rs::set_sync",
+        ],
+        &["agent/tests/failover.rs::the_rule_grows_and_shrinks_with_proof"],
+    ),
+    (
+        &[
+            "machine/src/instance/election.rs::take",
+            "machine/src/instance/election.rs::rule_at_take",
+        ],
+        &[
+            "machine/src/instance/ballots.rs::no_input_makes_two_takers_of_one_epoch",
+            "machine/src/instance/election.rs::a_promise_of_another_epoch_elects_nobody",
+        ],
+    ),
+    (
+        &[
+            "machine/src/instance/durability.rs::open",
+            "machine/src/instance/durability.rs::is_replicated",
+        ],
+        &[
+            "machine/src/instance/durability.rs::applications_wait_until_enough_members_hold_what_is_in_doubt",
+            "agent/tests/failover.rs::a_closed_primary_lets_only_members_in",
+        ],
+    ),
+    (
+        &[
+            "machine/src/instance/primary.rs::promote",
+            "machine/src/instance/primary.rs::reserve_again",
+        ],
+        &[
+            "machine/src/instance/primary.rs::a_standby_that_was_elected_is_promoted_to_the_reserved_timeline_once",
+            "machine/src/instance/lease_rules.rs::a_promotion_that_was_begun_is_not_begun_again_under_its_number",
+        ],
+    ),
+    (
+        &[
+            "machine/src/instance/lease_rules.rs::basis",
+            "machine/src/instance/lease_rules.rs::timeline_again",
+        ],
+        &[
+            "machine/src/instance/lease_rules.rs::a_new_run_in_the_same_pod_takes_over_at_once",
+            "machine/src/instance/lease_rules.rs::a_run_that_once_held_the_lease_does_not_take_a_later_run_for_a_dead_one",
+        ],
+    ),
+    (
+        &[
+            "machine/src/instance/shutdown.rs::hand_over",
+            "machine/src/instance/lease_rules.rs::release",
+            "machine/src/instance/election.rs::may_succeed",
+        ],
+        &[
+            "machine/src/instance/shutdown.rs::a_primary_stops_fast_then_releases_with_its_position_then_ends",
+            "machine/src/instance/shutdown.rs::no_position_is_claimed_after_a_stop_that_was_not_clean",
+        ],
+    ),
+    (
+        &[
+            "machine/src/instance/rejoin.rs::rewind",
+            "machine/src/instance/rejoin.rs::opens_soon",
+        ],
+        &[
+            "machine/src/instance/rejoin.rs::data_within_the_primarys_history_follows_and_other_data_is_rewound",
+            "machine/src/instance/rejoin.rs::wal_is_kept_before_a_rewind_if_it_may_have_commits_that_were_lost",
+        ],
+    ),
+    (
+        &[
+            "machine/src/instance/lease_rules.rs::is_first",
+            "machine/src/cluster/failure.rs::lost",
+        ],
+        &[
+            "machine/src/instance/fence.rs::a_missing_lease_fences_at_the_deadline_and_not_before",
+            "machine/src/cluster/drift.rs::lost_secrets_and_leases_fail_with_the_way_back",
+        ],
+    ),
+    (
+        &[
+            "machine/src/instance/failsafe.rs::sent_under",
+            "machine/src/instance/failsafe.rs::answer",
+        ],
+        &[
+            "machine/src/instance/failsafe.rs::as_many_names_as_commits_wait_for_move_the_fence",
+            "machine/src/instance/failsafe.rs::whoever_has_promised_an_election_or_does_not_stream_or_suspects_refuses",
+        ],
+    ),
+    (
+        &[
+            "machine/src/instance/election.rs::stands",
+            "machine/src/instance/election.rs::is_alone",
+        ],
+        &[
+            "machine/src/instance/election.rs::without_a_rule_the_clock_decides_and_the_best_of_those_that_answer",
+            "machine/src/instance/election.rs::whoever_may_elect_itself_alone_waits_longer",
+        ],
+    ),
+    (
+        &["machine/src/instance/durability.rs::goal"],
+        &[
+            "machine/src/instance/durability.rs::under_required_nobody_leaves_while_too_few_stream",
+            "agent/tests/election.rs::the_rule_shrinks_and_the_last_standby_is_elected_alone",
+        ],
+    ),
+    (
+        &[
+            "machine/src/cluster/durability.rs::loss_bound",
+            "machine/src/instance/fence.rs::stop_now",
+        ],
+        &[
+            "machine/src/cluster/durability.rs::the_status_says_what_is_in_force",
+            "machine/src/instance/fence.rs::a_fast_stop_does_not_delay_the_fence",
+        ],
+    ),
+];
+
 /// An invariant: its name, where it is to be checked (M: decisions, model and simulator; A: agents with a real PostgreSQL; E: end to
 /// end), tests that fail where it does not hold, and what of it none of these sees. A test is a file in `crates` and a function.
 type Invariant = (&'static str, &'static str, &'static [&'static str], &'static str);
@@ -138,7 +347,11 @@ const INVARIANTS: [Invariant; 31] = [
     (
         "Who is not of the lineage is neither read nor counted",
         "M A",
-        &[MODEL, SEEDS],
+        &[
+            MODEL,
+            SEEDS,
+            "machine/src/instance/report.rs::a_standby_whose_data_went_another_way_is_not_ready",
+        ],
         "neither the model nor the simulator has readers",
     ),
     (
@@ -343,11 +556,30 @@ fn each_rule_has_what_would_find_its_loss() {
     }
 }
 
+/// A function of a file in `crates`, such as `machine/src/quorum.rs::next_step`, exists.
+fn is_there(function: &str) -> bool {
+    let (file, name) = function.split_once("::").expect("a file and a function");
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("..").join(file);
+    let source = fs::read_to_string(path).unwrap_or_else(|error| panic!("{file}: {error}"));
+    ["(", "<"]
+        .iter()
+        .any(|after| source.contains(&format!("fn {name}{after}")))
+}
+
+#[test]
+fn each_rule_has_functions_and_tests_of_its_own() {
+    for (number, (functions, tests)) in (1..).zip(DECIDED) {
+        assert!(!functions.is_empty() && !tests.is_empty(), "rule {number}");
+        for named in functions.iter().chain(tests) {
+            assert!(is_there(named), "rule {number}: no {named}");
+        }
+    }
+}
+
 /// Each invariant is checked where it can be: by tests that are there, or by a broken rule that must be found.
 #[test]
 fn each_invariant_has_what_would_find_its_loss() {
     let broken = of_machine("invariant");
-    let crates = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
     for (number, (name, wanted, tests, outside)) in (1..).zip(INVARIANTS) {
         let found = !tests.is_empty() || broken.contains_key(&number);
         let excused = !wanted.contains('M') && !outside.is_empty();
@@ -356,15 +588,15 @@ fn each_invariant_has_what_would_find_its_loss() {
             "invariant {number} ({name}): nothing would find its loss"
         );
         for test in tests {
-            let (file, function) = test.split_once("::").expect("a file and a function");
-            let source = fs::read_to_string(crates.join(file)).unwrap_or_else(|error| panic!("{file}: {error}"));
-            assert!(
-                source.contains(&format!("fn {function}(")),
-                "invariant {number}: no {test}"
-            );
+            assert!(is_there(test), "invariant {number}: no {test}");
         }
     }
     assert!(broken.keys().all(|number| (1..=INVARIANTS.len()).contains(number)));
+}
+
+fn code(names: &[&str]) -> String {
+    let names: Vec<_> = names.iter().map(|name| format!("`{name}`")).collect();
+    names.join(", ")
 }
 
 fn invariants() -> String {
@@ -373,10 +605,9 @@ fn invariants() -> String {
         "\n| Invariant | To be checked by | Tests | Mutants of the machine | Not seen |\n|---|---|---|---|---|\n"
             .to_owned();
     for (number, (name, wanted, tests, outside)) in (1..).zip(INVARIANTS) {
-        let tests: Vec<_> = tests.iter().map(|test| format!("`{test}`")).collect();
         let broken = broken.get(&number).map_or(&[][..], Vec::as_slice);
         let broken: Vec<_> = broken.iter().map(|found| found.name.as_str()).collect();
-        let (tests, broken) = (tests.join(", "), broken.join(", "));
+        let (tests, broken) = (code(tests), broken.join(", "));
         table += &format!("| {number} {name} | {wanted} | {tests} | {broken} | {outside} |\n");
     }
     table
@@ -391,9 +622,9 @@ const INVARIANTS_END: &str = "<!-- End of invariants. -->\n";
 fn the_page_says_what_would_find_the_loss_of_each() {
     let machine = of_machine("protocol");
     let mut table =
-        "\n| Rule | Always | Mutants of the model | Mutants of the machine | Not in this world |\n|---|---|---|---|---|\n"
+        "\n| Rule | Decided by | Always | Mutants of the model | Mutants of the machine | Not in this world | Tests of it alone |\n|---|---|---|---|---|---|---|\n"
             .to_owned();
-    for (number, (name, always, outside)) in (1..).zip(RULES) {
+    for ((number, (name, always, outside)), (functions, tests)) in (1..).zip(RULES).zip(DECIDED) {
         let of_machine = machine.get(&number).map_or(&[][..], Vec::as_slice);
         let of_machine: Vec<_> = of_machine
             .iter()
@@ -401,10 +632,12 @@ fn the_page_says_what_would_find_the_loss_of_each() {
             .collect();
         let cells = [
             format!("{number} {name}"),
+            code(functions),
             always.join("; "),
             of_model(number).join(", "),
             of_machine.join(", "),
             outside.to_owned(),
+            code(tests),
         ];
         table += &format!("| {} |\n", cells.join(" | "));
     }

@@ -502,6 +502,16 @@ mod tests {
     }
 
     #[test]
+    fn a_holder_raises_its_epoch_at_once_to_what_a_member_has_promised() {
+        let mut observed = primary();
+        observed.peers.get_mut("orders-1").unwrap().promised = Epoch(5);
+        let decision = decided(&observed, 1_100);
+        let (written, purpose) = content(&decision);
+        assert_eq!((written.epoch, purpose), (Epoch(5), Purpose::Renew));
+        assert_eq!(written.timeline, record(&mut observed).timeline, "on the same timeline");
+    }
+
+    #[test]
     fn a_renewal_in_flight_is_not_doubled_and_a_failed_one_is_repeated_soon() {
         let mut observed = primary();
         observed.tasks.lease.running = Some(Work::WriteLease);
