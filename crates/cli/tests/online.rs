@@ -209,29 +209,34 @@ fn psql_goes_to_who_holds_the_lease_whatever_the_status_still_says() {
     assert!(text.starts_with(no_primary) && code == 1, "{text}");
 }
 
+/// Runs these commands, and returns the patches that they sent.
+fn patches_of(test: &str, snapshot: Snapshot, commands: &[&str]) -> Vec<Value> {
+    let (server, _tell, directory) = Server::start(test, snapshot);
+    for command in commands {
+        let (text, code) = run(&directory, command);
+        assert_eq!(code, 0, "{command}: {text}");
+    }
+    let patches = server.patches.lock().unwrap();
+    patches.iter().map(|body| serde_json::from_str(body).unwrap()).collect()
+}
+
 #[test]
 fn wishes_are_patches() {
-    let (server, _tell, directory) = Server::start("wishes", database());
-    for command in [
+    let commands = [
         "promote demo demo-2",
         "fence demo demo-1",
         "pause demo",
         "hibernate demo",
-    ] {
-        let (text, code) = run(&directory, command);
-        assert_eq!(code, 0, "{command}: {text}");
-    }
-    let patches: Vec<Value> = server
-        .patches
-        .lock()
-        .unwrap()
-        .iter()
-        .map(|body| serde_json::from_str(body).unwrap())
-        .collect();
+        "restart demo",
+    ];
+    let mut patches = patches_of("wishes", database(), &commands);
     let asked = patches[0]["metadata"]["annotations"]["clustereddatabase.io/switchover"]
         .as_str()
         .unwrap();
     assert!(asked.starts_with("demo-2/"), "{asked}");
+    let restarted = patches.pop().unwrap();
+    let restarted = &restarted["spec"]["podMetadata"]["annotations"]["kubectl.kubernetes.io/restartedAt"];
+    assert!(restarted.is_string(), "{restarted}");
     let specs: Vec<_> = patches.iter().skip(1).map(|patch| patch["spec"].clone()).collect();
     assert_eq!(
         specs,
@@ -241,11 +246,48 @@ fn wishes_are_patches() {
             json!({"hibernated": true})
         ]
     );
+    let (_server, _tell, directory) = Server::start("wishes-refused", database());
     let (text, code) = run(&directory, "promote demo demo-7");
     assert!(
         text.starts_with("error: demo has no instance \"demo-7\"") && code == 1,
         "{text}"
     );
+}
+
+#[test]
+fn wishes_are_taken_back_by_patches() {
+    let mut wished = database();
+    edit(&mut wished, "ClusteredDatabase", |db| {
+        let spec = db["spec"].as_object_mut().unwrap();
+        spec.extend([
+            ("fenced".to_owned(), json!(["demo-0", "demo-1"])),
+            ("paused".to_owned(), json!(true)),
+            ("hibernated".to_owned(), json!(true)),
+        ]);
+    });
+    let patches = patches_of(
+        "wishes-back",
+        wished,
+        &["unfence demo demo-1", "resume demo", "wake demo"],
+    );
+    let specs: Vec<_> = patches.iter().map(|patch| patch["spec"].clone()).collect();
+    assert_eq!(
+        specs,
+        [
+            json!({"fenced": ["demo-0"]}),
+            json!({"paused": false}),
+            json!({"hibernated": false})
+        ]
+    );
+}
+
+#[test]
+fn each_shell_has_a_completion() {
+    let (_server, _tell, directory) = Server::start("completion", database());
+    for shell in ["bash", "elvish", "fish", "powershell", "zsh"] {
+        let (text, code) = run(&directory, &format!("completion {shell}"));
+        assert!(code == 0 && text.contains("upgrade-preview"), "{shell}: {text}");
+    }
 }
 
 #[test]
