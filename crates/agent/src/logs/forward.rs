@@ -2,12 +2,13 @@
 
 use std::os::fd::OwnedFd;
 use std::process::ChildStderr;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, BufReader};
 use tokio::net::unix::pipe;
 
 use super::record::{Assembler, Level, Record};
+use super::repeats::Repeats;
 
 /// A record is complete if nothing follows it for this long: PostgreSQL writes a record and its details at once.
 const QUIET: Duration = Duration::from_millis(50);
@@ -26,6 +27,14 @@ pub fn forward_postgres(stderr: ChildStderr) {
 
 async fn forward(mut pipe: BufReader<pipe::Receiver>) {
     let mut assembler = Assembler::default();
+    let mut repeats = Repeats::default();
+    let mut log = |record: Option<Record>| {
+        if let Some(record) = record
+            && let Some(left_out) = repeats.tell(&record, Instant::now())
+        {
+            log(record, left_out);
+        }
+    };
     let mut line = Vec::new();
     loop {
         let mut part = (&mut pipe).take(LONGEST_LINE);
@@ -59,8 +68,8 @@ async fn forward(mut pipe: BufReader<pipe::Receiver>) {
     log(assembler.flush());
 }
 
-fn log(record: Option<Record>) {
-    let Some(record) = record else { return };
+/// `left_out`: how often the same was not logged since the last time.
+fn log(record: Record, left_out: u32) {
     let Record {
         level,
         severity,
@@ -73,6 +82,7 @@ fn log(record: Option<Record>) {
         details,
     } = record;
     let details = (!details.is_empty()).then(|| details.join("\n"));
+    let left_out = (left_out > 0).then_some(left_out);
     macro_rules! event {
         ($level:ident) => {
             tracing::event!(
@@ -85,6 +95,7 @@ fn log(record: Option<Record>) {
                 database,
                 code,
                 details,
+                left_out,
                 "{message}"
             )
         };

@@ -4,6 +4,7 @@ mod forward;
 mod output;
 mod record;
 mod redact;
+mod repeats;
 
 pub use forward::forward_postgres;
 pub use record::LINE_PREFIX;

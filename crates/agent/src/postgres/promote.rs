@@ -37,13 +37,11 @@ const SESSIONS_TIMEOUT: Duration = Duration::from_secs(1);
 const CHECKPOINT_TIMEOUT: Duration = Duration::from_secs(3_600);
 
 /// Promotes the running standby to `timeline`. `config` is that of a primary with `rule`, closed to applications. In this
-/// order: lets all WAL be replayed, at the price of sessions that hold it up; notes the promotion on the volume (and writes `config`
-/// meanwhile); has `config` read, and proves it; ends the sessions of applications; beside these three makes the slots of the
-/// rule's names; lays stubs so that PostgreSQL picks `timeline`; asks `allowed` for the last time; promotes; reads the timeline
-/// back. A checkpoint follows in the background.
+/// order: lets all WAL be replayed, at the price of sessions that hold it up; leaves recovery (see [`leave_recovery`]), and beside
+/// that makes the slots of the rule's names. A checkpoint follows in the background.
 ///
-/// An error before the promotion leaves a standby with a primary's configuration, which has to be configured anew. Once it
-/// is asked for, an error, or dropping this future, stops the server at once.
+/// An error before the promotion is asked for leaves a standby with a primary's configuration, which has to be configured anew.
+/// After that an error, or dropping this future, stops the server at once.
 pub async fn promote(
     volume: &Volume,
     server: &Server,
@@ -66,23 +64,41 @@ pub async fn promote(
         await_replay(sql).await?;
     }
     let mut beside = sql.another();
-    let (slots, closed) = tokio::join!(beside.ensure_slots(&rule.names), async {
-        // Nobody reads the configuration before the note is on disk.
-        let noting = volume.blocking(move |volume| volume.record_promoting(timeline));
-        let (noted, before) = tokio::join!(noting, write(volume, sql, config));
-        noted?;
-        have_read(server, sql, config, &before?).await?;
-        end_sessions(sql).await
-    });
-    closed?;
+    // Some flushes each: as long as all that has to come before the promotion.
+    let slots = beside.ensure_slots(&rule.names);
+    let promotion = leave_recovery(volume, server, sql, config, timeline, allowed);
+    let (slots, promoted) = tokio::join!(slots, promotion);
+    let (promoted, mut stop) = promoted?;
     slots.map_err(sql_failed("make the slots of the standbys"))?;
+    stop.0 = None;
+    checkpoint_later(sql);
+    Ok(promoted)
+}
+
+/// Notes the promotion on the volume (and writes `config` meanwhile); has `config` read, and proves it; ends the sessions of
+/// applications; lays stubs so that PostgreSQL picks `timeline`; asks `allowed` for the last time; promotes; reads the timeline
+/// back. The server stops if what comes with the answer is dropped.
+async fn leave_recovery<'a>(
+    volume: &Volume,
+    server: &'a Server,
+    sql: &mut Sql,
+    config: &Config,
+    timeline: Timeline,
+    allowed: impl Fn() -> bool,
+) -> Result<(Promoted, StopUnlessProven<'a>), PostgresError> {
+    // Nobody reads the configuration before the note is on disk.
+    let noting = volume.blocking(move |volume| volume.record_promoting(timeline));
+    let (noted, before) = tokio::join!(noting, write(volume, sql, config));
+    noted?;
+    have_read(server, sql, config, &before?).await?;
+    end_sessions(sql).await?;
     let wal = volume.pgdata().join("pg_wal");
     let reserved = blocking(move || history::reserve(&wal, timeline)).await;
     reserved.map_err(file("reserve the timeline"))?;
     if !allowed() {
         return Err(StartError::CalledOff.into());
     }
-    let mut stop = StopUnlessProven(Some(server));
+    let stop = StopUnlessProven(Some(server));
     ask(sql).await?;
     let after = await_end_of_recovery(sql).await?;
     if after.position.timeline != timeline {
@@ -92,13 +108,12 @@ pub async fn promote(
         )));
     }
     let at = end_of_wal(sql).await?;
-    stop.0 = None;
-    checkpoint_later(sql);
-    Ok(Promoted {
+    let promoted = Promoted {
         timeline,
         at,
         history: after.history,
-    })
+    };
+    Ok((promoted, stop))
 }
 
 /// Stops a server that may write on a timeline that nobody has checked.

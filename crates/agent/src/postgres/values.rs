@@ -134,7 +134,8 @@ fn fixed(settings: &Settings, files: &Files, role: &Role) -> BTreeMap<String, St
         ("wal_log_hints", "on"),
         ("wal_receiver_status_interval", "1s"),
         ("wal_receiver_timeout", &suspicion),
-        ("wal_retrieve_retry_interval", "200ms"),
+        // A standby that asks a holder right before its slot is there waits so long, and applications with it.
+        ("wal_retrieve_retry_interval", "50ms"),
         ("wal_sender_timeout", "5s"),
     ];
     if settings.major >= 17 {
