@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use sim::computing::{computed, per_second};
 use sim::model::bounds::{Bounds, Event, Mutant};
-use sim::model::check::{cut, formed, parted, shrinking};
+use sim::model::check::{cut, formed, parted, shrinking, strict};
 use sim::model::observe::Decider;
 use sim::model::search::{Report, search, search_to_rest};
 use sim::model::state::World;
@@ -14,6 +14,8 @@ use sim::model::walk::{Walk, walk};
 /// What is searched as a whole.
 const SMALL: Bounds = Bounds {
     faults: 1,
+    reboots: 0,
+    unfit: 0,
     records: 2,
     epochs: 3,
     edits: 0,
@@ -24,6 +26,7 @@ const SMALL: Bounds = Bounds {
 /// What is walked through.
 const LARGE: Bounds = Bounds {
     faults: 12,
+    reboots: 1,
     records: 6,
     epochs: 40,
     edits: 2,
@@ -103,7 +106,7 @@ fn courses(usual: usize) -> usize {
     courses.and_then(|courses| courses.parse().ok()).unwrap_or(usual)
 }
 
-fn walked<const N: usize>(name: &str, required: u8, bounds: Bounds, usual: usize) -> Report<N> {
+fn walked<const N: usize>(name: &str, start: World<N>, bounds: Bounds, usual: usize) -> Report<N> {
     let begun = computed();
     let plan = Walk {
         seed: 7,
@@ -111,7 +114,7 @@ fn walked<const N: usize>(name: &str, required: u8, bounds: Bounds, usual: usize
         length: 400,
         converge: 4,
     };
-    let report = walk(&mut Decider::new(bounds.timed), formed::<N>(required), bounds, plan);
+    let report = walk(&mut Decider::new(bounds.timed), start, bounds, plan);
     figures(name, begun, &report);
     assert!(report.wrong.is_none(), "{name}: {}", report.explain());
     assert!(report.converged > 0, "{name}: no course was seen to converge");
@@ -137,6 +140,7 @@ const CUT: &[Event] = &[
     Event::Cloned,
     Event::Released,
 ];
+const REBOOTED: &[Event] = &[Event::TailLost, Event::Promoted, Event::Rewound];
 const IN_ONE_EPOCH: &[Event] = &[Event::Relaxed, Event::Tightened];
 const EDITED: &[Event] = &[Event::HandedOver, Event::FencedPrimaryReplaced];
 const DELETED: &[Event] = &[Event::LeaseDeleted];
@@ -174,6 +178,8 @@ const COURSES_WITH_CLOCKS: &[Event] = &[
     Event::FencedPrimaryReplaced,
     Event::Tightened,
 ];
+const COURSES_WITH_EDITS: &[Event] = &[Event::RelaxedToNobody];
+const COURSES_OF_AN_UNFIT_ONE: &[Event] = &[Event::Inherited];
 const COURSES_OF_TWO: &[Event] = &[Event::KeptAside, Event::Cloned];
 
 /// Whatever the model can notice is looked for somewhere.
@@ -182,12 +188,15 @@ fn each_goal_is_to_be_reached() {
     let asserted = [
         OF_TWO,
         CUT,
+        REBOOTED,
         IN_ONE_EPOCH,
         EDITED,
         DELETED,
         ELECTED,
         COURSES_OF_THREE,
         COURSES_WITH_CLOCKS,
+        COURSES_WITH_EDITS,
+        COURSES_OF_AN_UNFIT_ONE,
         COURSES_OF_TWO,
     ];
     let asserted = asserted.concat();
@@ -230,6 +239,23 @@ fn small_worlds_are_searched_as_a_whole() {
     );
 }
 
+/// Two members in all that one fault and one loss of power may bring.
+#[test]
+fn two_members_through_a_reboot_are_searched_as_a_whole() {
+    let bounds = Bounds {
+        reboots: 1,
+        epochs: 2,
+        ..SMALL
+    };
+    whole_to_rest(
+        "2 members, 1 required, 1 fault, 1 reboot",
+        formed::<2>(1),
+        bounds,
+        341_119,
+        REBOOTED,
+    );
+}
+
 /// From where nobody hears the primary, two members under one fault: a promotion and a rewind may be broken off.
 #[test]
 fn two_members_through_what_is_broken_off_are_searched_as_a_whole() {
@@ -266,23 +292,44 @@ fn the_shortest_course_that_does_not_converge_is_told_as_a_table() {
 
 #[test]
 fn three_members_lose_nothing_in_long_courses() {
-    let report = walked::<3>("3 members, 1 required", 1, LARGE, 1_500);
+    let report = walked("3 members, 1 required", formed::<3>(1), LARGE, 1_500);
     reached(&report, COURSES_OF_THREE);
 }
 
 #[test]
 fn three_members_with_clocks_never_write_two_at_a_time() {
-    let report = walked::<3>("3 members, asynchronous", 0, TIMED, 1_500);
+    let report = walked("3 members, asynchronous", formed::<3>(0), TIMED, 1_500);
     reached(&report, COURSES_WITH_CLOCKS);
-    walked::<3>("3 members, 1 required, with clocks", 1, TIMED, 700);
+    let report = walked("3 members, 1 required, with clocks", formed::<3>(1), TIMED, 700);
+    reached(&report, COURSES_WITH_EDITS);
+    let report = walked("3 members, 1 required, strict reads", strict::<3>(1), TIMED, 300);
+    reached(&report, &[Event::Promoted]);
 }
 
 #[test]
 fn two_members_and_five_members_lose_nothing_in_long_courses() {
-    let report = walked::<2>("2 members, 1 required", 1, LARGE, 500);
+    let report = walked("2 members, 1 required", formed::<2>(1), LARGE, 500);
     reached(&report, COURSES_OF_TWO);
-    walked::<2>("2 members, asynchronous", 0, TIMED, 700);
-    walked::<5>("5 members, 2 required", 2, LARGE, 400);
+    walked("2 members, asynchronous", formed::<2>(0), TIMED, 700);
+    walked("5 members, 2 required", formed::<5>(2), LARGE, 400);
+}
+
+/// It comes to serve as long as there is another one with all the WAL that the elected one came with.
+#[test]
+fn an_elected_member_that_cannot_be_promoted_leaves_the_lease_to_one_that_can() {
+    let bounds = Bounds {
+        unfit: 1,
+        faults: 4,
+        edits: 0,
+        ..LARGE
+    };
+    let report = walked(
+        "3 members, 1 required, cut, 1 not to be promoted",
+        cut::<3>(1),
+        bounds,
+        1_000,
+    );
+    reached(&report, COURSES_OF_AN_UNFIT_ONE);
 }
 
 /// Where a broken rule is looked for: for how many standbys commits wait, and within what. Where they wait for nobody, clocks
@@ -302,8 +349,10 @@ fn looked_for(mutant: Mutant) -> (u8, Bounds) {
     let bounds = Bounds {
         mutant: Some(mutant),
         faults: 4,
+        reboots: 0,
+        unfit: u8::from(mutant == Mutant::HeirIsIgnored),
         records: 3,
-        timed: required == 0,
+        timed: required == 0 || mutant == Mutant::ReadsAreNotAwaited,
         deletable: mutant == Mutant::LeaseIsMadeAgain,
         edits,
         ..LARGE
@@ -342,6 +391,7 @@ fn hunt(decider: &mut Decider<3>, mutant: Mutant) -> Option<Report<3>> {
     let (required, bounds) = looked_for(mutant);
     let starts = match mutant {
         Mutant::FailsafeOfOneIsEnough => [parted(required); 2],
+        Mutant::ReadsAreNotAwaited => [strict(required); 2],
         _ => [cut(required), formed(required)],
     };
     (0..300).find_map(|seed| {
@@ -350,7 +400,7 @@ fn hunt(decider: &mut Decider<3>, mutant: Mutant) -> Option<Report<3>> {
             courses: courses(500),
             length: 120,
             converge: match mutant {
-                Mutant::EpochIsNotRaised | Mutant::RuleDoesNotGrow => 4,
+                Mutant::EpochIsNotRaised | Mutant::RuleDoesNotGrow | Mutant::HeirIsIgnored => 4,
                 _ => 0,
             },
         };
@@ -387,6 +437,7 @@ fn every_mutant_is_found() {
         let begun = computed();
         let found = match mutant {
             Mutant::PromotionIsBegunAgain => searched(mutant, cut::<2>(1), SMALL),
+            Mutant::UnflushedCounts => searched(mutant, formed::<2>(1), Bounds { reboots: 1, ..SMALL }),
             Mutant::OpensInDoubt => searched(mutant, formed::<2>(1), Bounds { faults: 2, ..SMALL }),
             Mutant::ReloadIsNotProven => searched(mutant, shrinking::<3>(1), Bounds { epochs: 2, ..SMALL }),
             _ => hunt(&mut deciders[usize::from(timed)], mutant).and_then(told),

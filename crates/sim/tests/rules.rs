@@ -37,7 +37,7 @@ const RULES: [Row; 22] = [
     ("Position", &[LOST], ""),
     ("Adopt on follow", &[PROMISED], ""),
     ("Bump", &[SERVES], ""),
-    ("The holder's own promise", &[LOST], ""),
+    ("The holder's own promise", &[LOST, SERVES], ""),
     ("Ranking, and number of promises", &[LOST], ""),
     ("Changing the rule", &[LOST], ""),
     ("Proof of reload", &[LOST], ""),
@@ -57,7 +57,7 @@ const RULES: [Row; 22] = [
         "that the user has it made again: a convergence test of the machine",
     ),
     ("API outage", &[ALONE], ""),
-    ("`Preferred` and `Async`", &[ALONE, LOST], "the mode `Preferred` itself"),
+    ("`Preferred` and `Async`", &[ALONE, LOST], ""),
     ("Availability", &[SERVES], ""),
     (
         "Scope",

@@ -6,6 +6,10 @@ pub struct Bounds {
     /// Faults in one course: a crash, a cut, a lost or late request, a lease that is not renewed, a task that fails, a clock
     /// that loses a tick.
     pub faults: u8,
+    /// Machines that lose power, and with it the WAL that was written and not flushed.
+    pub reboots: u8,
+    /// Members whose promotion never ends.
+    pub unfit: u8,
     /// Records of WAL.
     pub records: u8,
     /// Epochs.
@@ -28,6 +32,8 @@ pub enum Mutant {
     PromiseIsForgotten,
     /// Rule 3: whoever connects under a member's name acknowledges in that name.
     AnybodyAcknowledges,
+    /// Rule 3: a standby acknowledges what it has only written.
+    UnflushedCounts,
     /// Rule 4: a promise leaves the WAL receiver alone.
     PromiseKeepsReceiving,
     /// Rules 4 and 5: a promise and a position are told while WAL still comes in.
@@ -38,6 +44,8 @@ pub enum Mutant {
     EpochIsNotRaised,
     /// Rule 8: who has less than the holder that left is elected by its answer alone.
     ReleasedPositionIsIgnored,
+    /// Rule 8: an elected holder that cannot be promoted sees nobody that has all its WAL.
+    HeirIsIgnored,
     /// Rule 9: an election counts one promise for two.
     OnePromiseIsEnough,
     /// Rule 9: who has less may be elected.
@@ -72,6 +80,8 @@ pub enum Mutant {
     FailsafeOfOneIsEnough,
     /// Rule 20: where commits wait for nobody, the lease is taken before it has run out.
     LeaseIsNotAwaited,
+    /// Rule 20: an election does not wait for the lease though old reads are to have ended.
+    ReadsAreNotAwaited,
     /// Rule 21: who is back and has caught up does not come into the rule again.
     RuleDoesNotGrow,
     /// A holder's clock stands still: beyond what the lease's times allow for.
@@ -80,14 +90,16 @@ pub enum Mutant {
 
 impl Mutant {
     /// All of them.
-    pub const ALL: [Mutant; 26] = [
+    pub const ALL: [Mutant; 29] = [
         Mutant::PromiseIsForgotten,
         Mutant::AnybodyAcknowledges,
+        Mutant::UnflushedCounts,
         Mutant::PromiseKeepsReceiving,
         Mutant::PositionIsNotFinal,
         Mutant::EpochIsNotAdopted,
         Mutant::EpochIsNotRaised,
         Mutant::ReleasedPositionIsIgnored,
+        Mutant::HeirIsIgnored,
         Mutant::OnePromiseIsEnough,
         Mutant::AnyPositionWins,
         Mutant::AnyHolderIsFollowed,
@@ -105,6 +117,7 @@ impl Mutant {
         Mutant::FailsafeIsForgotten,
         Mutant::FailsafeOfOneIsEnough,
         Mutant::LeaseIsNotAwaited,
+        Mutant::ReadsAreNotAwaited,
         Mutant::RuleDoesNotGrow,
         Mutant::ClockStands,
     ];
@@ -113,12 +126,12 @@ impl Mutant {
     pub const fn rules(self) -> &'static [u8] {
         match self {
             Mutant::PromiseIsForgotten => &[2],
-            Mutant::AnybodyAcknowledges => &[3],
+            Mutant::AnybodyAcknowledges | Mutant::UnflushedCounts => &[3],
             Mutant::PromiseKeepsReceiving => &[4],
             Mutant::PositionIsNotFinal => &[4, 5],
             Mutant::EpochIsNotAdopted => &[6],
             Mutant::EpochIsNotRaised => &[7],
-            Mutant::ReleasedPositionIsIgnored => &[8],
+            Mutant::ReleasedPositionIsIgnored | Mutant::HeirIsIgnored => &[8],
             Mutant::OnePromiseIsEnough | Mutant::AnyPositionWins | Mutant::AnyHolderIsFollowed => &[9],
             Mutant::RuleIsSetFirst | Mutant::RuleIsRecordedUnflushed => &[10],
             Mutant::ReloadIsNotProven => &[11],
@@ -130,7 +143,7 @@ impl Mutant {
             Mutant::HalfARewindIsStarted => &[17],
             Mutant::LeaseIsMadeAgain => &[18],
             Mutant::FailsafeIsForgotten | Mutant::FailsafeOfOneIsEnough => &[19],
-            Mutant::LeaseIsNotAwaited => &[20],
+            Mutant::LeaseIsNotAwaited | Mutant::ReadsAreNotAwaited => &[20],
             Mutant::RuleDoesNotGrow => &[21],
             Mutant::ClockStands => &[],
         }
@@ -152,6 +165,8 @@ pub enum Event {
     Bumped,
     /// The rule on record lost a name or a number.
     Relaxed,
+    /// Commits wait for nobody, since nobody is there that they are to wait for if possible.
+    RelaxedToNobody,
     /// The rule on record gained a name or a number.
     Tightened,
     /// Diverged data was rewound.
@@ -164,6 +179,8 @@ pub enum Event {
     Released,
     /// The chosen successor took the lease that was released to it.
     HandedOver,
+    /// Another member took the lease that one left which could not be promoted.
+    Inherited,
     /// Another member took the lease that a fenced one had released.
     FencedPrimaryReplaced,
     /// A write of the Lease came too late.
@@ -178,6 +195,8 @@ pub enum Event {
     PromotionTorn,
     /// A rewind was broken off.
     RewindTorn,
+    /// A reboot took what was written and not flushed.
+    TailLost,
     /// The Lease was deleted.
     LeaseDeleted,
     /// Another timeline was reserved after a promotion that did not end.
@@ -192,25 +211,28 @@ pub enum Event {
 
 impl Event {
     /// What some search or walk must reach, so that a world in which nothing happens does not pass.
-    pub const GOALS: [Event; 23] = [
+    pub const GOALS: [Event; 26] = [
         Event::Promoted,
         Event::PromotedLate,
         Event::PromotedSecondBest,
         Event::LostAsAllowed,
         Event::Bumped,
         Event::Relaxed,
+        Event::RelaxedToNobody,
         Event::Tightened,
         Event::Rewound,
         Event::KeptAside,
         Event::Cloned,
         Event::Released,
         Event::HandedOver,
+        Event::Inherited,
         Event::FencedPrimaryReplaced,
         Event::Refused,
         Event::FailsafeServed,
         Event::StoodDown,
         Event::PromotionTorn,
         Event::RewindTorn,
+        Event::TailLost,
         Event::LeaseDeleted,
         Event::ReservedAgain,
         Event::Opened,

@@ -45,10 +45,14 @@ pub fn formed<const N: usize>(required: u8) -> World<N> {
         loose: 0,
         acknowledged,
         durability: required,
+        preferred: false,
+        strict: false,
         wanted: None,
         fenced: 0,
+        unfit: 0,
         edits: 0,
         faults: 0,
+        reboots: 0,
     }
 }
 
@@ -60,6 +64,14 @@ pub fn cut<const N: usize>(required: u8) -> World<N> {
     }
     settle(&mut world);
     world
+}
+
+/// The same, where an election waits until the old primary's reads have ended.
+pub fn strict<const N: usize>(required: u8) -> World<N> {
+    World {
+        strict: true,
+        ..formed(required)
+    }
 }
 
 /// The same, where all but 1 do not hear the primary.
@@ -114,6 +126,9 @@ pub fn violation<const N: usize>(world: &World<N>) -> Option<String> {
             if is_primary(a) && is_primary(b) && a.wal.timeline == b.wal.timeline {
                 return Some(format!("{one} and {other} write timeline {}", a.wal.timeline));
             }
+            if world.strict && is_open(a) && is_open(b) {
+                return Some(format!("{one} and {other} are both read"));
+            }
             if acknowledges_alone(a) && acknowledges_alone(b) {
                 return Some(format!(
                     "{one} and {other} both acknowledge writes, and wait for nobody"
@@ -128,6 +143,10 @@ fn is_primary<const N: usize>(member: &Member<N>) -> bool {
     matches!(member.postgres, Postgres::Primary { .. })
 }
 
+fn is_open<const N: usize>(member: &Member<N>) -> bool {
+    matches!(member.postgres, Postgres::Primary { open: true, .. })
+}
+
 fn acknowledges_alone<const N: usize>(member: &Member<N>) -> bool {
     let alone = |rule: Rule| rule.required == 0;
     matches!(member.postgres, Postgres::Primary { open: true, proven, pending, .. }
@@ -139,15 +158,17 @@ fn acknowledges_alone<const N: usize>(member: &Member<N>) -> bool {
 pub fn is_ready<const N: usize>(world: &World<N>) -> bool {
     let Some(holder) = world.holder() else { return false };
     let primary = &world.members[holder];
-    let open = matches!(primary.postgres, Postgres::Primary { open: true, .. });
     let follows = |(other, member): (usize, &Member<N>)| {
         let streams = matches!(member.postgres, Postgres::Standby { upstream: Some((from, _)), receiving: true } if usize::from(from) == holder);
-        other == holder || world.fenced >> other & 1 == 1 || streams && member.wal == primary.wal
+        other == holder || world.fenced >> other & 1 == 1 || streams && member.flushed() == primary.wal
     };
     let others = ((1 << N) - 1) & !(1 << holder) & !world.fenced;
     let rule = Rule {
         required: world.durability,
         names: if world.durability > 0 { others } else { 0 },
     };
-    open && primary.confirmed.is_some() && world.lease.rule == rule && world.members.iter().enumerate().all(follows)
+    is_open(primary)
+        && primary.confirmed.is_some()
+        && world.lease.rule == rule
+        && world.members.iter().enumerate().all(follows)
 }

@@ -5,11 +5,14 @@ use super::check::is_ready;
 use super::label::What;
 use super::observe::{Decider, Effect};
 use super::random::Random;
-use super::state::{Lease, TIMELINES, World};
+use super::state::{Lease, Member, Postgres, TIMELINES, World};
 use super::step::Stepper;
 
 /// So many steps are enough: the longest way that was seen took about a hundred.
 const STEPS: usize = 2_000;
+
+/// Where a member cannot be promoted, and it may be that nobody else can be elected.
+const STEPS_OF_UNFIT: usize = 500;
 
 /// So many timelines are reserved on no way to rest: at most two were seen to be.
 const PROMOTIONS: u8 = 3;
@@ -29,6 +32,7 @@ pub fn converge<const N: usize>(
 ) -> Result<usize, String> {
     let bounds = Bounds {
         faults: world.faults,
+        reboots: world.reboots,
         edits: world.edits,
         records: 0,
         ..bounds
@@ -36,9 +40,10 @@ pub fn converge<const N: usize>(
     (world.fenced, world.wanted) = (0, None);
     let mut random = Random(seed);
     let reserved = world.lease.reserved;
-    for steps in 0..STEPS {
+    let limit = if world.unfit > 0 { STEPS_OF_UNFIT } else { STEPS };
+    for steps in 0..limit {
         let spent = usize::from(world.lease.reserved) + 1 >= TIMELINES || world.lease.epoch + 1 >= bounds.epochs;
-        if spent && world.lease.reserved >= reserved + PROMOTIONS {
+        if spent && world.unfit == 0 && world.lease.reserved >= reserved + PROMOTIONS {
             return Err(format!("it uses up timelines, and none is kept: {world:?}"));
         }
         if spent || world.lease.missing {
@@ -57,7 +62,23 @@ pub fn converge<const N: usize>(
         let next = successors.swap_remove(random.pick(&weights));
         world = next.world?;
     }
+    if has_no_heir(&world) {
+        return Ok(0);
+    }
     Err(format!("it does not come to serve, or not to rest: {world:?}"))
+}
+
+/// The holder cannot be promoted, and no standby is known to have all its WAL: a user is waited for, or for who was the primary before.
+fn has_no_heir<const N: usize>(world: &World<N>) -> bool {
+    let Some(holder) = world.holder().filter(|holder| world.is_unfit(*holder)) else {
+        return false;
+    };
+    let end = world.members[holder].wal;
+    let has_all = |member: &Member<N>| {
+        let follows = matches!(member.postgres, Postgres::Standby { .. });
+        follows && member.wal.timeline == end.timeline && member.wal.end >= end.end
+    };
+    !(0..N).any(|other| other != holder && has_all(&world.members[other]))
 }
 
 fn weight(what: What) -> usize {

@@ -11,6 +11,17 @@ pub(super) fn shown<const N: usize>(mutant: Mutant, world: &World<N>, me: usize)
             world.members[other].promise = 0;
         }
     }
+    if mutant == Mutant::UnflushedCounts {
+        for member in &mut world.members {
+            member.flushed = None;
+        }
+    }
+    if mutant == Mutant::HeirIsIgnored && world.is_unfit(me) {
+        for other in (0..N).filter(|other| *other != me) {
+            world.members[other].wal = Wal::default();
+        }
+    }
+    world.strict &= mutant != Mutant::ReadsAreNotAwaited;
     if mutant == Mutant::RuleDoesNotGrow {
         let names = world.members[me].seen.rule.names;
         for (other, member) in world.members.iter_mut().enumerate() {
@@ -112,6 +123,9 @@ fn member_shown<const N: usize>(mutant: Mutant, member: &mut Member<N>) {
         }
         Mutant::PromiseIsForgotten
         | Mutant::AnybodyAcknowledges
+        | Mutant::UnflushedCounts
+        | Mutant::HeirIsIgnored
+        | Mutant::ReadsAreNotAwaited
         | Mutant::EpochIsNotAdopted
         | Mutant::RuleDoesNotGrow
         | Mutant::PromiseKeepsReceiving

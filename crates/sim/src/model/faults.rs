@@ -31,6 +31,31 @@ impl<const N: usize> Stepper<'_, N> {
         self.push(after, me, What::DoesNotHear, None);
     }
 
+    /// A machine loses power: its agent and PostgreSQL end, and what was not flushed is gone.
+    pub(super) fn reboot(&mut self, world: &World<N>, me: usize) {
+        if world.reboots >= self.bounds.reboots {
+            return;
+        }
+        let mut after = *world;
+        after.reboots += 1;
+        self.crash(&mut after, me);
+        let member = &mut after.members[me];
+        let lost = member.flushed.take().map(|flushed| {
+            member.wal = flushed;
+            Event::TailLost
+        });
+        self.push(after, me, What::Reboots, lost);
+    }
+
+    /// From now on no promotion of this member ends.
+    pub(super) fn spoil(&mut self, world: &World<N>, me: usize) {
+        if world.unfit.count_ones() < self.bounds.unfit.into() {
+            let mut after = *world;
+            after.unfit |= 1 << me;
+            self.push(after, me, What::CannotBePromoted, None);
+        }
+    }
+
     pub(super) fn fail(&mut self, world: &World<N>, me: usize) {
         if world.faults >= self.bounds.faults {
             return;
@@ -132,6 +157,7 @@ impl<const N: usize> Stepper<'_, N> {
         let forgets = self.has(Mutant::PromiseIsForgotten);
         *member = Member {
             run: member.run + 1,
+            flushed: member.flushed,
             data: member.data,
             primary_data: member.primary_data,
             promise: if forgets { 0 } else { member.promise },
@@ -205,6 +231,9 @@ impl<const N: usize> Stepper<'_, N> {
             let mut wants = edited;
             wants.durability = u8::from(world.durability == 0);
             self.push(wants, None, What::UserWantsStandbys(wants.durability), None);
+            let mut prefers = edited;
+            prefers.preferred = !world.preferred;
+            self.push(prefers, None, What::UserPrefersStandbys(prefers.preferred), None);
         }
     }
 }

@@ -29,10 +29,13 @@ pub enum What {
     Writes,
     Streams(u8),
     Receives(Wal),
+    Flushes,
     Acknowledges(Wal),
     DoesNotHear,
     HearsAgain,
     IsKilled,
+    Reboots,
+    CannotBePromoted,
     CannotRenew,
     GivesUpWrite,
     LosesWrite,
@@ -46,6 +49,7 @@ pub enum What {
     UserFences(u8),
     UserFencesNobody,
     UserWantsStandbys(u8),
+    UserPrefersStandbys(bool),
 }
 
 impl fmt::Display for Label {
@@ -75,10 +79,13 @@ impl fmt::Display for What {
             What::Writes => write!(to, "writes a record"),
             What::Streams(from) => write!(to, "streams from {from}"),
             What::Receives(wal) => write!(to, "receives {wal}"),
+            What::Flushes => write!(to, "flushes"),
             What::Acknowledges(wal) => write!(to, "acknowledges {wal}"),
             What::DoesNotHear => write!(to, "does not hear the primary"),
             What::HearsAgain => write!(to, "hears the primary again"),
             What::IsKilled => write!(to, "its container is killed"),
+            What::Reboots => write!(to, "its machine loses power"),
+            What::CannotBePromoted => write!(to, "its promotions do not end from now on"),
             What::CannotRenew => write!(to, "could not renew in time"),
             What::GivesUpWrite => write!(to, "gives up a write that is still on its way"),
             What::LosesWrite => write!(to, "a write or its answer is lost"),
@@ -93,6 +100,8 @@ impl fmt::Display for What {
             What::UserFences(member) => write!(to, "the user fences {member}"),
             What::UserFencesNobody => write!(to, "the user fences nobody any more"),
             What::UserWantsStandbys(0) => write!(to, "the user wants commits to wait for nobody"),
+            What::UserPrefersStandbys(true) => write!(to, "the user wants commits to wait for who is there"),
+            What::UserPrefersStandbys(false) => write!(to, "the user wants commits to wait for all that are required"),
             What::UserWantsStandbys(number) => write!(to, "the user wants commits to wait for {number}"),
         }
     }

@@ -9,7 +9,7 @@ use super::fingerprint::Build;
 use super::names::{LEASE, lease, number, pod, pod_number, set_rule, small, wal};
 use super::rename;
 use super::show::{NOW, TICK};
-use super::state::{Given, Lease, Member, Postgres, Reply, Rule, Set, TIMELINES, Task, World, Write};
+use super::state::{Given, Lease, Member, Postgres, Reply, Rule, Set, TIMELINES, Task, Wal, World, Write};
 
 /// Runs are told apart, and nothing else.
 const OWN_RUN: u8 = 1;
@@ -58,7 +58,13 @@ pub(super) struct Sight<const N: usize> {
     /// How far those that stream from here have flushed.
     pub standbys: [Option<u8>; N],
     pub history: [u8; TIMELINES],
+    /// Its promotions do not end.
+    pub unfit: bool,
+    /// What such a member hears of standbys: how much WAL they have.
+    pub positions: [Option<Wal>; N],
     pub durability: u8,
+    pub preferred: bool,
+    pub strict: bool,
     pub wanted: Option<u8>,
     pub fenced: Set,
     /// Rules in writes that may have been taken, and whether the lease is released in them.
@@ -150,26 +156,37 @@ fn view<const N: usize>(world: &World<N>, me: usize) -> ([u8; N], [u8; N]) {
 fn sight<const N: usize>(world: &World<N>, me: usize, names: &[u8; N], timed: bool) -> Sight<N> {
     let mut promised = [0; N];
     let mut standbys = [None; N];
+    let mut positions = [None; N];
+    let unfit = world.is_unfit(me);
     let own = &world.members[me];
-    let head = own.wal;
+    let member = plain(own, me);
+    let head = member.wal;
     if matches!(own.postgres, Postgres::Primary { .. }) || own.confirmed.is_some() {
         for (other, member) in world.members.iter().enumerate().filter(|(other, _)| *other != me) {
             let name = usize::from(names[other]);
             if !member.silent {
                 promised[name] = member.promise + 1;
             }
+            let follows = matches!(member.postgres, Postgres::Standby { .. });
+            if unfit && follows && !member.silent {
+                positions[name] = Some(member.flushed());
+            }
             let streams = matches!(member.postgres, Postgres::Standby { upstream: Some((from, _)), receiving: true } if usize::from(from) == me);
-            if streams && world.contains(head, member.wal) {
-                standbys[name] = Some(member.wal.end);
+            if streams && world.contains(head, member.flushed()) {
+                standbys[name] = Some(member.flushed().end);
             }
         }
     }
     Sight {
-        member: plain(own, me).renamed(names),
+        member: member.renamed(names),
         promised,
         standbys,
         history: history(world, head.timeline),
+        unfit,
+        positions,
         durability: world.durability,
+        preferred: world.preferred,
+        strict: world.strict,
         wanted: world.wanted.map(|wanted| names[usize::from(wanted)]),
         fenced: rename::set(names, world.fenced),
         unsettled: unsettled(own).map(|write| write.map(|(rule, release)| (rule.renamed(names), release))),
@@ -181,6 +198,11 @@ fn sight<const N: usize>(world: &World<N>, me: usize, names: &[u8; N], timed: bo
 /// What does not matter to a decision makes no second sight.
 fn plain<const N: usize>(own: &Member<N>, me: usize) -> Member<N> {
     let mut member = *own;
+    if let Postgres::Standby { receiving: true, .. } = member.postgres {
+        // PostgreSQL tells how far it has flushed what it receives.
+        member.wal = member.flushed();
+    }
+    member.flushed = None;
     if member.confirmed.is_some() {
         member.replies = [None; N];
     }

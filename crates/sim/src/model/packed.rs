@@ -168,6 +168,7 @@ impl<const N: usize> Hash for Member<N> {
             run,
             postgres,
             wal,
+            flushed,
             data,
             primary_data,
             promise,
@@ -225,7 +226,7 @@ impl<const N: usize> Hash for Member<N> {
             rule.required,
             rule.names,
             u8::from(lost.release),
-            0,
+            flushed.map_or(NONE, |Wal { timeline, end }| timeline << 5 | end),
         ]));
         match write {
             None => to.write_u64(0),
@@ -245,10 +246,14 @@ impl<const N: usize> Hash for World<N> {
             loose,
             acknowledged,
             durability,
+            preferred,
+            strict,
             wanted,
             fenced,
+            unfit,
             edits,
             faults,
+            reboots,
         } = self;
         lease.hash(to);
         for member in members {
@@ -262,7 +267,10 @@ impl<const N: usize> Hash for World<N> {
         to.write_u64(gathered(forks.iter().map(|(_, end)| *end)));
         to.write_u64(gathered(acknowledged.iter().copied()));
         let wanted = wanted.unwrap_or(NONE);
-        to.write_u64(word([*loose, *durability, wanted, *fenced, *edits, *faults, 0, 0]));
+        let durability = flags([*preferred, *strict]) << 4 | durability;
+        to.write_u64(word([
+            *loose, durability, wanted, *fenced, *edits, *faults, *reboots, *unfit,
+        ]));
     }
 }
 
@@ -274,7 +282,11 @@ impl<const N: usize> Hash for Sight<N> {
             promised,
             standbys,
             history,
+            unfit,
+            positions,
             durability,
+            preferred,
+            strict,
             wanted,
             fenced,
             unsettled,
@@ -285,13 +297,16 @@ impl<const N: usize> Hash for Sight<N> {
         to.write_u64(gathered(promised.iter().copied()));
         to.write_u64(gathered(standbys.iter().map(|end| end.unwrap_or(NONE))));
         to.write_u64(gathered(history.iter().copied()));
+        let positions = positions.map(|position| position.unwrap_or(NOWHERE));
+        to.write_u64(gathered(positions.iter().map(|wal| wal.timeline)));
+        to.write_u64(gathered(positions.iter().map(|wal| wal.end)));
         let write = unsettled.map(|write| match write {
             None => [NONE; 3],
             Some((rule, release)) => [rule.required, rule.names, u8::from(release)],
         });
         to.write_u64(gathered(write.into_iter().flatten()));
         let wanted = wanted.unwrap_or(NONE);
-        let state = flags([*impatient, *timed]);
+        let state = flags([*impatient, *timed, *preferred, *strict, *unfit]);
         to.write_u64(word([*durability, wanted, *fenced, state, 0, 0, 0, 0]));
     }
 }

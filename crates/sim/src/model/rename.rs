@@ -163,7 +163,7 @@ impl<const N: usize> World<N> {
         }
         world.ghost = self.ghost.map(|ghost| ghost.renamed(names));
         world.wanted = self.wanted.map(|wanted| of(names, wanted));
-        world.fenced = set(names, self.fenced);
+        (world.fenced, world.unfit) = (set(names, self.fenced), set(names, self.unfit));
         world
     }
 
@@ -173,7 +173,8 @@ impl<const N: usize> World<N> {
         let is = |other: Option<u8>| u8::from(other.map(usize::from) == Some(member));
         let holds = |holder: Option<(u8, u8)>| is(holder.map(|(holder, _)| holder));
         let seen = &self.members[member].seen;
-        let sets = (self.fenced >> member & 1) << 2
+        let sets = (self.unfit >> member & 1) << 3
+            | (self.fenced >> member & 1) << 2
             | (self.lease.rule.names >> member & 1) << 1
             | seen.rule.names >> member & 1;
         sets << 3 | holds(self.lease.holder) << 2 | is(self.wanted) << 1 | holds(seen.holder)

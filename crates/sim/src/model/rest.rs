@@ -36,7 +36,7 @@ impl Ways {
 
     /// A step from state `from` to one with the fingerprint `print`.
     pub(super) fn leads<const N: usize>(&mut self, from: u32, before: &World<N>, next: &Next<N>, print: u64) {
-        let same = |after: &World<N>| (after.faults, after.edits) == (before.faults, before.edits);
+        let same = |after: &World<N>| after.troubles() == before.troubles();
         if next.world.as_ref().is_ok_and(same) && next.label.what != What::Writes {
             self.steps.push((from, print));
         }

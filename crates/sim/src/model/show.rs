@@ -8,7 +8,7 @@ use machine::instance::{
     Member as Identity, Memo, Mode, Observed, Own, Peer, PostgresView, Process, Promise, Promised, Reading,
     Reply as ReportAnswer, Route, SyncSetting, Task as Work_, Tasks, Unsettled, VolumeView, Work, report,
 };
-use machine::protocol::{Epoch, Lsn, MemberReport, PromiseReply, Timeline};
+use machine::protocol::{Epoch, LeaseRecord, Lsn, MemberReport, MemberState, PromiseReply, Timeline};
 use machine::timing::{BootTime, Timing};
 
 use super::names::{
@@ -51,11 +51,11 @@ impl<const N: usize> Sight<N> {
         }
     }
 
-    /// A holder whose server is down has known where the WAL of a standby's data ended.
+    /// A holder whose server is down, or is being promoted, has known where the WAL of a standby's data ended.
     fn inherited(&self) -> Option<machine::protocol::Position> {
         let member = &self.member;
-        let down = matches!(member.postgres, Postgres::Down { .. }) && !member.primary_data;
-        (down && member.confirmed.is_some()).then(|| position(member.wal))
+        let began = matches!(member.postgres, Postgres::Primary { .. }) || member.primary_data;
+        (!began && member.confirmed.is_some()).then(|| position(member.wal))
     }
 
     /// `asking`: a round of asking is in flight.
@@ -121,7 +121,9 @@ impl<const N: usize> Sight<N> {
     fn lease(&self) -> LeaseView {
         let member = &self.member;
         // Without clocks, a write of unknown fate makes the next renewal due, and so does all that takes its time.
-        let due = member.write_failed || member.task.is_some();
+        // One whose promotion does not end has renewed the lease meanwhile.
+        let renewed = self.unfit && self.impatient;
+        let due = member.write_failed || member.task.is_some() && !renewed;
         let overdue = u64::from(due && !self.timed) * Timing::DEFAULT.renew;
         let sent = BootTime(ago(member.sent).0 - overdue);
         let writes = self.unsettled.iter().flatten();
@@ -129,7 +131,7 @@ impl<const N: usize> Sight<N> {
             record: if member.seen.missing {
                 Reading::Missing
             } else {
-                Reading::Is(record(&member.seen, N))
+                Reading::Is(self.record())
             },
             changed: if self.timed { ago(member.changed) } else { NOW },
             holder_since: BootTime(0),
@@ -144,6 +146,21 @@ impl<const N: usize> Sight<N> {
                 releases: writes.clone().any(|(_, release)| *release),
             }),
         }
+    }
+
+    /// One that cannot be promoted knows who runs as standby, and who does not run. Whoever else may give way does so to any.
+    fn record(&self) -> LeaseRecord {
+        let mut record = record(&self.member.seen, N);
+        let down = self
+            .positions
+            .iter()
+            .enumerate()
+            .filter(|(_, position)| position.is_none());
+        for (other, _) in down.filter(|_| self.unfit) {
+            let report = record.members.get_mut(&pod(other));
+            report.expect("all are on record").state = MemberState::Waiting;
+        }
+        record
     }
 
     fn failsafe(&self) -> BTreeMap<String, Failsafe> {
@@ -176,14 +193,14 @@ impl<const N: usize> Sight<N> {
             restart: None,
             stop: false,
             durability: api::WantedDurability {
-                mode: if self.durability > 0 {
-                    DurabilityMode::Required
-                } else {
-                    DurabilityMode::Async
+                mode: match (self.durability, self.preferred) {
+                    (0, _) => DurabilityMode::Async,
+                    (_, true) => DurabilityMode::Preferred,
+                    (_, false) => DurabilityMode::Required,
                 },
                 standbys: self.durability.into(),
             },
-            strict_reads: false,
+            strict_reads: self.strict,
             primary: self.wanted.map(|wanted| pod(wanted.into())),
             urgent: false,
             accepted_loss: None,
@@ -306,7 +323,7 @@ impl<const N: usize> Sight<N> {
             .map(|(other, promised)| {
                 let peer = Peer {
                     report: told(other),
-                    position: None,
+                    position: self.positions[other].map(position),
                     replayed: None,
                     heard: NOW,
                     promised: Epoch(u64::from(*promised) - 1),

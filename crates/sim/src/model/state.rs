@@ -179,6 +179,8 @@ pub struct Member<const N: usize> {
     pub postgres: Postgres,
     /// What is on the volume.
     pub wal: Wal,
+    /// How much of what a standby has received is flushed; `None`: all.
+    pub flushed: Option<Wal>,
     /// Whether there is anything.
     pub data: Data,
     /// The data was last written by a primary.
@@ -226,6 +228,7 @@ impl<const N: usize> Member<N> {
             run: 1,
             postgres: Postgres::Down { clean: false },
             wal,
+            flushed: None,
             data: Data::Sound,
             primary_data: false,
             promise: 0,
@@ -247,6 +250,11 @@ impl<const N: usize> Member<N> {
             silent: false,
         }
     }
+
+    /// Where what survives a reboot ends.
+    pub fn flushed(&self) -> Wal {
+        self.flushed.unwrap_or(self.wal)
+    }
 }
 
 /// The whole world of `N` members.
@@ -266,14 +274,22 @@ pub struct World<const N: usize> {
     pub acknowledged: [u8; TIMELINES],
     /// `spec.durability`: for how many standbys a commit is to wait.
     pub durability: u8,
+    /// Commits wait for as many as are there: `Preferred`.
+    pub preferred: bool,
+    /// Nobody is elected before the old primary's reads have ended: `spec.failover.reads: Strict`.
+    pub strict: bool,
     /// The primary that the user wants.
     pub wanted: Option<u8>,
     /// `spec.fenced`.
     pub fenced: Set,
+    /// Whose promotion never ends.
+    pub unfit: Set,
     /// Edits of the user so far.
     pub edits: u8,
     /// Faults so far.
     pub faults: u8,
+    /// Reboots so far.
+    pub reboots: u8,
 }
 
 impl Rule {
@@ -322,6 +338,16 @@ impl<const N: usize> World<N> {
                 return at;
             }
         }
+    }
+
+    /// Member `me` is no primary, and cannot be promoted to be one.
+    pub fn is_unfit(&self, me: usize) -> bool {
+        self.unfit >> me & 1 == 1 && !matches!(self.members[me].postgres, Postgres::Primary { .. })
+    }
+
+    /// What has gone wrong or was edited so far.
+    pub fn troubles(&self) -> [u8; 4] {
+        [self.faults, self.reboots, self.unfit, self.edits]
     }
 
     /// The member that the Lease names.

@@ -6,7 +6,7 @@ use super::forget::forget;
 use super::label::{Label, What};
 use super::observe::{Decided, Decider, Effect};
 use super::state::{Member, Postgres, TIMELINES, Task, World, Write};
-use super::world::{canonical, settle};
+use super::world::{canonical, flush, settle};
 
 /// A next state, what led there, and what was noticed.
 pub struct Next<const N: usize> {
@@ -46,6 +46,8 @@ impl<'a, const N: usize> Stepper<'a, N> {
             self.lease(world, me);
             self.stream(world, me);
             self.silence(world, me);
+            self.reboot(world, me);
+            self.spoil(world, me);
             self.fail(world, me);
         }
         self.ghost(world);
@@ -72,6 +74,7 @@ impl<'a, const N: usize> Stepper<'a, N> {
         // Where it lies now: it is large, and copied no more than it must be.
         if let Some(Next { world: Ok(world), .. }) = self.next.last_mut() {
             settle(world);
+            flush(world, self.bounds.reboots);
             forget(world, self.bounds.mutant);
             canonical(world);
         }
@@ -90,12 +93,13 @@ impl<'a, const N: usize> Stepper<'a, N> {
         let distorted = self.bounds.mutant.map(|mutant| distort::shown(mutant, world, me));
         let shown = distorted.as_ref().unwrap_or(world);
         let decided = self.decider.decide(shown, me);
-        if world.faults < self.bounds.faults && world.members[me].confirmed.is_some() {
-            // It has not been able to write for too long: a fault of its own.
+        let unfit = world.is_unfit(me);
+        if (unfit || world.faults < self.bounds.faults) && world.members[me].confirmed.is_some() {
+            // It has not been able to write for too long: a fault of its own, or what follows from one that stays.
             let gives_way = self.decider.impatient(shown, me);
             if decided.iter().all(|decided| decided.effect != gives_way.effect) {
                 let mut after = *world;
-                after.faults += 1;
+                after.faults += u8::from(!unfit);
                 self.act(&after, me, gives_way);
             }
         }

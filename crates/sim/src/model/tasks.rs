@@ -9,6 +9,9 @@ use super::world::{primary, writes_too};
 impl<const N: usize> Stepper<'_, N> {
     pub(super) fn complete(&mut self, world: &World<N>, me: usize) {
         let Some(task) = world.members[me].task else { return };
+        if matches!(task, Task::Promote(..)) && world.is_unfit(me) {
+            return;
+        }
         let mut after = *world;
         let what = What::Done(task);
         after.members[me].task = None;
@@ -70,6 +73,7 @@ impl<const N: usize> Stepper<'_, N> {
             (Task::Stop, postgres) => {
                 let clean = matches!(postgres, Postgres::Primary { .. });
                 *postgres = Postgres::Down { clean };
+                member.flushed = None;
             }
             // PostgreSQL has ended meanwhile.
             _ => {}
@@ -198,7 +202,7 @@ fn replace<const N: usize>(
         }
         _ => None,
     };
-    member.promoting = 0;
+    (member.promoting, member.flushed) = (0, None);
     member.primary_data = false;
     member.postgres = Postgres::Down { clean: false };
     Ok(event)

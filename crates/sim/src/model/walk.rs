@@ -51,8 +51,14 @@ impl<const N: usize> Mood<N> {
             | What::LosesWrite
             | What::DiesPromoting(_)
             | What::DiesRewinding
-            | What::LeaseIsDeleted => 2,
-            What::UserFences(_) | What::UserFencesNobody | What::UserWants(_) | What::UserWantsStandbys(_) => 3,
+            | What::LeaseIsDeleted
+            | What::Reboots
+            | What::CannotBePromoted => 2,
+            What::UserFences(_)
+            | What::UserFencesNobody
+            | What::UserWants(_)
+            | What::UserWantsStandbys(_)
+            | What::UserPrefersStandbys(_) => 3,
             What::Decides(_) if costs => 4,
             What::TimePasses { .. } if costs => 5,
             What::TimePasses { .. } => 6,
@@ -66,7 +72,7 @@ impl<const N: usize> Mood<N> {
             What::HearsOfWrite(_) => 13,
             What::Writes => 14,
             What::Streams(_) | What::Receives(_) => 15,
-            What::Acknowledges(_) => 16,
+            What::Acknowledges(_) | What::Flushes => 16,
             What::LateWriteArrives(_) => 17,
         };
         self.0[next.label.actor.map_or(0, usize::from)][kind]

@@ -96,7 +96,13 @@ impl<const N: usize> Stepper<'_, N> {
                     self.push(after, me, What::Streams(from), None);
                 } else if let Some(next) = following(world, member.wal, source.wal) {
                     after.members[me].wal = next;
+                    after.members[me].flushed = Some(member.flushed());
                     self.push(after, me, What::Receives(next), None);
+                }
+                if member.flushed.is_some() {
+                    let mut flushed = *world;
+                    flushed.members[me].flushed = None;
+                    self.push(flushed, me, What::Flushes, None);
                 }
             }
             Postgres::Primary { open: false, .. } | Postgres::Standby { .. } | Postgres::Down { .. } => {}
@@ -106,12 +112,17 @@ impl<const N: usize> Stepper<'_, N> {
     fn acknowledge(&mut self, world: &World<N>, me: usize, proven: Rule, pending: Option<Rule>) {
         let head = world.members[me].wal;
         let slot = usize::from(head.timeline) % TIMELINES;
+        let counts = if self.has(Mutant::UnflushedCounts) {
+            |member: &Member<N>| member.wal
+        } else {
+            Member::flushed
+        };
         let newest = (world.acknowledged[slot] + 1..=head.end).rev().find(|end| {
             let at = Wal { end: *end, ..head };
             let holders = if self.has(Mutant::AnybodyAcknowledges) {
                 Set::MAX
             } else {
-                holders(world, me, at)
+                holders(world, me, at, counts)
             };
             proven.is_met(holders) || pending.is_some_and(|pending| pending.is_met(holders))
         });

@@ -38,14 +38,14 @@ pub(super) fn writes_too<const N: usize>(world: &World<N>, me: usize) -> Option<
     })
 }
 
-/// Who streams from `me` and has the record.
-pub(super) fn holders<const N: usize>(world: &World<N>, me: usize, at: Wal) -> Set {
+/// Who streams from `me` and has the record, as far as `end` says.
+pub(super) fn holders<const N: usize>(world: &World<N>, me: usize, at: Wal, end: fn(&Member<N>) -> Wal) -> Set {
     let streams = |member: &Member<N>| matches!(member.postgres, Postgres::Standby { upstream: Some((from, _)), receiving: true } if usize::from(from) == me);
     let held = world
         .members
         .iter()
         .enumerate()
-        .filter(|(_, member)| streams(member) && world.contains(member.wal, at));
+        .filter(|(_, member)| streams(member) && world.contains(end(member), at));
     held.fold(0, |set, (other, _)| set | 1 << other)
 }
 
@@ -85,20 +85,38 @@ pub(super) fn noticed<const N: usize>(world: &World<N>, after: &Lease, me: usize
         .release
         .filter(|_| before.holder.is_none())
         .map(|(by, _)| usize::from(by));
+    let to_nobody = same && before.rule.required > 0 && after.rule.required == 0;
     let ours_before = before.holder.map(|(holder, _)| usize::from(holder)).or(released) == Some(me);
     match () {
         () if after.holder.is_none() => Some(Event::Released),
         () if same && after.reserved > before.reserved => Some(Event::ReservedAgain),
         () if same && after.epoch > before.epoch => Some(Event::Bumped),
+        () if to_nobody && world.preferred && world.durability > 0 => Some(Event::RelaxedToNobody),
         () if same && (after.rule.required < before.rule.required || before.rule.names & !after.rule.names != 0) => {
             Some(Event::Relaxed)
         }
         () if same && after.rule != before.rule => Some(Event::Tightened),
         () if same => None,
         () if ours_before => Some(Event::Resumed),
+        () if released.is_some_and(|by| world.is_unfit(by) && !world.members[by].primary_data) => {
+            Some(Event::Inherited)
+        }
         () if released.is_some_and(|by| world.fenced >> by & 1 == 1) => Some(Event::FencedPrimaryReplaced),
         () if released.is_some() && before.successor == Some(me as u8) => Some(Event::HandedOver),
         () => None,
+    }
+}
+
+/// A WAL receiver flushes when it ends, PostgreSQL all that it finds when it starts; what is left is what a receiver has just written, or
+/// had when PostgreSQL was killed. Where nothing can be lost any more, that is not told apart from what is flushed.
+pub(super) fn flush<const N: usize>(world: &mut World<N>, reboots: u8) {
+    for member in &mut world.members {
+        let open = matches!(
+            member.postgres,
+            Postgres::Standby { receiving: true, .. } | Postgres::Down { .. }
+        );
+        let keep = open && world.reboots < reboots;
+        member.flushed = member.flushed.filter(|_| keep);
     }
 }
 
