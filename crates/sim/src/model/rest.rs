@@ -6,7 +6,8 @@ use std::hash::BuildHasherDefault;
 use super::converge::is_at_rest;
 use super::fingerprint::Same;
 use super::label::What;
-use super::state::{TIMELINES, World};
+use super::observe::Effect;
+use super::state::{Member, TIMELINES, World};
 use super::step::{Next, Stepper};
 
 /// No state, no distance.
@@ -22,14 +23,28 @@ pub(super) struct Ways {
     ends: Vec<u32>,
 }
 
+/// The member would begin an epoch that this world does not have.
+fn goes_beyond<const N: usize>(stepper: &mut Stepper<N>, world: &World<N>, me: usize) -> bool {
+    let epochs = stepper.bounds.epochs;
+    let beyond = |effect| matches!(effect, Some(Effect::Write { content, .. }) if content.epoch > epochs);
+    let decided = stepper.decider.decide(world, me);
+    decided.iter().any(|decided| beyond(decided.effect))
+}
+
 impl Ways {
     /// The next state.
     pub(super) fn visit<const N: usize>(&mut self, stepper: &mut Stepper<N>, world: &World<N>) {
         let number = self.numbers.len() as u32;
         self.numbers.insert(world.fingerprint(), number);
         let lease = &world.lease;
-        let spent = usize::from(lease.reserved) + 1 >= TIMELINES || lease.epoch >= stepper.bounds.epochs;
-        if spent || lease.missing || is_at_rest(stepper.decider, world) {
+        let beyond = |member: &Member<N>| member.promise > stepper.bounds.epochs;
+        let last = lease.epoch >= stepper.bounds.epochs;
+        let spent = usize::from(lease.reserved) + 1 >= TIMELINES
+            || world.members.iter().any(beyond)
+            || last && (0..N).any(|me| goes_beyond(stepper, world, me));
+        // Commits wait for more than the user has left unfenced.
+        let fenced = N as u32 - world.fenced.count_ones() <= world.durability.into();
+        if spent || fenced || lease.missing || is_at_rest(stepper.decider, world) {
             self.ends.push(number);
         }
     }
