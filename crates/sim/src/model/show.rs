@@ -157,8 +157,9 @@ impl<const N: usize> Sight<N> {
             .enumerate()
             .filter(|(_, position)| position.is_none());
         for (other, _) in down.filter(|_| self.unfit) {
-            let report = record.members.get_mut(&pod(other));
-            report.expect("all are on record").state = MemberState::Waiting;
+            if let Some(report) = record.members.get_mut(&pod(other)) {
+                report.state = MemberState::Waiting;
+            }
         }
         record
     }
