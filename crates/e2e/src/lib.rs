@@ -19,6 +19,8 @@ pub mod processes;
 pub mod soak;
 #[cfg(feature = "harness")]
 pub mod wait;
+#[cfg(feature = "harness")]
+mod writing;
 
 #[cfg(feature = "harness")]
 pub use client::SqlClient;
@@ -28,3 +30,5 @@ pub use connect::{KUBECONFIG_VARIABLE, OPERATOR_BINARY_VARIABLE, OPERATOR_IMAGE_
 pub use install::Images;
 #[cfg(feature = "harness")]
 pub use namespace::Namespace;
+#[cfg(feature = "harness")]
+pub use writing::writing;

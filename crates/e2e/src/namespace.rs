@@ -188,6 +188,17 @@ impl Namespace {
         Ok(lease.spec.and_then(|spec| spec.holder_identity))
     }
 
+    /// Who holds the lease of a database, and how often it was taken until now.
+    ///
+    /// # Errors
+    /// When the Lease cannot be read, or nobody holds it.
+    pub async fn reign(&self, database: &str) -> Result<(String, i32)> {
+        let lease = self.api::<Lease>().get(database).await.context("read the Lease")?;
+        let spec = lease.spec.unwrap_or_default();
+        let holder = spec.holder_identity.context("nobody holds the lease")?;
+        Ok((holder, spec.lease_transitions.unwrap_or(0)))
+    }
+
     /// Waits until the lease of a database is held by the pod that has this name now.
     ///
     /// # Errors

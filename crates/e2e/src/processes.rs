@@ -49,6 +49,14 @@ impl Container {
         pids
     }
 
+    /// The standby's WAL receiver, by its title.
+    #[must_use]
+    pub fn wal_receiver(&self) -> Option<i32> {
+        let title = |pid: i32| fs::read_to_string(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+        let mut all = self.postgres().into_iter();
+        all.find(|pid| title(*pid).contains(": walreceiver"))
+    }
+
     fn is_living_postgres(&self, pid: i32) -> bool {
         let inside = fs::read_link(format!("/proc/{pid}/ns/pid")).is_ok_and(|link| link == self.pid_namespace);
         let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();

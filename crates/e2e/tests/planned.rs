@@ -3,18 +3,19 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, bail, ensure};
-use api::ClusteredDatabase;
+use anyhow::{Context, Result, ensure};
 use api::names::{ANNOTATION_SWITCHOVER, CONTAINER, Names};
 use api::status::RequestOutcome;
+use api::{ClusteredDatabase, Phase};
 use e2e::namespace::summary;
+use e2e::processes::Container;
 use e2e::wait::{Seen, until};
-use e2e::{Namespace, SqlClient, connect_for_test};
+use e2e::{Namespace, SqlClient, connect_for_test, writing};
 use k8s_openapi::api::core::v1::{Node, Pod};
 use kube::ResourceExt;
 use kube::api::{Api, EvictParams, Patch, PatchParams};
 use serde_json::{Value, json};
-use testbed::POSTGRES_IMAGE;
+use testbed::{Options, POSTGRES_IMAGE, Signal, Testbed};
 
 /// Bound of every step; far above what it takes, since the machine may be busy.
 const BOUND: Duration = Duration::from_secs(180);
@@ -67,31 +68,6 @@ async fn moved(namespace: &Namespace, before: &str) -> Result<String> {
     })
     .await?;
     Ok(now)
-}
-
-/// Writes all the time until `until` is done; returns what that gave, and the longest time between two writes that succeeded.
-async fn writing<T>(sql: &SqlClient, until: impl Future<Output = Result<T>>) -> Result<(T, Duration)> {
-    tokio::pin!(until);
-    let (mut last, mut longest) = (Instant::now(), Duration::ZERO);
-    let mut done = None;
-    loop {
-        tokio::select! {
-            found = &mut until, if done.is_none() => done = Some(found?),
-            written = sql.try_sql("INSERT INTO t VALUES (1)") => {
-                let gap = last.elapsed();
-                longest = longest.max(gap);
-                match written {
-                    // One write after it is done, so that its end is measured too.
-                    Ok(_) => match done {
-                        Some(found) => return Ok((found, longest)),
-                        None => last = Instant::now(),
-                    },
-                    Err(error) if gap > BOUND => bail!("no write for {} s: {error:#}", gap.as_secs()),
-                    Err(_) => {}
-                }
-            }
-        }
-    }
 }
 
 /// Asks for the eviction of a pod until it is gone, as `kubectl drain` does.
@@ -312,6 +288,100 @@ async fn a_requested_switchover_happens_once() -> Result<()> {
     namespace.wait_ready("db", BOUND).await?;
     ensure!(primary(&namespace).await? == before, "the primary moved");
     ensure!(namespace.pod_uids("db").await? == pods, "a pod was replaced");
+    namespace.remove().await
+}
+
+/// How much WAL the standby is to lack: more than the 16 MiB with which nobody hands over to it.
+const BEHIND: u32 = 20 << 20;
+/// A switchover is given up 50 s after it was asked for.
+const GIVEN_UP: Duration = Duration::from_secs(60);
+
+/// Writes more WAL than a standby may lack to be handed over to.
+async fn much_wal(sql: &SqlClient) -> Result<()> {
+    let start = sql.sql("SELECT pg_current_wal_lsn()").await?;
+    // Short enough to stay uncompressed.
+    sql.sql("CREATE TABLE many AS SELECT repeat(md5(n::text), 32) FROM generate_series(1, 30000) n")
+        .await?;
+    let written = format!("SELECT pg_wal_lsn_diff(pg_current_wal_lsn(), '{start}') > {BEHIND}");
+    ensure!(sql.sql(&written).await? == "t", "too little WAL was written");
+    Ok(())
+}
+
+/// Asks for `target`, which cannot take over; returns what came of it, and after how long.
+async fn given_up(namespace: &Namespace, target: &str) -> Result<(RequestOutcome, String, Duration)> {
+    request(namespace, target).await?;
+    let asked = Instant::now();
+    let wanted = format!("{target} to take over as primary");
+    until("what is waited for to be said, with a deadline", GIVEN_UP, || async {
+        let database = namespace.get("db").await?;
+        let status = database.status.clone().unwrap_or_default();
+        let said = status
+            .waiting
+            .is_some_and(|waiting| waiting.what == wanted && waiting.deadline.is_some());
+        Ok(if said && status.phase == Some(Phase::SwitchingOver) {
+            Seen::Yes(())
+        } else {
+            Seen::NotYet(summary(&database))
+        })
+    })
+    .await?;
+    let (found, why) = outcome(namespace, target).await?;
+    Ok((found, why, asked.elapsed()))
+}
+
+#[tokio::test]
+async fn a_switchover_to_an_instance_that_stays_behind_is_given_up_and_interrupts_nothing() -> Result<()> {
+    let (namespace, sql) = ready("e2e-given-up").await?;
+    let testbed = Testbed::attach(Options::from_env()?.instance)?;
+    let (before, target) = (primary(&namespace).await?, other(&namespace).await?);
+    let (pods, reign) = (namespace.pod_uids("db").await?, namespace.reign("db").await?);
+    let started = sql.sql("SELECT pg_postmaster_start_time()").await?;
+    let receiver = Container::of(&testbed, &namespace, &target).await?.wal_receiver();
+    let receiver = receiver.with_context(|| format!("no WAL receiver in {target}"))?;
+    testbed.signal(receiver, Signal::STOP)?;
+    let asked = async {
+        much_wal(&sql).await?;
+        writing(&sql, given_up(&namespace, &target)).await
+    }
+    .await;
+    testbed.signal(receiver, Signal::CONT)?;
+    let ((found, why, took), interruption) = asked?;
+    println!(
+        "given up after {:.1} s ({why}), {:.1} s without a write",
+        took.as_secs_f64(),
+        interruption.as_secs_f64()
+    );
+    ensure!(
+        found == RequestOutcome::GivenUp && why.contains("did not take over within 50 s"),
+        "{found:?}: {why}"
+    );
+    ensure!(took < GIVEN_UP, "given up only after {took:?}");
+    ensure!(interruption < UNINTERRUPTED, "{interruption:?} without a write");
+
+    let status = namespace.wait_ready("db", BOUND).await?.0.status.unwrap_or_default();
+    ensure!(
+        status.current_primary.as_ref() == Some(&before) && status.intent.primary.is_none(),
+        "the primary is {:?}, and {:?} is wished for",
+        status.current_primary,
+        status.intent.primary
+    );
+    ensure!(namespace.reign("db").await? == reign, "the lease changed hands");
+    ensure!(
+        sql.sql("SELECT pg_postmaster_start_time()").await? == started,
+        "PostgreSQL was restarted for it"
+    );
+    ensure!(namespace.pod_uids("db").await? == pods, "a pod was replaced");
+    let why = format!("a switchover to {target} is requested");
+    let history = status.history;
+    let mut begun = history.iter().filter(|change| change.to == Phase::SwitchingOver);
+    let mut ended = history
+        .iter()
+        .filter(|change| change.from == Some(Phase::SwitchingOver));
+    let failed_over = history.iter().any(|change| change.to == Phase::FailingOver);
+    ensure!(
+        begun.any(|change| change.because.contains(&why)) && ended.next().is_some() && !failed_over,
+        "{history:?}"
+    );
     namespace.remove().await
 }
 
