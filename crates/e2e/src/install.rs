@@ -105,6 +105,21 @@ pub async fn scale(client: &Client, replicas: i32) -> Result<i32> {
     Ok(before.spec.and_then(|spec| spec.replicas).unwrap_or(1))
 }
 
+/// Gives the operator's Deployment another image, as an upgrade does, and waits until all its pods run that.
+///
+/// # Errors
+/// When it is not done within two minutes.
+pub async fn upgrade(client: &Client, image: &str) -> Result<()> {
+    let api: Api<Deployment> = Api::namespaced(client.clone(), NAMESPACE);
+    // Lists of containers and variables are merged by their names.
+    let container = json!({"name": "operator", "image": image, "env": [{"name": "OPERATOR_IMAGE", "value": image}]});
+    let patch = Patch::Strategic(json!({"spec": {"template": {"spec": {"containers": [container]}}}}));
+    api.patch(DEPLOYMENT, &PatchParams::default(), &patch)
+        .await
+        .context("upgrade the operator")?;
+    wait_available(client).await
+}
+
 async fn wait_no_pods(client: &Client) -> Result<()> {
     let pods: Api<Pod> = Api::namespaced(client.clone(), NAMESPACE);
     until("the operator's pods to be gone", Duration::from_secs(120), || async {

@@ -10,13 +10,13 @@ use e2e::audit::{Audit, Write};
 use e2e::install::OPERATOR_ACCOUNT;
 use e2e::namespace::{members, summary};
 use e2e::wait::{Seen, until};
-use e2e::{Namespace, connect_for_test, manifest};
+use e2e::{Namespace, OPERATOR_IMAGE_VARIABLE, SqlClient, connect_for_test, manifest, writing};
 use k8s_openapi::api::apps::v1::StatefulSet;
 use k8s_openapi::api::core::v1::{ConfigMap, Pod, Secret, Service};
 use kube::api::{DeleteParams, ObjectMeta, PostParams};
 use kube::{Api, ResourceExt};
 use serde_json::json;
-use testbed::{Options, Testbed};
+use testbed::{Options, POSTGRES_IMAGE, Testbed};
 
 /// Bound of every step; far above what it takes, since the machine may be busy.
 const BOUND: Duration = Duration::from_secs(180);
@@ -297,12 +297,12 @@ async fn an_operator_for_one_namespace_needs_no_right_beyond_it() -> Result<()> 
 /// Installs the operator into the namespace as `manifests/namespaced` says, and lets it make, change and delete a database.
 async fn namespaced(namespace: &Namespace) -> Result<()> {
     let path = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../manifests/namespaced/install.yaml");
-    let image = std::env::var(e2e::OPERATOR_IMAGE_VARIABLE).context("read the operator image's name")?;
+    let image = std::env::var(OPERATOR_IMAGE_VARIABLE).context("read the operator image's name")?;
     let yaml = std::fs::read_to_string(path)
         .context("read the manifests")?
         .replace("namespace: databases", &format!("namespace: {}", namespace.name))
         .replace("clustereddatabase/operator:latest", &image)
-        .replace("clustereddatabase/postgres:17", testbed::POSTGRES_IMAGE);
+        .replace("clustereddatabase/postgres:17", POSTGRES_IMAGE);
     manifest::apply(&namespace.client, &namespace.name, &manifest::parse(&yaml)?).await?;
     namespace
         .create(
@@ -333,6 +333,114 @@ async fn namespaced(namespace: &Namespace) -> Result<()> {
     })
     .await?;
     Ok(())
+}
+
+/// Databases under an operator that is upgraded, and how many instances they have.
+const UPGRADED: [(&str, u32); 2] = [("three", 3), ("one", 1)];
+/// A second name of the operator's image: another version, as far as anybody can see.
+const OTHER_VERSION: &str = "localhost/cdb/operator:again";
+/// Longest time without a write while nothing is interrupted: the machine may be busy.
+const UNINTERRUPTED: Duration = Duration::from_secs(10);
+
+#[tokio::test]
+async fn an_upgrade_of_the_operator_restarts_nobody_and_the_new_one_goes_on() -> Result<()> {
+    let namespace = Namespace::fresh(connect_for_test().await?, "e2e-upgrade").await?;
+    for (name, replicas) in UPGRADED {
+        let spec = json!({"replicas": replicas, "storage": {"size": "1Gi"}});
+        namespace.create(name, spec).await?;
+    }
+    for (name, _) in UPGRADED {
+        namespace.wait_ready(name, BOUND).await?;
+    }
+    let image = std::env::var(OPERATOR_IMAGE_VARIABLE).context("read the operator image's name")?;
+    testbed()?.tag_image(&image, OTHER_VERSION).await?;
+    let upgraded = upgraded(&namespace).await;
+    e2e::install::upgrade(&namespace.client, &image).await?;
+    upgraded?;
+    namespace.remove().await
+}
+
+/// Upgrades the operator under writes to all databases, and has the new one carry out a change of each.
+async fn upgraded(namespace: &Namespace) -> Result<()> {
+    let [(first, _), (second, _)] = UPGRADED;
+    let (to_first, to_second) = (writer(namespace, first).await?, writer(namespace, second).await?);
+    let before = untouched(namespace).await?;
+    let upgrade = async {
+        e2e::install::upgrade(&namespace.client, OTHER_VERSION).await?;
+        for (name, _) in UPGRADED {
+            taken_up(namespace, name).await?;
+            let change = json!({"postgres": {"parameters": {"work_mem": "7MB"}}});
+            namespace.change(name, change).await?;
+            namespace.wait_ready(name, BOUND).await?;
+        }
+        Ok(())
+    };
+    let (((), gap), other_gap) = writing(&to_second, writing(&to_first, upgrade)).await?;
+    println!(
+        "longest time without a write: {first} {:.2} s, {second} {:.2} s",
+        gap.as_secs_f64(),
+        other_gap.as_secs_f64()
+    );
+    ensure!(
+        gap.max(other_gap) < UNINTERRUPTED,
+        "{gap:?} and {other_gap:?} without a write"
+    );
+    for (name, sql) in [(first, &to_first), (second, &to_second)] {
+        let found = sql.sql("SHOW work_mem").await?;
+        ensure!(found == "7MB", "{name} has work_mem {found}");
+    }
+    let after = untouched(namespace).await?;
+    ensure!(after == before, "not as before: {after:#?}, and not {before:#?}");
+    Ok(())
+}
+
+/// A client that has made a table.
+async fn writer(namespace: &Namespace, database: &str) -> Result<SqlClient> {
+    let sql = SqlClient::start(namespace, database, POSTGRES_IMAGE).await?;
+    sql.sql("CREATE TABLE t (v int)").await?;
+    Ok(sql)
+}
+
+/// Waits until the new operator has looked at a database: pods that are made from now on get its agent.
+async fn taken_up(namespace: &Namespace, database: &str) -> Result<()> {
+    until(&format!("{database} to be taken up"), BOUND, || async {
+        let set = namespace.api::<StatefulSet>().get(database).await?;
+        let pods = set.spec.and_then(|spec| spec.template.spec).unwrap_or_default();
+        let containers = pods.init_containers.into_iter().flatten().chain(pods.containers);
+        let images: Vec<String> = containers.filter_map(|container| container.image).collect();
+        Ok(if images.iter().any(|image| image == OTHER_VERSION) {
+            Seen::Yes(())
+        } else {
+            Seen::NotYet(format!("its pods are made with {images:?}"))
+        })
+    })
+    .await?;
+    Ok(())
+}
+
+/// What an upgrade leaves as it is: by pod its UID and how often each container was restarted, and by database who holds its
+/// lease and how often that was taken.
+async fn untouched(namespace: &Namespace) -> Result<BTreeMap<String, String>> {
+    let mut all = BTreeMap::new();
+    for (name, replicas) in UPGRADED {
+        all.insert(name.to_owned(), format!("{:?}", namespace.reign(name).await?));
+        let pods = namespace.api::<Pod>().list(&members(name)).await?.items;
+        ensure!(
+            pods.len() == usize::try_from(replicas)?,
+            "{name} has {} pods",
+            pods.len()
+        );
+        for pod in pods {
+            let statuses = pod.status.clone().and_then(|status| status.container_statuses);
+            let restarts: Vec<i32> = statuses
+                .into_iter()
+                .flatten()
+                .map(|found| found.restart_count)
+                .collect();
+            all.insert(pod.name_any(), format!("{:?} {restarts:?}", pod.uid()));
+        }
+    }
+    Ok(all)
 }
 
 /// Runs the operator again and again; each run ends itself right after one write to the API server.
