@@ -6,8 +6,13 @@ use std::time::Duration;
 use anyhow::{Context, Result, ensure};
 use api::status::DurabilityMode;
 use e2e::availability::case::{Case, Loss, run_all, subject};
+use e2e::availability::record::Outcome;
+use e2e::availability::run::{Plan, check, run};
+use e2e::availability::scenario::{Fault, Heal, Scenario};
+use e2e::availability::subject::Subject;
+use e2e::processes::Container;
 use e2e::wait::{Seen, until};
-use e2e::{Namespace, SqlClient, connect_for_test};
+use e2e::{Namespace, OPERATOR_IMAGE_VARIABLE, SqlClient, connect_for_test};
 use k8s_openapi::api::coordination::v1::Lease;
 use machine::lease_object;
 use serde_json::json;
@@ -56,14 +61,30 @@ const CASES: [Case; 15] = [
     },
 ];
 
-/// Those in which the operator has a part, and a lost node. All others: `cargo xtask availability --operator-killed`.
-const WITHOUT_OPERATOR: [&str; 4] = ["switchover", "pod-delete", "node-cut", "rolling-image"];
+/// Those in which the operator has a part, a lost node, and what dies at once. All others:
+/// `cargo xtask availability --operator-killed`.
+const WITHOUT_OPERATOR: [&str; 6] = [
+    "switchover",
+    "pod-delete",
+    "postmaster-kill",
+    "container-kill",
+    "node-cut",
+    "rolling-image",
+];
 
 /// Nobody is elected before the lease has run out, ten seconds after it was last renewed.
-const WITHOUT_A_RULE: [Case; 1] = [Case {
-    loss: Loss::LastCommits,
-    ..Case::new("node-cut", 25.0, true)
-}];
+const WITHOUT_A_RULE: [Case; 2] = [
+    Case {
+        loss: Loss::LastCommits,
+        ..Case::new("node-cut", 25.0, true)
+    },
+    // No standby keeps it from acknowledging what was sent to it when it goes on: only its end does.
+    Case {
+        loss: Loss::LastCommits,
+        lingers: 1_000,
+        ..Case::new("freeze", 25.0, true)
+    },
+];
 
 async fn ready(name: &str, durability: serde_json::Value) -> Result<Namespace> {
     let namespace = Namespace::fresh(connect_for_test().await?, name).await?;
@@ -99,6 +120,63 @@ async fn nor_if_the_operator_is_killed_at_the_same_moment() -> Result<()> {
 async fn without_a_rule_only_the_last_commits_are_lost() -> Result<()> {
     let namespace = ready("failover-async", json!({"mode": "Async"})).await?;
     run_all(&namespace, NAME, &WITHOUT_A_RULE).await?;
+    namespace.remove().await
+}
+
+/// The benchmark takes a database for a stranger's: it knows a Service, a Secret and labels, and no operator.
+#[tokio::test]
+async fn any_postgresql_behind_a_service_can_be_measured() -> Result<()> {
+    let namespace = ready("failover-stranger", json!({})).await?;
+    let ours = subject(&namespace, NAME)?;
+    let testbed = ours.testbed.clone().context("the testbed")?;
+    let primary = ours.primary().await?.pod;
+    let processes = Container::of(&testbed, &namespace, &primary).await?.postgres();
+    let postmaster = processes
+        .first()
+        .with_context(|| format!("no postgres process in {primary}"))?;
+    // The shell's own `kill`: no other program is needed.
+    let inject = format!("[ \"$PRIMARY\" = {primary} ] && [ -n \"$STANDBY_NODE\" ] && kill -KILL {postmaster}");
+    let stranger = Subject {
+        own: None,
+        operator: None,
+        testbed: None,
+        ..ours
+    };
+    let scenario = Scenario {
+        name: "stranger".to_owned(),
+        fault: Fault::Command { inject, heal: None },
+        heal: Heal::Nothing,
+        observe: Duration::from_secs(5),
+    };
+    check(&stranger, &scenario)?;
+    let plan = Plan {
+        scenario,
+        number: 1,
+        operator_killed: false,
+        image: std::env::var(OPERATOR_IMAGE_VARIABLE).context("the image with the writer")?,
+        bound: GOES_ON,
+    };
+    let done = run(&stranger, &plan).await?;
+    let (report, ready) = (&done.run.report, done.run.ready);
+    let there: u64 = done.rows.iter().map(|rows| rows.to - rows.from + 1).sum();
+    let acked = report.outcomes.get(&Outcome::Acked).copied().unwrap_or_default();
+    println!(
+        "{acked} rows acknowledged through the Service, {there} of all streams there, as before after {ready:?} ms: {report:?}"
+    );
+    ensure!(report.is_safe(), "lost, unexplained, or an overlap: {report:?}");
+    ensure!(acked >= 100 && there >= acked, "{acked} acknowledged, {there} there");
+    ensure!(
+        report.gaps > 0 && report.held_until.is_some(),
+        "the fault was not felt: {report:?}"
+    );
+    ensure!(
+        report.primary == primary && report.primary_after.starts_with(NAME),
+        "{report:?}"
+    );
+    ensure!(
+        !report.outage_open && ready.is_some(),
+        "it is not as before: {report:?}"
+    );
     namespace.remove().await
 }
 

@@ -8,6 +8,8 @@ use anyhow::{Context, Result, ensure};
 use api::names::{CONTAINER, LABEL_CLUSTER, Names};
 use testbed::{Options, Testbed};
 
+use crate::availability::history::History;
+use crate::availability::record::Outcome;
 use crate::availability::report::lost;
 use crate::availability::run::{Done, Plan, run};
 use crate::availability::scenario::{self, Fault, Heal, Scenario};
@@ -39,6 +41,9 @@ pub struct Case {
     pub lasts: Option<u64>,
     /// What may be lost.
     pub loss: Loss,
+    /// For so long after the fault is undone the old primary may still acknowledge, in milliseconds: where commits wait for nobody,
+    /// one that stood still, with its clock and its dead-man, goes on until these have seen how late it is.
+    pub lingers: u64,
 }
 
 /// What may be lost of what was acknowledged.
@@ -63,6 +68,7 @@ impl Case {
             replaces: false,
             lasts: None,
             loss: Loss::Nothing,
+            lingers: 0,
         }
     }
 
@@ -169,11 +175,12 @@ fn judge(case: &Case, done: &Done) -> Vec<String> {
         report.overlap
     );
     let mut wrong = Vec::new();
-    if report.unexplained.count > 0 || report.overlap.is_some() {
-        wrong.push(format!(
-            "unexplained {:?}, overlap {:?}",
-            report.unexplained, report.overlap
-        ));
+    let too_late = report.overlap.as_ref().filter(|overlap| {
+        let old = &report.primary;
+        overlap.old != *old || !ends_in_time(&done.history, old, done.injected, case.lingers)
+    });
+    if report.unexplained.count > 0 || too_late.is_some() {
+        wrong.push(format!("unexplained {:?}, overlap {too_late:?}", report.unexplained));
     }
     wrong.extend(judge_loss(case.loss, done));
     if report.outage_open || report.outage > case.outage * 1_000.0 {
@@ -193,6 +200,15 @@ fn judge(case: &Case, done: &Done) -> Vec<String> {
     wrong
 }
 
+/// The old primary acknowledged nothing more when the fault, which began at `injected`, had been undone for `lingers` milliseconds.
+fn ends_in_time(history: &History, old: &str, injected: u64, lingers: u64) -> bool {
+    let attempts = history.attempts.iter();
+    let mut acks = attempts.filter(|attempt| attempt.outcome == Outcome::Acked && history.server(attempt) == old);
+    let last = acks.next_back();
+    let healed = history.marked("healed", injected);
+    healed.is_some_and(|healed| lingers > 0 && last.is_none_or(|last| last.done <= healed + lingers * 1_000_000))
+}
+
 fn judge_loss(allowed: Loss, done: &Done) -> Option<String> {
     let lost = lost(&done.history, &done.rows);
     let beyond: Vec<String> = lost
@@ -208,4 +224,37 @@ fn judge_loss(allowed: Loss, done: &Done) -> Option<String> {
         .collect();
     let first = beyond.get(..beyond.len().min(20))?;
     (!first.is_empty()).then(|| format!("lost {}, first {first:?}", beyond.len()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::availability::record::Attempt;
+    use crate::availability::report::SERVICE;
+
+    #[test]
+    fn a_primary_that_goes_on_is_to_end_soon() {
+        let ack = |milliseconds: u64, server: &str| Attempt {
+            stream: SERVICE,
+            seq: milliseconds,
+            count: 1,
+            sent: milliseconds * 1_000_000,
+            done: milliseconds * 1_000_000,
+            outcome: Outcome::Acked,
+            server: Some(server.to_owned()),
+            timeline: None,
+            error: None,
+        };
+        let mut history = History {
+            attempts: vec![ack(1_000, "a"), ack(15_000, "b"), ack(31_000, "a"), ack(40_000, "b")],
+            ..History::default()
+        };
+        let ends = |history: &History, lingers| ends_in_time(history, "a", 1_000_000_000, lingers);
+        assert!(!ends(&history, 1_000), "nothing was undone");
+        history.mark(30_000_000_000, "healed");
+        assert!(ends(&history, 1_000));
+        assert!(!ends(&history, 999) && !ends(&history, 0));
+        history.attempts.push(ack(41_000, "a"));
+        assert!(!ends(&history, 1_000));
+    }
 }
