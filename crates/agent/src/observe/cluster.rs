@@ -33,6 +33,7 @@ pub(super) fn view(cluster: &ClusteredDatabase, pod: &str, timing: Timing) -> Cl
         stop: status.intent.stop,
         durability: spec.wanted_durability(),
         strict_reads: spec.failover.reads == FailoverReads::Strict,
+        preferred: spec.primary.preferred().map(str::to_owned),
         primary: status.intent.primary,
         urgent: status.intent.urgent,
         accepted_loss: accepted.and_then(|accepted| accepted_loss(accepted, cluster.metadata.uid.as_deref()?)),

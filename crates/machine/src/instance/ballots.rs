@@ -63,9 +63,13 @@ fn ballot(rule: SyncRule, own: (u32, u64), answers: &[Answer]) -> Observed {
     observed
 }
 
-/// The take that is decided upon, if one is.
+/// The take that is decided upon, if one is, once nobody who has as much has taken the lease before.
 fn take(observed: &Observed) -> Option<LeaseContent> {
-    let decision = decide(observed, &settled(), NOW);
+    let memo = Memo {
+        tied: Some((Epoch(1), BootTime(0))),
+        ..settled()
+    };
+    let decision = decide(observed, &memo, NOW);
     match decision.action {
         Action::WriteLease {
             content,

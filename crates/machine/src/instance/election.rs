@@ -2,6 +2,7 @@
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
+use std::fmt;
 
 use super::context::{Context, Tenure};
 use super::failsafe;
@@ -62,6 +63,49 @@ impl Basis {
         match self {
             Basis::Covers | Basis::Quorum => false,
             Basis::Accepted | Basis::Clock => true,
+        }
+    }
+}
+
+/// Others that have promised have as much WAL as this member. Each could be elected; the one that comes first has a round to take
+/// the lease before the others do, and who does not answer is not waited for.
+enum Tie {
+    /// This member is the one that the user prefers.
+    Preferred,
+    /// This member has the lowest ordinal of them, and none of them is preferred.
+    Lowest,
+    /// This pod comes before this member.
+    Behind(String),
+}
+
+impl Tie {
+    fn of(context: &Context, record: &LeaseRecord, epoch: Epoch, own: Position) -> Option<Self> {
+        let preferred = context.cluster()?.preferred.as_deref();
+        let place = |pod: &str| {
+            let ordinal = pod.rsplit('-').next().and_then(|ordinal| ordinal.parse().ok());
+            (preferred != Some(pod), ordinal.unwrap_or(u32::MAX))
+        };
+        let promises = context.observed.promises.iter();
+        let level = promises.filter(|(_, promised)| counted(record, epoch, &promised.reply) == Some(own));
+        let first = level.map(|(pod, _)| pod).min_by_key(|pod| place(pod))?;
+        let pod = context.observed.own.pod.as_str();
+        Some(match place(pod) {
+            own if own > place(first) => Tie::Behind(first.clone()),
+            (false, _) => Tie::Preferred,
+            (true, _) => Tie::Lowest,
+        })
+    }
+}
+
+impl fmt::Display for Tie {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Tie::Preferred => f.write_str("of those that have as much it is the one that spec.primary.prefer names"),
+            Tie::Lowest => f.write_str("of those that have as much it has the lowest number"),
+            Tie::Behind(pod) => write!(
+                f,
+                "{pod}, which has as much and comes before it, did not take it within {ROUND} ms"
+            ),
         }
     }
 }
@@ -280,6 +324,14 @@ pub(super) fn take(context: &Context, draft: &mut Draft) -> Option<Verdict> {
     if !context.is_our_data() || is_behind_status(context, record) || !lease_rules::is_free(context, draft) {
         return None;
     }
+    let tie = Tie::of(context, record, epoch, own).filter(|_| !matches!(basis, Basis::Covers));
+    if let Some(Tie::Behind(_)) = tie {
+        let since = draft.memo.tied.filter(|(of, _)| *of == record.epoch);
+        let (_, since) = *draft.memo.tied.insert(since.unwrap_or((record.epoch, context.now)));
+        if !context.reached(since.plus(ROUND), draft) {
+            return None;
+        }
+    }
     let timeline = Some(next_timeline(record, own.timeline));
     let write = Write {
         holder: Some(lease_rules::new_holder(context)?),
@@ -291,7 +343,10 @@ pub(super) fn take(context: &Context, draft: &mut Draft) -> Option<Verdict> {
         purpose: Purpose::Take,
         ..Write::renewal(record)
     };
-    Verdict::new(write.action(context, draft), basis.because())
+    let because = tie.map_or(Cow::Borrowed(basis.because()), |tie| {
+        format!("{}; {tie}", basis.because()).into()
+    });
+    Verdict::new(write.action(context, draft), because)
 }
 
 /// The same number, and all other members by name, the old primary included: the number rises or a name leaves only
@@ -384,10 +439,13 @@ fn positions<'a>(
     epoch: Epoch,
 ) -> impl Iterator<Item = (&'a MemberId, Position)> {
     let answers = context.observed.promises.values().map(|Promised { reply, .. }| reply);
-    answers.filter_map(move |reply| {
-        let position = reserved(record, reply.position?)?;
-        (reply.promised >= epoch).then_some((&reply.member, position))
-    })
+    answers.filter_map(move |reply| Some((&reply.member, counted(record, epoch, reply)?)))
+}
+
+/// The final position in this answer, if it promises `epoch`.
+fn counted(record: &LeaseRecord, epoch: Epoch, reply: &PromiseReply) -> Option<Position> {
+    let position = reserved(record, reply.position?)?;
+    (reply.promised >= epoch).then_some(position)
 }
 
 /// Since when the primary of which epoch has been suspected.
@@ -675,6 +733,94 @@ mod tests {
             Action::Wait,
             "the primary is heard"
         );
+    }
+
+    /// When this member, which could be elected at [`SILENT`], takes the lease after that, in milliseconds, and why.
+    fn takes_after(observed: &Observed) -> (u64, String) {
+        let first = decided(observed, SILENT);
+        if first.rule == "win election" {
+            return (0, first.because.into_owned());
+        }
+        let at = first.wake.expect("it is decided again");
+        assert_eq!(decide(observed, &first.memo, BootTime(at.0 - 1)).rule, "wait");
+        let then = decide(observed, &first.memo, at);
+        assert_eq!(then.rule, "win election");
+        (at.since(BootTime(SILENT)), then.because.into_owned())
+    }
+
+    #[test]
+    fn of_those_that_have_as_much_who_comes_first_has_a_round_to_take_the_lease() {
+        let after = |own: &str, other: &str, lsn: u64, preferred: Option<&str>| {
+            let mut observed = asking(2);
+            own.clone_into(&mut observed.own.pod);
+            let answer = answer_of_third(2, Some(lsn));
+            observed.promises.insert(other.to_owned(), answer);
+            cluster(&mut observed).preferred = preferred.map(str::to_owned);
+            takes_after(&observed)
+        };
+        let (zero, two, ten) = ("orders-0", "orders-2", "orders-10");
+        let table = [
+            (zero, two, 0x100, None, 0, "it has the lowest number"),
+            (two, ten, 0x100, None, 0, "it has the lowest number"),
+            (
+                two,
+                zero,
+                0x100,
+                None,
+                ROUND,
+                "orders-0, which has as much and comes before it, did not take it within 100 ms",
+            ),
+            (zero, two, 0x100, Some(two), ROUND, "orders-2, which has as much"),
+            (
+                two,
+                zero,
+                0x100,
+                Some(two),
+                0,
+                "it is the one that spec.primary.prefer names",
+            ),
+            (two, zero, 0x100, Some("orders-1"), ROUND, "orders-0, which has as much"),
+            (two, zero, 0xFF, Some(zero), 0, "none of them has more"),
+        ];
+        for (own, other, lsn, preferred, wait, why) in table {
+            let (waited, because) = after(own, other, lsn, preferred);
+            assert_eq!(waited, wait, "{own} beside {other} at {lsn}, {preferred:?}");
+            assert!(because.contains(why), "{because}");
+        }
+    }
+
+    #[test]
+    fn who_stands_alone_waits_for_nobody() {
+        let mut alone = asking(2);
+        "orders-2".clone_into(&mut alone.own.pod);
+        cluster(&mut alone).preferred = Some("orders-0".to_owned());
+        let own = volume(&mut alone).member.clone().unwrap().id;
+        record(&mut alone).rule = SyncRule::any(1, [own]);
+        let since = SILENT + ALONE;
+        assert_eq!(decided(&alone, since).rule, "win election", "no other is asked");
+        let mut silent = alone.clone();
+        record(&mut silent).rule = SyncRule::any(2, record(&mut alone).rule.names.iter().cloned().chain([third()]));
+        assert_eq!(
+            decided(&silent, since).rule,
+            "win election",
+            "the preferred one does not answer"
+        );
+        silent.promises.insert("orders-0".to_owned(), answer_of_third(2, None));
+        assert_eq!(
+            decided(&silent, since).rule,
+            "win election",
+            "it does not say what it has"
+        );
+        silent
+            .promises
+            .insert("orders-0".to_owned(), answer_of_third(1, Some(0x100)));
+        assert_eq!(decided(&silent, since).rule, "win election", "it has not promised");
+        let mut named = vacant(Some(0x100), Some("orders-2"));
+        "orders-2".clone_into(&mut named.own.pod);
+        named
+            .promises
+            .insert("orders-0".to_owned(), answer_of_third(2, Some(0x100)));
+        assert_eq!(decided(&named, SILENT).rule, "win election", "it was handed over to");
     }
 
     #[test]

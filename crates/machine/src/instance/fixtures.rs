@@ -67,6 +67,7 @@ pub(super) fn blank() -> Observed {
             stop: false,
             durability: api::WantedDurability::default(),
             strict_reads: false,
+            preferred: None,
             primary: None,
             urgent: false,
             accepted_loss: None,

@@ -83,6 +83,8 @@ pub struct Memo {
     pub left: Option<BootTime>,
     /// Since when the holder of which epoch has been suspected.
     pub suspected: Option<(Epoch, BootTime)>,
+    /// Since when this member could have taken the lease, but for another that has as much WAL and comes before it, in which epoch.
+    pub tied: Option<(Epoch, BootTime)>,
     /// Since when a loss has been accepted, in which epoch.
     pub accepted_loss: Option<(Epoch, BootTime)>,
     /// Since when this holder has not been able to write.

@@ -174,6 +174,8 @@ pub struct ClusterView {
     pub durability: WantedDurability,
     /// `spec.failover.reads` is `Strict`: no election before the lease has run out.
     pub strict_reads: bool,
+    /// `spec.primary.prefer`, if it names an instance.
+    pub preferred: Option<String>,
     /// `status.intent.primary`.
     pub primary: Option<String>,
     /// `status.intent.urgent`.

@@ -146,6 +146,7 @@ impl Spec {
             stop: self.stop,
             durability: self.durability,
             strict_reads: false,
+            preferred: None,
             primary: self.primary.map(pod),
             urgent: false,
             accepted_loss: None,

@@ -13,6 +13,17 @@ pub const MUTANTS: &[Mutant] = &[
         found_by: unit("instance::election::tests::an_election_is_won_with_enough_promises_by_who_has_most"),
     },
     Mutant {
+        name: "a-tie-is-for-the-fastest",
+        planted: "Of members with as much WAL the one that is first takes the lease, whoever is preferred.",
+        breaks: "protocol 9",
+        file: "instance/election.rs",
+        text: "own > place(first)",
+        instead: "false",
+        found_by: unit(
+            "instance::election::tests::of_those_that_have_as_much_who_comes_first_has_a_round_to_take_the_lease",
+        ),
+    },
+    Mutant {
         name: "one-promise-is-enough",
         planted: "An election is won with the own promise alone.",
         breaks: "protocol 9",
