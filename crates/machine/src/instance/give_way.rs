@@ -8,6 +8,7 @@ use super::context::{Context, Tenure};
 use super::recovery::{self, Way};
 use super::{Draft, Memo, Mode, Peer, Verdict, crash, failsafe, fence, lease_rules, members, shutdown};
 use crate::protocol::{Epoch, MemberId, MemberState, Position};
+use crate::timing::BootTime;
 
 /// For so long a holder may be unable to write, in milliseconds: a restart in place after a crash takes one or two seconds,
 /// and replaying the WAL between two checkpoints of a busy database some more.
@@ -20,6 +21,11 @@ const REPLAYING: u64 = 60_000;
 /// For so long the canary, a small write that is flushed each second, may be overdue, in milliseconds: a disk that is slow
 /// answers within this time, one that hangs does not.
 const CANARY: u64 = 4_000;
+/// The same for a holder that took over from one that could not write: where the disks of both are slow, the lease would go to and fro
+/// for ever, and each move costs more than a slow write. A disk that hangs is still told from that.
+const SLOW: u64 = 20_000;
+/// For so long after its take, or after its canary was overdue by [`CANARY`] last, that holder has that patience, in milliseconds.
+const CALM: u64 = 120_000;
 /// For so long PostgreSQL may take no new session, in milliseconds. One is begun each five seconds: on a machine that is busy with
 /// other things it may take some seconds, and where the postmaster stands still it never comes, while those that were there go on.
 const GREETING: u64 = 12_000;
@@ -30,6 +36,7 @@ const AGAIN: u64 = 120_000;
 /// Notes since when the holder cannot write.
 pub(super) fn remember(context: &Context, memo: &mut Memo) {
     memo.inherited = inherited(context, memo);
+    memo.relieves = relieves(context, memo);
     let Some((epoch, _)) = context.held() else {
         memo.unable_since = None;
         let lapsed = context.tenure() == Tenure::Lapsed;
@@ -41,7 +48,8 @@ pub(super) fn remember(context: &Context, memo: &mut Memo) {
         }
         return;
     };
-    if context.accepting() && !canary_is_overdue(context) && !is_mute(context) {
+    let patience = memo.relieves.map_or(CANARY, |_| SLOW);
+    if context.accepting() && !canary_is_overdue(context, patience) && !is_mute(context) {
         memo.unable_since = None;
     } else {
         memo.unable_since = memo.unable_since.or(Some(context.now));
@@ -73,9 +81,31 @@ pub(super) fn is_rested(context: &Context, memo: &Memo) -> bool {
     memo.gave_way.is_none_or(|at| context.now >= at.plus(AGAIN))
 }
 
-fn canary_is_overdue(context: &Context) -> bool {
+fn canary_is_overdue(context: &Context, patience: u64) -> bool {
     let wrote = context.observed.postgres.wrote;
-    wrote.is_some_and(|wrote| context.now >= wrote.plus(CANARY))
+    wrote.is_some_and(|wrote| context.now >= wrote.plus(patience))
+}
+
+/// The lease comes, or has come, from a holder that could not write: it says so to who reports, or left no end of its WAL. A holder
+/// forgets that when its own writes have been in time for long enough.
+fn relieves(context: &Context, memo: &Memo) -> Option<BootTime> {
+    let Some(record) = context.record() else {
+        return memo.relieves;
+    };
+    let now = |holds: bool| holds.then_some(context.now);
+    match context.tenure() {
+        Tenure::Held { .. } if canary_is_overdue(context, CANARY) => memo.relieves.and(now(true)),
+        Tenure::Held { .. } => memo.relieves.filter(|late| context.now < late.plus(CALM)),
+        Tenure::Other(_) => {
+            let reply = context.observed.reply.as_ref();
+            now(reply.is_some_and(|reply| reply.gives_way && reply.epoch == record.epoch))
+        }
+        Tenure::Vacant => now(record
+            .release
+            .as_ref()
+            .is_some_and(|release| release.position.is_none())),
+        Tenure::Lapsed | Tenure::OwnBefore(_) | Tenure::Unknown => memo.relieves,
+    }
 }
 
 /// PostgreSQL has taken no new session for long.
@@ -271,6 +301,85 @@ mod tests {
         assert_eq!(decision.memo.gives_way, Some(Epoch(1)));
         observed.postgres.wrote = Some(BootTime(9_001 - CANARY));
         assert_ne!(decided(&observed, 9_000).rule, "give way", "a slow disk is no dead one");
+    }
+
+    fn gives_way(observed: &Observed, memo: &Memo, now: u64) -> bool {
+        decide(observed, memo, BootTime(now)).memo.gives_way.is_some()
+    }
+
+    fn relieving(since: u64) -> Memo {
+        Memo {
+            relieves: Some(BootTime(since)),
+            ..settled()
+        }
+    }
+
+    #[test]
+    fn who_took_over_from_one_that_could_not_write_has_more_patience_with_its_own_disk() {
+        let now = 300_000;
+        let late = |by: u64| {
+            let mut observed = stuck(now);
+            observed.postgres.wrote = Some(BootTime(now - by));
+            observed
+        };
+        assert!(
+            gives_way(&late(CANARY), &settled(), now),
+            "nobody's disk was slow before"
+        );
+        assert!(!gives_way(&late(SLOW - 1), &relieving(now - 1_000), now));
+        assert!(gives_way(&late(SLOW), &relieving(now - 1_000), now), "it hangs");
+        let calm = decide(&late(100), &relieving(now - CALM), BootTime(now)).memo;
+        assert_eq!(calm.relieves, None, "its disk has been well for long enough");
+        assert!(
+            decide(&late(100), &relieving(now - CALM + 1), BootTime(now))
+                .memo
+                .relieves
+                .is_some()
+        );
+        let mut mute = late(100);
+        mute.postgres.greeted = Some(BootTime(now - GREETING));
+        assert!(gives_way(&mute, &relieving(now - 1_000), now), "that is no slow disk");
+    }
+
+    #[test]
+    fn who_is_slow_after_one_that_was_slow_keeps_the_lease() {
+        let lasts = |memo: Memo| {
+            let mut memo = memo;
+            (60_000..1_260_000).step_by(1_000).find(|now| {
+                let mut observed = stuck(*now);
+                // Each write takes 6 s, and counts from its beginning.
+                observed.postgres.wrote = Some(BootTime(now - now % 6_000 - 6_000));
+                memo = decide(&observed, &memo, BootTime(*now)).memo;
+                memo.gives_way.is_some()
+            })
+        };
+        assert!(lasts(settled()).is_some_and(|at| at < 65_000));
+        assert_eq!(lasts(relieving(60_000)), None, "for 20 minutes, and no end");
+    }
+
+    #[test]
+    fn one_that_could_not_write_says_so_or_leaves_no_end_of_its_wal() {
+        let relieves = |observed: &Observed| decide(observed, &relieving(0), BootTime(1_200)).memo.relieves;
+        let mut other = standby();
+        assert_eq!(relieves(&other), None, "that one is dead, or well");
+        other.reply.as_mut().unwrap().gives_way = true;
+        assert_eq!(relieves(&other), Some(BootTime(1_200)));
+        other.reply.as_mut().unwrap().epoch = Epoch(0);
+        assert_eq!(relieves(&other), None, "of an earlier reign");
+        for (left, since) in [(None, Some(BootTime(1_200))), (Some(position()), None)] {
+            let mut vacant = standby();
+            let record = record(&mut vacant);
+            record.holder = None;
+            record.release = Some(Release {
+                member: other_holder().incarnation.member,
+                position: left,
+                successor: None,
+            });
+            assert_eq!(relieves(&vacant), since);
+        }
+        let mut lapsed = primary();
+        lapsed.lease.confirmed = None;
+        assert_eq!(relieves(&lapsed), Some(BootTime(0)), "it comes to no new holder");
     }
 
     #[test]

@@ -95,6 +95,8 @@ pub struct Memo {
     pub gives_way: Option<Epoch>,
     /// When it last did.
     pub gave_way: Option<BootTime>,
+    /// The holder before this one could not write; when that was seen last, or since then this one's own writes were late.
+    pub relieves: Option<BootTime>,
     /// The wanted primary.
     pub wished: Option<Wish>,
     /// The pod to which the lease is being handed over.

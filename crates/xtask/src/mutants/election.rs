@@ -13,6 +13,15 @@ pub const MUTANTS: &[Mutant] = &[
         found_by: unit("instance::election::tests::an_election_is_won_with_enough_promises_by_who_has_most"),
     },
     Mutant {
+        name: "slow-disks-pass-the-lease-round",
+        planted: "A holder has no more patience with its disk than the one before, which gave way for a slow one.",
+        breaks: "invariant 20",
+        file: "instance/give_way.rs",
+        text: "memo.relieves.map_or(CANARY, |_| SLOW)",
+        instead: "CANARY",
+        found_by: unit("instance::give_way::tests::who_is_slow_after_one_that_was_slow_keeps_the_lease"),
+    },
+    Mutant {
         name: "a-tie-is-for-the-fastest",
         planted: "Of members with as much WAL the one that is first takes the lease, whoever is preferred.",
         breaks: "protocol 9",
