@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::context::Context;
-use super::{Draft, report};
+use super::{Draft, Peer, report};
 use crate::protocol::{FAULT_SILENT, MemberReport, Position};
 use crate::timing::BootTime;
 
@@ -21,7 +21,8 @@ pub(super) fn view(
     let mut positions: BTreeMap<String, Position> = reports
         .keys()
         .filter_map(|pod| {
-            let reported = context.observed.peers.get(pod).and_then(|peer| peer.position);
+            let reported = heard(context, draft).find(|(heard, _)| *heard == pod);
+            let reported = reported.and_then(|(_, peer)| peer.position);
             let recorded = context.record().and_then(|record| record.positions.get(pod).copied());
             Some((pod.clone(), reported.or(recorded)?))
         })
@@ -50,7 +51,7 @@ pub(super) fn reports(context: &Context, draft: &mut Draft) -> BTreeMap<String, 
         .record()
         .map(|record| record.members.clone())
         .unwrap_or_default();
-    for (pod, peer) in &context.observed.peers {
+    for (pod, peer) in heard(context, draft) {
         reports.insert(pod.clone(), peer.report.clone());
     }
     reports.retain(|pod, report| pod == own || keep(context, draft, pod, report));
@@ -58,6 +59,14 @@ pub(super) fn reports(context: &Context, draft: &mut Draft) -> BTreeMap<String, 
         reports.insert(own.clone(), report);
     }
     reports
+}
+
+/// Members that have reported since this run holds the lease. What they said before, in an earlier reign, is older than what the
+/// Lease has: another holder wrote that meanwhile.
+fn heard<'a>(context: &Context<'a>, draft: &Draft) -> impl Iterator<Item = (&'a String, &'a Peer)> + use<'a> {
+    let since = draft.memo.holding_since.unwrap_or(context.now);
+    let peers = context.observed.peers.iter();
+    peers.filter(move |(_, peer)| peer.heard >= since)
 }
 
 /// Marks a member that has fallen silent; `false` for one that is not to come back.
@@ -117,6 +126,29 @@ mod tests {
         let mut heard = observed;
         heard.peers.get_mut("orders-1").unwrap().heard = BootTime(5_900);
         assert_eq!(members_at(&heard, 6_000)["orders-1"].fault, None);
+    }
+
+    #[test]
+    fn what_was_said_in_an_earlier_reign_replaces_nothing() {
+        let views = |since: u64| {
+            let mut observed = primary();
+            let lease = record(&mut observed);
+            lease.members.get_mut("orders-1").unwrap().pod_uid = "newer".to_owned();
+            let newer = Position {
+                lsn: crate::protocol::Lsn(0x999),
+                ..position()
+            };
+            lease.positions.insert("orders-1".to_owned(), newer);
+            let memo = Memo {
+                holding_since: Some(BootTime(since)),
+                ..Memo::default()
+            };
+            let mut draft = Draft { memo, wake: None };
+            let (reports, positions) = view(&Context::new(&observed, BootTime(1_100)), &mut draft);
+            (reports["orders-1"].pod_uid.clone(), positions["orders-1"] == newer)
+        };
+        assert_eq!(views(1_000), ("pod-1".to_owned(), false));
+        assert_eq!(views(1_001), ("newer".to_owned(), true), "heard before that");
     }
 
     #[test]

@@ -112,6 +112,15 @@ pub const MUTANTS: &[Mutant] = &[
         found_by: unit("instance::primary::tests::the_route_follows_when_a_promotion_begins"),
     },
     Mutant {
+        name: "an-earlier-reign-speaks-on",
+        planted: "What a member said to this holder in an earlier reign replaces what another holder has written since.",
+        breaks: "protocol 1",
+        file: "instance/members.rs",
+        text: "peer.heard >= since",
+        instead: "true",
+        found_by: unit("instance::members::tests::what_was_said_in_an_earlier_reign_replaces_nothing"),
+    },
+    Mutant {
         name: "a-silent-member-is-forgotten",
         planted: "The slot of a member that is silent for ten seconds is dropped, though it is wanted.",
         breaks: "protocol 1",
