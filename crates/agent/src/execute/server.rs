@@ -52,7 +52,7 @@ impl Wanted {
             locale: self.locale.clone(),
             parameters: self.parameters.clone(),
             suspicion: self.suspicion,
-            wal_capacity: blocking(move || measured.wal_capacity()).await?,
+            wal: blocking(move || measured.wal_room()).await?,
         };
         let role = match mode {
             Mode::Primary => Role::Primary {

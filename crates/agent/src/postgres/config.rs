@@ -9,7 +9,7 @@ use machine::protocol::MemberId;
 use machine::quorum::SyncRule;
 
 use super::{hba, quote, values};
-use crate::volume::EnforcedSettings;
+use crate::volume::{EnforcedSettings, WalRoom};
 
 /// Where PostgreSQL finds files and puts sockets.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -41,8 +41,8 @@ pub struct Settings {
     pub locale: String,
     /// `spec.postgres.parameters`.
     pub parameters: BTreeMap<String, String>,
-    /// Bytes of the file system that holds `pg_wal`: bounds what the write-ahead log may take by default.
-    pub wal_capacity: u64,
+    /// The file system that holds `pg_wal`: bounds what the write-ahead log may take by default.
+    pub wal: WalRoom,
     /// A stream silent for so long is broken (`wal_receiver_timeout`): the standby suspects the primary then
     /// ([`machine::timing::Timing::suspect`]).
     pub suspicion: Duration,
@@ -162,7 +162,10 @@ mod tests {
                 .iter()
                 .map(|(name, value)| ((*name).into(), (*value).into()))
                 .collect(),
-            wal_capacity: 10 << 30,
+            wal: WalRoom {
+                capacity: 10 << 30,
+                left: 10 << 30,
+            },
             suspicion: Duration::from_millis(1_500),
         }
     }
@@ -222,6 +225,33 @@ mod tests {
                 .skip(1)
                 .all(|line| line.contains(" = '") && line.ends_with('\''))
         );
+    }
+
+    #[test]
+    fn slots_keep_no_more_than_half_of_what_is_left_beside_the_data() {
+        let keeps = |capacity: u64, left: u64| {
+            let mut settings = settings(&[]);
+            settings.wal = WalRoom { capacity, left };
+            let config = Config::render(&settings, &files(), &primary(true)).expect("a config");
+            line(&config, "max_slot_wal_keep_size").map(str::to_owned)
+        };
+        let keeps = |capacity, left| keeps(capacity, left).expect("a line");
+        let gib = 1 << 30;
+        assert_eq!(keeps(64 * gib, 64 * gib), "'32768MB'");
+        assert_eq!(keeps(64 * gib, 32 * gib), "'16384MB'", "the rest is data");
+        assert_eq!(
+            keeps(64 * gib, 32 * gib - 1),
+            "'12288MB'",
+            "by sixteenths of the volume"
+        );
+        assert_eq!(keeps(64 * gib, 26 * gib), "'12288MB'", "which change seldom");
+        assert_eq!(
+            keeps(64 * gib, gib),
+            "'1024MB'",
+            "never less than max_wal_size, which is there anyway"
+        );
+        assert_eq!(keeps(gib, 0), "'256MB'");
+        assert_eq!(keeps(0, 0), "'96MB'");
     }
 
     #[test]

@@ -7,7 +7,7 @@ use machine::protocol::MemberId;
 use super::config::{Files, Role, Settings, SettingsError};
 use super::conninfo;
 use crate::logs::LINE_PREFIX;
-use crate::volume::EnforcedSettings;
+use crate::volume::{EnforcedSettings, WalRoom};
 
 /// At least this many WAL senders and slots: nine members, each with a clone and a stream, and a few to spare.
 const SENDERS: u32 = 20;
@@ -55,11 +55,14 @@ pub(super) fn synchronous(role: &Role) -> String {
 
 /// What users may set otherwise.
 fn defaults(settings: &Settings) -> BTreeMap<String, String> {
-    // A slot of a member that is away keeps WAL; this much at most, lest it fill the volume. A member that needs more is
-    // cloned anew.
-    let kept = (settings.wal_capacity / 2 / MIB).max(64);
+    let WalRoom { capacity, left } = settings.wal;
     // PostgreSQL's own 1 GB, less on small volumes.
-    let checkpoint = (settings.wal_capacity / 4 / MIB).clamp(96, 1024);
+    let checkpoint = (capacity / 4 / MIB).clamp(96, 1024);
+    // A slot of a member that is away keeps WAL: half of what data leaves at most, lest it fill the volume, and no less than is there
+    // between two checkpoints anyway. By sixteenths of the volume, so that not each reload changes it. A member that needs more is
+    // cloned anew.
+    let step = (capacity / 16).max(1);
+    let kept = (left / 2 / step * step / MIB).max(checkpoint);
     let locale = settings.locale.as_str();
     let kept = format!("{kept}MB");
     let checkpoint = format!("{checkpoint}MB");

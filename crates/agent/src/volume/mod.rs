@@ -29,6 +29,7 @@ use files::{exists, failed, is_empty, remove_tree};
 pub use control::{ClusterState, ControlData, EnforcedSettings, WalSizes};
 pub(crate) use files::{make_directory, read_if_there, sync_parent, write_atomically, write_for_now, write_whole};
 pub use identity::Member;
+pub use wal::WalRoom;
 
 /// The volumes of one instance.
 #[derive(Clone, Debug)]
@@ -204,11 +205,16 @@ impl Volume {
         self.wal.as_deref()
     }
 
-    /// Bytes of the file system that the write-ahead log is on.
-    pub fn wal_capacity(&self) -> Result<u64, VolumeError> {
+    /// What room the write-ahead log has.
+    pub fn wal_room(&self) -> Result<WalRoom, VolumeError> {
         let mount = self.wal.as_deref().and_then(Path::parent).unwrap_or(&self.data);
         let size = rustix::fs::statvfs(mount).map_err(|error| failed("measure", mount)(error.into()))?;
-        Ok(size.f_blocks.saturating_mul(size.f_frsize))
+        let directory = self.pgdata().join("pg_wal");
+        let there = wal::bytes(&directory).map_err(failed("measure", &directory))?;
+        Ok(WalRoom {
+            capacity: size.f_blocks.saturating_mul(size.f_frsize),
+            left: size.f_bavail.saturating_mul(size.f_frsize).saturating_add(there),
+        })
     }
 
     /// File with the member's private key.
@@ -445,6 +451,21 @@ pub(crate) mod tests {
         assert!(!volume.staging().exists() && !volume.wal_directory().expect("a WAL volume").exists());
         assert!(!volume.marker().exists());
         volume.begin_staging("clone").expect("a new volume again");
+    }
+
+    #[test]
+    fn the_log_has_what_is_free_and_what_it_takes_already() {
+        let scratch = Scratch::new();
+        let volume = Volume::new(scratch.0.join("data"), None);
+        let before = volume.wal_room().expect("a size");
+        let wal = volume.pgdata().join("pg_wal");
+        fs::create_dir_all(wal.join("archive_status")).expect("made");
+        for name in ["000000010000000000000001", "000000010000000000000002"] {
+            fs::write(wal.join(name), vec![1; 1 << 20]).expect("written");
+        }
+        assert_eq!(wal::bytes(&wal).expect("a size"), 2 << 20);
+        let room = volume.wal_room().expect("a size");
+        assert!(room.capacity == before.capacity && room.left >= 2 << 20 && room.left <= room.capacity);
     }
 
     #[tokio::test]

@@ -31,6 +31,35 @@ const RECORD_KIND: usize = 16;
 /// The kind of the record that ends a segment early (`XLOG_SWITCH` of `RM_XLOG_ID`): zeros follow.
 const SWITCH: (u8, u8) = (0x40, 0);
 
+/// The file system that the write-ahead log is on, in bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct WalRoom {
+    /// Its size.
+    pub capacity: u64,
+    /// What is free there, and what the log takes already: all that is not taken by something else.
+    pub left: u64,
+}
+
+/// Bytes of the files in `directory`; none if it is not there.
+pub(super) fn bytes(directory: &Path) -> io::Result<u64> {
+    let is_gone = |error: &io::Error| error.kind() == ErrorKind::NotFound;
+    let entries = match fs::read_dir(directory) {
+        Err(error) if is_gone(&error) => return Ok(0),
+        entries => entries?,
+    };
+    let mut sum: u64 = 0;
+    for entry in entries {
+        match entry?.metadata() {
+            Ok(found) if found.is_file() => sum = sum.saturating_add(found.len()),
+            Ok(_) => {}
+            // Removed meanwhile.
+            Err(error) if is_gone(&error) => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(sum)
+}
+
 /// The end of the WAL in `directory` that goes on without a gap from `redo`: the first byte that is not there; `redo` if there
 /// is none. A record that is not whole counts as far as it goes, to a page.
 pub(super) fn end(directory: &Path, redo: Lsn, sizes: WalSizes) -> io::Result<Lsn> {

@@ -78,7 +78,7 @@ impl Scene {
             port,
             locale: "C.UTF-8".to_owned(),
             parameters: BTreeMap::new(),
-            wal_capacity: volume.wal_capacity().expect("a size"),
+            wal: volume.wal_room().expect("a size"),
             suspicion: Duration::from_secs(3),
         };
         let sql = Sql::new(&files.socket, port);
