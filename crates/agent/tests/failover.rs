@@ -452,6 +452,8 @@ async fn rewound(old: &mut Instance, new: &mut Instance) {
         let name = |entry: std::io::Result<fs::DirEntry>| entry.expect("an entry").file_name().into_string();
         entries.map(|entry| name(entry).expect("plain")).collect()
     };
+    // What was broken off is not taken for a part of it.
+    fs::create_dir_all(aside.join(".wal/pg_wal/strange")).expect("made");
     for _ in 0..2 {
         old.volume.keep_tail(&old.tools, history.clone()).await.expect("kept");
         let kept = names(&aside);

@@ -180,9 +180,14 @@ impl Volume {
     }
 
     /// Makes this process, and those that it starts from now on, the only ones to use the volume; an error while those
-    /// of another pod live. After [`Volume::prepare`].
+    /// of another pod live. After [`Volume::prepare`]. What a run before did not finish to keep is removed then.
     pub fn reserve(&self) -> Result<(), VolumeError> {
-        self.reservation.take(&self.agent_directory().join("lock"))
+        if self.reservation.take(&self.agent_directory().join("lock"))?
+            && let Err(error) = self.drop_partial_tail()
+        {
+            tracing::warn!("{error}");
+        }
+        Ok(())
     }
 
     /// PGDATA.
@@ -451,6 +456,23 @@ pub(crate) mod tests {
         assert!(!volume.staging().exists() && !volume.wal_directory().expect("a WAL volume").exists());
         assert!(!volume.marker().exists());
         volume.begin_staging("clone").expect("a new volume again");
+    }
+
+    #[test]
+    fn a_copy_that_was_broken_off_goes_before_another_can_be_made() {
+        let scratch = Scratch::new();
+        let volume = scratch.volume();
+        let (partial, whole) = (
+            scratch.0.join("data/aside/.wal"),
+            scratch.0.join("data/aside/wal-1-0_1"),
+        );
+        let make = || [&partial, &whole].map(|place| fs::create_dir_all(place.join("pg_wal")).expect("made"));
+        make();
+        volume.reserve().expect("nobody else is there");
+        assert!(!partial.exists() && whole.exists());
+        make();
+        volume.reserve().expect("it is reserved");
+        assert!(partial.exists(), "it may be this run's");
     }
 
     #[test]

@@ -17,10 +17,10 @@ use super::files::failed;
 pub(super) struct Reservation(Arc<OnceLock<File>>);
 
 impl Reservation {
-    /// Takes the lock, if nobody else has it.
-    pub(super) fn take(&self, path: &Path) -> Result<(), VolumeError> {
+    /// Takes the lock, if nobody else has it; `false` if it had it before.
+    pub(super) fn take(&self, path: &Path) -> Result<bool, VolumeError> {
         if self.0.get().is_some() {
-            return Ok(());
+            return Ok(false);
         }
         let opened = OpenOptions::new().create(true).append(true).open(path);
         let file = opened.map_err(failed("open", path))?;
@@ -32,7 +32,7 @@ impl Reservation {
         // PostgreSQL inherits it: the volume is in use as long as any process of it lives, with or without an agent.
         fcntl_setfd(&file, FdFlags::empty()).map_err(|error| failed("keep", path)(Error::from(error)))?;
         let _ = self.0.set(file);
-        Ok(())
+        Ok(true)
     }
 }
 

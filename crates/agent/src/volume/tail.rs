@@ -21,6 +21,7 @@ impl Volume {
     }
 
     fn copy_tail(&self, control: &ControlData, history: &[Fork]) -> Result<(), VolumeError> {
+        self.drop_partial_tail()?;
         let (timeline, wal) = (control.newest_timeline(), self.pgdata().join("pg_wal"));
         let own = wal.join(format!("{:08X}.history", timeline.0));
         let ancestors = read_if_there(&own).map_err(failed("read", &own))?;
@@ -39,15 +40,31 @@ impl Volume {
             return Err(VolumeError::NoRoomAside { needed, free });
         }
         tracing::info!(bytes = needed, "the WAL from {from} on is kept in {}", place.display());
-        // Its name is none of those that are listed.
-        let staged = self.aside(self.data_mount()).join(".wal");
-        remove_tree(&staged)?;
+        let copied = self.copy_files(&files, &wal, &place);
+        if copied.is_err() {
+            self.drop_partial_tail()?;
+        }
+        copied
+    }
+
+    /// Where a copy is until it is whole. Its name is none of those that are listed.
+    fn partial_tail(&self) -> PathBuf {
+        self.aside(self.data_mount()).join(".wal")
+    }
+
+    /// Removes a copy that was broken off: no rewind began then, and all that it has was left where it was.
+    pub(super) fn drop_partial_tail(&self) -> Result<(), VolumeError> {
+        remove_tree(&self.partial_tail())
+    }
+
+    fn copy_files(&self, files: &BTreeMap<PathBuf, u64>, wal: &Path, place: &Path) -> Result<(), VolumeError> {
+        let staged = self.partial_tail();
         for directory in ["pg_wal", "global"] {
             let directory = staged.join(directory);
             make_directory(&directory).map_err(failed("make", &directory))?;
         }
         for path in files.keys() {
-            let within = if path.starts_with(&wal) { "pg_wal" } else { "global" };
+            let within = if path.starts_with(wal) { "pg_wal" } else { "global" };
             let target = staged.join(within).join(path.file_name().unwrap_or_default());
             fs::copy(path, &target).map_err(failed("copy", path))?;
             let written = File::open(&target).and_then(|file| file.sync_all());
@@ -57,8 +74,8 @@ impl Volume {
         for path in [&staged.join("pg_wal"), &staged] {
             sync_parent(path).map_err(failed("sync", path))?;
         }
-        fs::rename(&staged, &place).map_err(failed("put into place", &place))?;
-        for path in [place.as_path(), place.parent().unwrap_or(&place)] {
+        fs::rename(&staged, place).map_err(failed("put into place", place))?;
+        for path in [place, place.parent().unwrap_or(place)] {
             sync_parent(path).map_err(failed("sync", path))?;
         }
         Ok(())
