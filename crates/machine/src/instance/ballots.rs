@@ -63,13 +63,9 @@ fn ballot(rule: SyncRule, own: (u32, u64), answers: &[Answer]) -> Observed {
     observed
 }
 
-/// The take that is decided upon, if one is, once nobody who has as much has taken the lease before.
+/// The take that is decided upon, if one is.
 fn take(observed: &Observed) -> Option<LeaseContent> {
-    let memo = Memo {
-        tied: Some((Epoch(1), BootTime(0))),
-        ..settled()
-    };
-    let decision = decide(observed, &memo, NOW);
+    let decision = decide(observed, &settled(), NOW);
     match decision.action {
         Action::WriteLease {
             content,

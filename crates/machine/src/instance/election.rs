@@ -67,44 +67,33 @@ impl Basis {
     }
 }
 
-/// Others that have promised have as much WAL as this member. Each could be elected; the one that comes first has a round to take
-/// the lease before the others do, and who does not answer is not waited for.
+/// Of members that have as much WAL, any may be elected: one of them is preferred (`spec.primary.prefer`).
 enum Tie {
-    /// This member is the one that the user prefers.
+    /// It is this member.
     Preferred,
-    /// This member has the lowest ordinal of them, and none of them is preferred.
-    Lowest,
-    /// This pod comes before this member.
+    /// It is this pod, and it has promised: it has a round to take the lease before this member does.
     Behind(String),
 }
 
 impl Tie {
     fn of(context: &Context, record: &LeaseRecord, epoch: Epoch, own: Position) -> Option<Self> {
-        let preferred = context.cluster()?.preferred.as_deref();
-        let place = |pod: &str| {
-            let ordinal = pod.rsplit('-').next().and_then(|ordinal| ordinal.parse().ok());
-            (preferred != Some(pod), ordinal.unwrap_or(u32::MAX))
-        };
-        let promises = context.observed.promises.iter();
-        let level = promises.filter(|(_, promised)| counted(record, epoch, &promised.reply) == Some(own));
-        let first = level.map(|(pod, _)| pod).min_by_key(|pod| place(pod))?;
-        let pod = context.observed.own.pod.as_str();
-        Some(match place(pod) {
-            own if own > place(first) => Tie::Behind(first.clone()),
-            (false, _) => Tie::Preferred,
-            (true, _) => Tie::Lowest,
-        })
+        let preferred = context.cluster()?.preferred.as_ref()?;
+        if *preferred == context.observed.own.pod {
+            return Some(Tie::Preferred);
+        }
+        let promised = context.observed.promises.get(preferred)?;
+        let level = counted(record, epoch, &promised.reply) == Some(own);
+        level.then(|| Tie::Behind(preferred.clone()))
     }
 }
 
 impl fmt::Display for Tie {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Tie::Preferred => f.write_str("of those that have as much it is the one that spec.primary.prefer names"),
-            Tie::Lowest => f.write_str("of those that have as much it has the lowest number"),
+            Tie::Preferred => f.write_str("spec.primary.prefer names it"),
             Tie::Behind(pod) => write!(
                 f,
-                "{pod}, which has as much and comes before it, did not take it within {ROUND} ms"
+                "{pod}, which has as much and is preferred, did not take it within {ROUND} ms"
             ),
         }
     }
@@ -749,42 +738,26 @@ mod tests {
     }
 
     #[test]
-    fn of_those_that_have_as_much_who_comes_first_has_a_round_to_take_the_lease() {
-        let after = |own: &str, other: &str, lsn: u64, preferred: Option<&str>| {
+    fn the_preferred_one_of_those_that_have_as_much_has_a_round_to_take_the_lease() {
+        let after = |lsn: u64, preferred: Option<&str>| {
             let mut observed = asking(2);
-            own.clone_into(&mut observed.own.pod);
+            "orders-2".clone_into(&mut observed.own.pod);
             let answer = answer_of_third(2, Some(lsn));
-            observed.promises.insert(other.to_owned(), answer);
+            observed.promises.insert("orders-0".to_owned(), answer);
             cluster(&mut observed).preferred = preferred.map(str::to_owned);
             takes_after(&observed)
         };
-        let (zero, two, ten) = ("orders-0", "orders-2", "orders-10");
+        let late = "orders-0, which has as much and is preferred, did not take it within 100 ms";
         let table = [
-            (zero, two, 0x100, None, 0, "it has the lowest number"),
-            (two, ten, 0x100, None, 0, "it has the lowest number"),
-            (
-                two,
-                zero,
-                0x100,
-                None,
-                ROUND,
-                "orders-0, which has as much and comes before it, did not take it within 100 ms",
-            ),
-            (zero, two, 0x100, Some(two), ROUND, "orders-2, which has as much"),
-            (
-                two,
-                zero,
-                0x100,
-                Some(two),
-                0,
-                "it is the one that spec.primary.prefer names",
-            ),
-            (two, zero, 0x100, Some("orders-1"), ROUND, "orders-0, which has as much"),
-            (two, zero, 0xFF, Some(zero), 0, "none of them has more"),
+            (0x100, Some("orders-0"), ROUND, late),
+            (0x100, Some("orders-2"), 0, "spec.primary.prefer names it"),
+            (0x100, Some("orders-1"), 0, "none of them has more"),
+            (0x100, None, 0, "none of them has more"),
+            (0xFF, Some("orders-0"), 0, "none of them has more"),
         ];
-        for (own, other, lsn, preferred, wait, why) in table {
-            let (waited, because) = after(own, other, lsn, preferred);
-            assert_eq!(waited, wait, "{own} beside {other} at {lsn}, {preferred:?}");
+        for (lsn, preferred, wait, why) in table {
+            let (waited, because) = after(lsn, preferred);
+            assert_eq!(waited, wait, "{lsn}, {preferred:?}");
             assert!(because.contains(why), "{because}");
         }
     }

@@ -43,7 +43,6 @@ impl<const N: usize> Sight<N> {
             unable_since: self.impatient.then_some(BootTime(0)),
             kept: Some((0..N).map(id).collect()),
             suspected: Some((Epoch(self.member.seen.epoch.into()), BootTime(0))),
-            tied: Some((Epoch(self.member.seen.epoch.into()), BootTime(0))),
             away: (0..N).map(|other| (id(other), BootTime(0))).collect(),
             closed: Some((Epoch(self.member.seen.epoch.into()), BootTime(0))),
             handing_over: handing.map(|(to, _)| pod(to.into())),

@@ -39,6 +39,8 @@ pub struct Spec {
     pub members: usize,
     pub timing: Timing,
     pub durability: WantedDurability,
+    /// `spec.primary.prefer`.
+    pub preferred: Option<usize>,
     pub primary: Option<usize>,
     pub fenced: BTreeSet<usize>,
     /// `status.epoch`.
@@ -99,6 +101,7 @@ impl Api {
                 members: plan.replicas,
                 timing: plan.timing,
                 durability: plan.durability,
+                preferred: None,
                 primary: None,
                 fenced: BTreeSet::new(),
                 epoch: 1,
@@ -146,7 +149,7 @@ impl Spec {
             stop: self.stop,
             durability: self.durability,
             strict_reads: false,
-            preferred: None,
+            preferred: self.preferred.map(pod),
             primary: self.primary.map(pod),
             urgent: false,
             accepted_loss: None,

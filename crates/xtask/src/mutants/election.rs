@@ -26,10 +26,10 @@ pub const MUTANTS: &[Mutant] = &[
         planted: "Of members with as much WAL the one that is first takes the lease, whoever is preferred.",
         breaks: "protocol 9",
         file: "instance/election.rs",
-        text: "own > place(first)",
-        instead: "false",
+        text: "level.then(|| Tie::Behind(preferred.clone()))",
+        instead: "level.then_some(Tie::Preferred)",
         found_by: unit(
-            "instance::election::tests::of_those_that_have_as_much_who_comes_first_has_a_round_to_take_the_lease",
+            "instance::election::tests::the_preferred_one_of_those_that_have_as_much_has_a_round_to_take_the_lease",
         ),
     },
     Mutant {

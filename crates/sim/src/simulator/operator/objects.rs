@@ -247,6 +247,7 @@ impl World {
         let node_of = |pod: &String| Some(number(pod)).filter(|node| *node < spec.certified.len());
         spec.members = database.replicas() as usize;
         spec.durability = database.spec.wanted_durability();
+        spec.preferred = database.spec.primary.prefer.as_ref().and_then(node_of);
         spec.settings.clone_from(&database.settings);
         let Intent {
             restart, primary, stop, ..
