@@ -1,6 +1,7 @@
 //! Scenarios of docs/scenarios.md, by number.
 
 mod changes;
+mod deletion;
 mod old_views;
 mod operator_dies;
 mod outages;
