@@ -111,9 +111,10 @@ impl Owners {
         let given_up = before
             .into_iter()
             .flat_map(|manager| manager.fields.difference(&wanted));
-        // An element goes as a whole or keeps the keys by which it is known.
+        // An element goes as a whole or keeps the keys by which it is known; a map that was empty may have got something.
+        let holds = |path: &Path| wanted.iter().any(|wanted| wanted.starts_with(path));
         let given_up: Vec<Path> = given_up
-            .filter(|path| !others(path) && !is_key(path))
+            .filter(|path| !others(path) && !is_key(path) && !holds(path))
             .cloned()
             .collect();
         given_up.iter().for_each(|path| remove(&mut merged, path));

@@ -43,7 +43,7 @@ pub struct Agents {
     pub lost: BTreeSet<String>,
     /// No report reaches the primary.
     pub mute: bool,
-    /// Claims (by UID) with a database of this identity on them.
+    /// Claims (by UID) with a database on them, of the identity that its agent had.
     data: BTreeMap<String, MemberId>,
     /// Parameters that PostgreSQL started with, by the pod's UID.
     in_force: BTreeMap<String, BTreeMap<String, String>>,
@@ -57,6 +57,8 @@ struct Pod {
     name: String,
     ordinal: u32,
     uid: String,
+    /// UID of the claim that is mounted.
+    volume: String,
     address: String,
     ready: bool,
 }
@@ -74,6 +76,11 @@ impl Agents {
     /// `max_connections` that this pod's PostgreSQL started with.
     pub fn connections(&self, pod_uid: &str) -> Option<u32> {
         self.in_force.get(pod_uid).map(connections)
+    }
+
+    /// Parameters that this pod's PostgreSQL started with.
+    pub fn parameters(&self, pod_uid: &str) -> BTreeMap<String, String> {
+        self.in_force.get(pod_uid).cloned().unwrap_or_default()
     }
 
     /// Every agent makes one move.
@@ -130,13 +137,19 @@ impl Agents {
         let (Some(claim), true) = (member.claim_uid.clone(), member.pod_uid.as_ref() == Some(&uid)) else {
             return;
         };
-        let identity = MemberId::new(view.pods[index].ordinal, &claim, 7);
+        let volume = view.pods[index].volume.clone();
+        let identity = MemberId::new(view.pods[index].ordinal, &claim, made_of(&volume));
         let granted = status
             .intent
             .bootstrap
             .as_ref()
             .is_some_and(|grant| grant.claim_uid == claim);
-        let has_data = self.data.contains_key(&claim);
+        if self.data.get(&volume).is_some_and(|made| *made != identity) {
+            // Data of another claim: it is left alone.
+            view.pods[index].ready = false;
+            return;
+        }
+        let has_data = self.data.contains_key(&volume);
         let report = self.report(view, index, &identity);
         let holder = view.lease.holder.as_ref();
         let holds = holder.is_some_and(|holder| holder.incarnation.pod_uid == uid);
@@ -148,10 +161,10 @@ impl Agents {
         } else if untaken {
             if granted && !has_data {
                 self.initdbs += 1;
-                self.data.insert(claim, identity);
+                self.data.insert(volume, identity);
             }
         } else if holder.is_some_and(|holder| holder.serving) && view.follow(index, report, has_data) {
-            self.data.insert(claim, identity);
+            self.data.insert(volume, identity);
         }
     }
 
@@ -367,8 +380,10 @@ fn look(store: &Store, stubs: &Stubs, lost: &BTreeSet<String>) -> Option<(View, 
         .filter_map(|pod| {
             let name = text(&pod["metadata"]["name"]);
             let uid = text(&pod["metadata"]["uid"]);
+            let claim = store.get("persistentvolumeclaims", NAMESPACE, &format!("data-{name}"));
             Some(Pod {
                 ordinal: ordinal(&name)?,
+                volume: claim.map_or_else(String::new, |claim| text(&claim["metadata"]["uid"])),
                 address: text(&pod["status"]["podIP"]),
                 ready: stubs.ready.contains(&uid),
                 name,
@@ -420,6 +435,12 @@ fn route(store: &mut Store, holder: &HolderRecord, epoch: Epoch, now: DateTime<U
     let call = Call::new(Verb::Merge, "endpointslices", NAMESPACE, &name, change).with("fieldManager", "agent");
     // It may be missing for a moment, when somebody has deleted it; the next holder writes it.
     store.call(&call, now);
+}
+
+/// What is random in the identity that is made on this volume.
+fn made_of(volume: &str) -> u32 {
+    let digits = volume.get(..8).unwrap_or_default();
+    u32::from_str_radix(digits, 16).unwrap_or_default()
 }
 
 fn ordinal(pod: &str) -> Option<u32> {

@@ -51,7 +51,7 @@ impl Step {
 }
 
 /// The operator's requests while these steps are taken, and what came of it.
-fn change(steps: &[Step], kill: Option<Kill>) -> (Vec<String>, BTreeMap<String, String>) {
+fn change(steps: &[Step], kill: Option<Kill>) -> (Vec<String>, BTreeMap<String, Value>) {
     run(1, async || {
         let world = World::new(Faults::none(), PACE);
         let mut operator = Some(Operator::start(&world.server, Config::default()));

@@ -17,7 +17,7 @@ pub const PACE: Duration = Duration::from_millis(400);
 
 /// What must be the same whatever happened on the way: names, labels and specs without UIDs, times, nodes, addresses and
 /// what is random, and where the database stands.
-pub fn outcome(world: &World) -> BTreeMap<String, String> {
+pub fn outcome(world: &World) -> BTreeMap<String, Value> {
     let objects = world.server.within(|store, _| {
         let all = store
             .everything()
@@ -31,7 +31,7 @@ pub fn outcome(world: &World) -> BTreeMap<String, String> {
         .collect()
 }
 
-fn essence(mut object: Value) -> String {
+fn essence(mut object: Value) -> Value {
     let status = object["status"].take();
     let metadata = object["metadata"].take();
     let secret = object["kind"].take() == "Secret" || object["type"] == "Opaque";
@@ -48,12 +48,11 @@ fn essence(mut object: Value) -> String {
         object["spec"].as_object_mut().map(|spec| spec.remove(random));
     }
     object["endpoints"].take();
-    let told = json!({
-        "object": object, "labels": metadata["labels"], "finalizers": metadata["finalizers"],
+    json!({
+        "object": object, "labels": metadata["labels"], "annotations": metadata["annotations"], "finalizers": metadata["finalizers"],
         "owners": metadata["ownerReferences"].as_array().map(|owners| owners.iter().map(|owner| owner["name"].clone()).collect::<Vec<_>>()),
         "database": standing(&status),
-    });
-    told.to_string()
+    })
 }
 
 /// Where the database stands, of its status; of other objects' nothing.
@@ -79,7 +78,7 @@ fn standing(status: &Value) -> Value {
 }
 
 /// A creation, with the operator killed once; its requests, and what came of it.
-fn creation(kill: Option<Kill>) -> (Vec<String>, BTreeMap<String, String>) {
+fn creation(kill: Option<Kill>) -> (Vec<String>, BTreeMap<String, Value>) {
     run(1, async || {
         let world = World::new(Faults::none(), PACE);
         world.server.kill(kill);

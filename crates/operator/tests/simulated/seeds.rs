@@ -62,10 +62,18 @@ fn disturb(world: &World, rng: &mut Rng) {
         json!({"fenced": if rng.bool() { json!(["db-0"]) } else { json!([]) }}),
         json!({"podMetadata": {"labels": {"team": format!("t{}", rng.u32(0..3))}}}),
     ];
-    match rng.u32(0..12) {
-        0..6 => world.edit(&edits[rng.usize(0..edits.len())]),
-        6 => remove(world, "pods", &format!("{NAME}-{}", rng.u32(0..3))),
-        7 => {
+    if rng.bool() {
+        world.edit(&edits[rng.usize(0..edits.len())]);
+    } else {
+        accident(world, rng);
+    }
+}
+
+/// One thing that happens to a cluster.
+pub fn accident(world: &World, rng: &mut Rng) {
+    match rng.u32(0..6) {
+        0 => remove(world, "pods", &format!("{NAME}-{}", rng.u32(0..3))),
+        1 => {
             let removable = [
                 ("services", "db-ro"),
                 ("services", "db-pods"),
@@ -78,21 +86,21 @@ fn disturb(world: &World, rng: &mut Rng) {
             let (plural, name) = removable[rng.usize(0..removable.len())];
             remove(world, plural, name);
         }
-        8 => attempt(
+        2 => attempt(
             world,
             Verb::Merge,
             "services",
             "db-rw",
             json!({"spec": {"selector": {"app": "evil"}}}),
         ),
-        9 => attempt(
+        3 => attempt(
             world,
             Verb::Merge,
             "statefulsets",
             NAME,
             json!({"spec": {"template": {"metadata": {"annotations": {"clustereddatabase.io/revision": "edited"}}}}}),
         ),
-        10 => {
+        4 => {
             let node = ["n1", "n2", "n3"][rng.usize(0..3)];
             attempt(
                 world,

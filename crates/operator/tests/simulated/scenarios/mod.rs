@@ -2,6 +2,7 @@
 
 mod changes;
 mod deletion;
+mod every_field;
 mod old_views;
 mod operator_dies;
 mod outages;
