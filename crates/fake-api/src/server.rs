@@ -223,7 +223,9 @@ impl Server {
                 if call.verb == Verb::Watch {
                     return Ok(self.watch(call, process));
                 }
-                let frozen = process.filter(|_| call.verb == Verb::List);
+                // Lists that watches begin with come in pages.
+                let begins = call.verb == Verb::List && call.query.number("limit").is_some();
+                let frozen = process.filter(|_| begins);
                 match frozen.and_then(|process| process.frozen(call.kind)) {
                     Some(view) => view.list_for(call),
                     None => self.within(|store, now| store.call(call, now)),

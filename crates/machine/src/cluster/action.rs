@@ -247,10 +247,13 @@ pub enum StatusChange {
         claim_uid: String,
     },
     /// Sign this key with the cluster's authority and write the certificate to `members[pod].certificate`.
-    /// The executor signs first, and hands the certificate to [`super::status`].
+    /// The executor reads the claim once more, signs, and hands the certificate to [`super::status`].
     SignCertificate {
         /// The pod's name.
         pod: String,
+        /// The pod's claim, which the member was made for. Where the API server has another one by now, nothing is signed:
+        /// data that is copied for a claim of before would be nobody's.
+        claim: Exact,
         /// The certificate's common name.
         member: MemberId,
         /// SubjectPublicKeyInfo, DER, base64.

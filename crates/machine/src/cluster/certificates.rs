@@ -7,7 +7,7 @@ use super::action::{Action, Apply, ApplyHow, Exact, StatusChange};
 use super::decision::Step;
 use super::facts::Facts;
 use super::failure;
-use super::members::made_on;
+use super::members::{exact_claim, made_on};
 use super::observed::{ChildKind, ChildState, Target, Validity};
 use super::rule::{Proposal, Rule};
 
@@ -76,14 +76,15 @@ pub(super) fn sign(facts: &Facts<'_>, changes: &mut Vec<StatusChange>) {
             && member.certified_key.as_ref() == Some(key)
             && member.member_id.as_deref() == Some(report.member.as_str())
             && validity.is_none_or(|validity| facts.now < validity.renewal());
-        // Nobody gets a certificate in another member's name.
-        let own = member
-            .claim_uid
-            .as_deref()
-            .is_some_and(|claim| made_on(&report.member, pod.ordinal, claim));
-        if own && !signed && !failure::rests(facts, &Target::Certificate(pod.name.clone())) {
+        // Nobody gets a certificate in another member's name, or for a claim that is gone.
+        let claim = facts.data_claim(pod.ordinal).filter(|claim| {
+            member.claim_uid.as_ref() == Some(&claim.uid) && made_on(&report.member, pod.ordinal, &claim.uid)
+        });
+        if let Some(claim) = claim.filter(|_| !signed && !failure::rests(facts, &Target::Certificate(pod.name.clone())))
+        {
             changes.push(StatusChange::SignCertificate {
                 pod: pod.name.clone(),
+                claim: exact_claim(claim),
                 member: report.member.clone(),
                 public_key: key.clone(),
             });
@@ -165,6 +166,24 @@ mod tests {
         assert_eq!(signed(&scene), [""; 0]);
         scene.now = validity.renewal();
         assert_eq!(signed(&scene), ["demo-1"]);
+    }
+
+    #[test]
+    fn no_key_is_signed_for_a_claim_that_is_gone() {
+        let mut scene = Scene::ready(3);
+        scene.report_mut(2).public_key = Some("new".to_owned());
+        let Action::WriteStatus(changes) = scene.decide().action else {
+            panic!()
+        };
+        let known = scene.claims_mut()[2].uid.clone();
+        assert!(
+            matches!(&changes[..], [StatusChange::SignCertificate { claim, .. }] if claim.uid() == known),
+            "it is read once more: {changes:?}"
+        );
+        scene.claims_mut()[2].uid = format!("{known}0");
+        assert_eq!(signed(&scene), [""; 0]);
+        scene.claims_mut().remove(2);
+        assert_eq!(signed(&scene), [""; 0]);
     }
 
     #[test]

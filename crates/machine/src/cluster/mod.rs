@@ -8,7 +8,7 @@
 //! How the executor uses it, once per change of anything observed and at [`Decision::wake`]:
 //!
 //! 1. observe, [`decide`];
-//! 2. for [`StatusChange::SignCertificate`] sign, then compute [`status`];
+//! 2. for [`StatusChange::SignCertificate`] read the claim once more and sign, then compute [`status`];
 //! 3. write the status if it is [`Due::Now`] (always so for [`Action::WriteStatus`]), or if it has been
 //!    [`Due::Within`] for that long; before the effect, because it holds what the effect relies on;
 //! 4. carry out the action; a failure becomes a [`Fault`], a success takes that target's fault away;

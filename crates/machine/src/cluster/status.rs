@@ -149,6 +149,7 @@ fn apply(
             pod,
             member: id,
             public_key,
+            ..
         } => {
             if let (Some(certificate), Some(member)) = (certificates.get(pod), next.members.get_mut(pod)) {
                 member.certificate = Some(certificate.clone());

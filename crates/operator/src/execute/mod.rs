@@ -179,8 +179,9 @@ impl Executor {
             now,
         };
 
-        let signed = match self.sign(&subject, &situation.decision, now).await {
-            Ok(signed) => signed,
+        let signed = match self.sign(key, &subject, &situation.decision, now).await {
+            Ok(Some(signed)) => signed,
+            Ok(None) => return Next::Again,
             Err(failure) => return self.failed(key, memory, (Target::Status, None), &situation, failure),
         };
         if !signed.refused.is_empty() {

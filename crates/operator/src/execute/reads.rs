@@ -6,13 +6,13 @@ use api::ClusteredDatabase;
 use chrono::{DateTime, TimeDelta, Utc};
 use k8s_openapi::api::apps::v1::StatefulSet;
 use k8s_openapi::api::coordination::v1::Lease;
-use k8s_openapi::api::core::v1::{Event, Namespace, Secret, Service, ServiceAccount};
+use k8s_openapi::api::core::v1::{Event, Namespace, PersistentVolumeClaim, Secret, Service, ServiceAccount};
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use k8s_openapi::api::rbac::v1::{Role, RoleBinding};
 use kube::api::ListParams;
 use kube::{Api, Resource, ResourceExt};
-use machine::cluster::{ChildKind, Fault, FaultKind, Observed, Target, Trouble};
+use machine::cluster::{ChildKind, Exact, Fault, FaultKind, Observed, Target, Trouble};
 use serde_json::{Value, json};
 
 use super::{Executor, Failure, Outcome, Situation};
@@ -238,6 +238,21 @@ impl Executor {
             }
             None => Ok(Outcome::NotYet),
         }
+    }
+
+    /// Reads a claim from the API server, since its watch may be behind that of the pods; if it is another one by now, or
+    /// gone, that is taken note of.
+    pub(super) async fn is_there(&self, key: &Key, claim: &Exact) -> Result<bool, Refused> {
+        let api: Api<PersistentVolumeClaim> = Api::namespaced(self.requests.client().clone(), &key.namespace);
+        // What the operator's role allows: no operator is to fail for a role of the version before.
+        let named = ListParams::default().fields(&format!("metadata.name={}", claim.name()));
+        let live = self.requests.limited(api.list(&named)).await?.items.pop();
+        match live {
+            Some(live) if live.metadata.uid.as_deref() == Some(claim.uid()) => return Ok(true),
+            Some(live) => self.caches.claims.put(live),
+            None => self.caches.claims.forget(key, claim.name(), claim.uid()),
+        }
+        Ok(false)
     }
 
     async fn read_child(&self, key: &Key, kind: ChildKind) -> Result<Option<Value>, Refused> {

@@ -23,27 +23,32 @@ pub(super) struct Signed {
 }
 
 impl Executor {
-    /// Signs what the decision asks to be signed.
+    /// Signs what the decision asks to be signed; nothing if a member's claim is not the one that was decided upon.
     pub(super) async fn sign(
         &self,
+        key: &Key,
         subject: &Subject<'_>,
         decision: &Decision,
         now: DateTime<Utc>,
-    ) -> Result<Signed, Failure> {
+    ) -> Result<Option<Signed>, Failure> {
         let mut signed = Signed::default();
         let Action::WriteStatus(changes) = &decision.action else {
-            return Ok(signed);
+            return Ok(Some(signed));
         };
         let mut authority = None;
         for change in changes {
             let StatusChange::SignCertificate {
                 pod,
+                claim,
                 member,
                 public_key,
             } = change
             else {
                 continue;
             };
+            if !self.is_there(key, claim).await? {
+                return Ok(None);
+            }
             let authority = match &mut authority {
                 Some(authority) => authority,
                 none => none.insert(self.authority(subject).await?),
@@ -61,7 +66,7 @@ impl Executor {
                 }
             }
         }
-        Ok(signed)
+        Ok(Some(signed))
     }
 
     /// Writes the status over exactly the version that was decided upon.

@@ -21,7 +21,7 @@ use super::world::World;
 #[derive(Clone, Debug)]
 pub struct Api {
     pub lease: Rc<LeaseRecord>,
-    version: u64,
+    pub version: u64,
     pub spec: Spec,
     /// What the operator works on, where one runs.
     pub objects: Objects,

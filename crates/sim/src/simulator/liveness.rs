@@ -32,7 +32,7 @@ impl World {
         if self.now - since > bound {
             self.over = true;
             let excuse = if primary.is_none() { self.excuse() } else { None };
-            match excuse.or_else(|| self.excuse_operated()) {
+            match excuse {
                 Some(why) => {
                     self.coverage.reach("excused");
                     self.excused = Some(why);

@@ -83,7 +83,7 @@ pub const MUTANTS: &[Mutant] = &[
         planted: "A key is signed in the name of a member of another claim.",
         breaks: "protocol 3",
         file: "cluster/certificates.rs",
-        text: "made_on(&report.member, pod.ordinal, claim)",
+        text: "made_on(&report.member, pod.ordinal, &claim.uid)",
         instead: "true",
         found_by: unit("cluster::members::tests::nobody_gets_a_certificate_in_another_name_or_for_another_pod"),
     },

@@ -79,6 +79,25 @@ fn b_13_a_list_with_a_pod_that_was_replaced() {
 }
 
 #[test]
+fn b_13_a_claim_that_was_made_again() {
+    scenario("13-a-claim-that-was-made-again", &three(), async |script| {
+        let claims = script.uids("persistentvolumeclaims");
+        script.freeze("a", &["persistentvolumeclaims"]);
+        script.delete("persistentvolumeclaims", "data-db-2");
+        script.delete("pods", "db-2");
+        script.sleep(LONG_ENOUGH).await;
+        script.thaw("a");
+        script.rests().await;
+        assert_ne!(
+            script.uids("persistentvolumeclaims")["data-db-2"],
+            claims["data-db-2"],
+            "its copy is made for the new one"
+        );
+        assert_eq!(script.primaries(), ["db-0"]);
+    });
+}
+
+#[test]
 fn b_15_a_view_from_before_the_secrets() {
     from_nothing(
         "15-a-view-from-before-the-secrets",

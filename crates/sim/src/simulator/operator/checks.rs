@@ -2,11 +2,10 @@
 //! from; and when faults are over, the database is as the spec wants it, and it rests.
 
 use api::{ClusteredDatabaseStatus, Phase};
-use machine::cluster::{Claim, Exact};
+use machine::cluster::Exact;
 use machine::protocol::MemberState;
 
 use super::super::names::{number, pod};
-use super::super::node::Volume;
 use super::super::world::World;
 
 /// So long somebody must have held the Lease before the operator is to know of it, in milliseconds: longer than a request may be under way.
@@ -276,19 +275,6 @@ impl World {
         rests
             .then_some(())
             .ok_or_else(|| "the operator does not rest".to_owned())
-    }
-
-    /// A change that rightly, or for a known reason, does not come about.
-    pub fn excuse_operated(&self) -> Option<String> {
-        let claims = self.api.objects.claims.values();
-        let mut volumes = claims.map(|claim| (claim, &self.nodes[claim.ordinal as usize].volume));
-        let other = |(claim, volume): &(&Claim, &Volume)| volume.data.is_some() && volume.claim != claim.uid;
-        volumes.find(other).map(|(claim, _)| {
-            format!(
-                "orders-{} was made for a claim that was gone by then, and was published with it: docs/simulator.md",
-                claim.ordinal
-            )
-        })
     }
 
     /// What was asked for in this run has come about.

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use api::ClusteredDatabaseStatus;
 use chrono::{DateTime, TimeDelta, Utc};
-use machine::cluster::{Action, Decision, Due, FaultKind, Observed, StatusChange, Target, decide, due, status};
+use machine::cluster::{Action, Decision, Due, Exact, FaultKind, Observed, StatusChange, Target, decide, due, status};
 
 use super::super::distort;
 use super::super::world::World;
@@ -60,7 +60,7 @@ impl World {
             return self.sleep(index, again);
         }
         if promise || rests.is_none() && late {
-            return self.write_status(index, version, next);
+            return self.write_status(index, version, next, claims_of_keys(&decision));
         }
         self.carry_out(index, decision, version, &observed, settles);
     }
@@ -84,12 +84,18 @@ impl World {
         self.look_again(index, delay);
     }
 
-    fn write_status(&mut self, index: usize, version: String, next: ClusteredDatabaseStatus) {
+    /// The claims of members whose keys are signed are read once more before.
+    fn write_status(&mut self, index: usize, version: String, next: ClusteredDatabaseStatus, claims: Vec<Exact>) {
         let request = Request::Status {
             version: version.clone(),
             status: Box::new(next),
         };
-        self.send(index, request, (Target::Status, Some(version)), Then::Status);
+        let about = (Target::Status, Some(version));
+        if claims.is_empty() || self.overwrites() {
+            return self.send(index, request, about, Then::Status);
+        }
+        let what = Box::new(request);
+        self.send(index, Request::ReadClaims, about, Then::ConfirmClaims { claims, what });
     }
 
     fn carry_out(&mut self, index: usize, decision: Decision, version: String, observed: &Observed, settles: bool) {
@@ -166,6 +172,17 @@ impl World {
             (Then::ConfirmLease { who, what }, Answer::Lease(live)) if super::view::who(Some(&live)) == who => {
                 return self.send(index, *what, about, Then::Act);
             }
+            (Then::ConfirmClaims { claims, what }, Answer::Claims(_, live))
+                if claims
+                    .iter()
+                    .all(|claim| live.values().any(|found| found.uid == claim.uid())) =>
+            {
+                return self.send(index, *what, about, Then::Status);
+            }
+            (Then::ConfirmClaims { .. }, answer) => {
+                operator.view.put(answer);
+                self.coverage.reach("no key signed for a claim that is gone");
+            }
             (Then::Confirm { .. } | Then::ConfirmLease { .. }, answer) => {
                 operator.view.put(answer);
                 self.coverage.reach("nothing taken away on an outdated view");
@@ -214,6 +231,18 @@ fn is_due(since: &mut Option<DateTime<Utc>>, due: Due, now: DateTime<Utc>) -> bo
             false
         }
     }
+}
+
+/// The claims of the members whose keys are to be signed.
+fn claims_of_keys(decision: &Decision) -> Vec<Exact> {
+    let Action::WriteStatus(changes) = &decision.action else {
+        return Vec::new();
+    };
+    let claims = changes.iter().filter_map(|change| match change {
+        StatusChange::SignCertificate { claim, .. } => Some(claim.clone()),
+        _ => None,
+    });
+    claims.collect()
 }
 
 /// A certificate for each key that is to be signed.

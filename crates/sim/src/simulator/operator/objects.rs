@@ -365,6 +365,7 @@ impl World {
     /// A claim goes, and its volume with all that is on it.
     pub fn drop_claim(&mut self, node: usize) {
         self.empty_volume(node);
+        self.api.next();
         let ordinal = u32::try_from(node).unwrap_or(u32::MAX);
         Rc::make_mut(&mut self.api.objects.claims).remove(&ordinal);
         self.show(Kind::Claims);
@@ -378,7 +379,7 @@ impl World {
             Kind::Lease => Seen::Lease(Rc::clone(&self.api.lease)),
             Kind::Set => Seen::Set(Rc::clone(&objects.set)),
             Kind::Pods => Seen::Pods(objects.pods_version, Rc::clone(&objects.pods)),
-            Kind::Claims => Seen::Claims(Rc::clone(&objects.claims)),
+            Kind::Claims => Seen::Claims(self.api.version, Rc::clone(&objects.claims)),
             Kind::Nodes => Seen::Nodes(Rc::clone(&objects.cordoned)),
         }
     }

@@ -1,5 +1,6 @@
 //! The operator's requests: on their way, at the API server with the versions that they expect, and back.
 
+use std::collections::BTreeMap;
 use std::rc::Rc;
 
 use api::ClusteredDatabaseStatus;
@@ -36,6 +37,7 @@ pub enum Request {
     },
     ReadDatabase,
     ReadLease,
+    ReadClaims,
 }
 
 /// What is to be deleted.
@@ -50,6 +52,8 @@ pub enum Doomed {
 pub enum Answer {
     Database(Rc<Database>),
     Lease(Rc<LeaseRecord>),
+    /// All claims, as of this version.
+    Claims(u64, Rc<BTreeMap<u32, Claim>>),
     Set(Rc<Set>),
     Pod(Box<Pod>),
     Claim(Box<Claim>),
@@ -86,6 +90,11 @@ pub enum Then {
     /// And this must hold the Lease.
     ConfirmLease {
         who: String,
+        what: Box<Request>,
+    },
+    /// Before keys are signed: these claims must be there.
+    ConfirmClaims {
+        claims: Vec<Exact>,
         what: Box<Request>,
     },
 }
@@ -135,7 +144,10 @@ impl World {
         if self.operators[index].run != Some(run) {
             self.coverage.reach("request of an ended operator");
         }
-        let reads = matches!(request, Request::ReadDatabase | Request::ReadLease);
+        let reads = matches!(
+            request,
+            Request::ReadDatabase | Request::ReadLease | Request::ReadClaims
+        );
         let result = self.answer_to(request);
         if !reads && !matches!(result, Answer::Conflict) {
             self.count_write();
@@ -154,6 +166,7 @@ impl World {
         match request {
             Request::ReadDatabase => Answer::Database(Rc::clone(&self.api.objects.database)),
             Request::ReadLease => Answer::Lease(Rc::clone(&self.api.lease)),
+            Request::ReadClaims => Answer::Claims(self.api.version, Rc::clone(&self.api.objects.claims)),
             Request::Status { version, status } => {
                 if version != self.api.objects.database.version.to_string() && !self.overwrites() {
                     return Answer::Conflict;

@@ -42,7 +42,7 @@ pub enum Seen {
     Lease(Rc<LeaseRecord>),
     Set(Rc<Set>),
     Pods(u64, Rc<BTreeMap<u32, Pod>>),
-    Claims(Rc<BTreeMap<u32, Claim>>),
+    Claims(u64, Rc<BTreeMap<u32, Claim>>),
     /// Names of those that take no pods.
     Nodes(Rc<BTreeSet<String>>),
 }
@@ -54,7 +54,7 @@ pub struct View {
     pub lease: Option<Rc<LeaseRecord>>,
     set: Option<Rc<Set>>,
     pods: Option<(u64, Rc<BTreeMap<u32, Pod>>)>,
-    claims: Option<Rc<BTreeMap<u32, Claim>>>,
+    claims: Option<(u64, Rc<BTreeMap<u32, Claim>>)>,
     nodes: Option<Rc<BTreeSet<String>>>,
     /// Pods as they were answered to writes that the watch has not shown yet; and what it was answered that it is gone.
     written: BTreeMap<u32, Pod>,
@@ -98,10 +98,7 @@ impl View {
                 }
                 newer
             }
-            Seen::Claims(claims) => {
-                self.claims = Some(claims);
-                true
-            }
+            Seen::Claims(version, claims) => self.put_claims(version, claims),
             Seen::Nodes(nodes) => {
                 self.nodes = Some(nodes);
                 true
@@ -116,6 +113,9 @@ impl View {
                 self.put_database(database);
             }
             Answer::Lease(lease) => self.put_lease(lease),
+            Answer::Claims(version, claims) => {
+                self.put_claims(version, claims);
+            }
             Answer::Set(set) => {
                 self.put_set(set);
             }
@@ -154,6 +154,14 @@ impl View {
         newer
     }
 
+    fn put_claims(&mut self, version: u64, claims: Rc<BTreeMap<u32, Claim>>) -> bool {
+        let newer = self.claims.as_ref().is_none_or(|(known, _)| *known <= version);
+        if newer {
+            self.claims = Some((version, claims));
+        }
+        newer
+    }
+
     fn put_lease(&mut self, lease: Rc<LeaseRecord>) {
         let known = self.lease.as_ref().map(|known| version(&known.version));
         if known.is_none_or(|known| known <= version(&lease.version)) {
@@ -179,7 +187,7 @@ impl View {
     }
 
     fn claims(&self) -> Option<Vec<Claim>> {
-        let claims = self.claims.as_ref()?.values();
+        let claims = self.claims.as_ref()?.1.values();
         let mut claims: Vec<_> = claims
             .filter(|claim| !self.gone.contains(&claim.uid))
             .cloned()
