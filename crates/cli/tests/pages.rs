@@ -528,14 +528,53 @@ fn a_wrong_command_line_is_no_plan_with_changes() {
 #[test]
 fn pages_are_data_too() {
     let world = ready(&spec(3));
-    let directory = directory("data", &[("demo.yaml", recorded(&world))]);
-    for page in ["status", "why", "history"] {
-        let (text, code) = run(&directory, &format!("{page} demo -F demo.yaml -o json"));
+    let objects = recorded(&world);
+    let files = [
+        ("older.yaml", objects.replace(&world.scene.revision, "0123456789abcdef")),
+        ("demo.yaml", objects),
+        ("new.yaml", changed(spec(3), &json!({"replicas": 5}))),
+        ("refused.yaml", changed(spec(3), &json!({"replicas": 10}))),
+        ("demo.jsonl", recording()),
+    ];
+    let directory = directory("data", &files);
+    let replicas = json!({"field": "spec.replicas", "old": 3, "new": 5});
+    for (command, code, at, told) in [
+        ("status demo -F demo.yaml", 0, "/name", json!("demo")),
+        ("why demo -F demo.yaml", 0, "/name", json!("demo")),
+        ("history demo -F demo.yaml", 0, "/name", json!("demo")),
+        ("plan demo -f new.yaml -F demo.yaml", 2, "/changes", json!([replicas])),
+        (
+            "plan demo -f refused.yaml -F demo.yaml",
+            3,
+            "/refused/0",
+            json!("spec.replicas: replicas must be 1 to 9"),
+        ),
+        (
+            "what-if demo --lose instance=demo-0 -F demo.yaml",
+            0,
+            "/left",
+            json!(["demo-1", "demo-2"]),
+        ),
+        ("replay demo.jsonl", 0, "/differing", json!(0)),
+        (
+            "upgrade-preview demo -F demo.yaml",
+            0,
+            "/databases/0/actions",
+            json!([]),
+        ),
+        (
+            "upgrade-preview demo -F older.yaml",
+            2,
+            "/databases/0/replaced",
+            json!(["demo-0", "demo-1", "demo-2"]),
+        ),
+    ] {
+        let (text, found) = run(&directory, &format!("{command} -o json"));
         let json: Value = serde_json::from_str(&text).unwrap();
-        assert_eq!((code, json["name"].as_str()), (0, Some("demo")));
-        let (text, _) = run(&directory, &format!("{page} demo -F demo.yaml -o yaml"));
+        assert_eq!((found, json.pointer(at)), (code, Some(&told)), "{command}: {text}");
+        let (text, found) = run(&directory, &format!("{command} -o yaml"));
         let yaml: Value = serde_saphyr::from_str(&text).unwrap();
-        assert_eq!(yaml, json);
+        assert_eq!((found, yaml), (code, json), "{command}");
     }
     let (script, code) = run(&directory, "completion bash");
     assert!(code == 0 && script.contains("hibernate") && script.contains("kubectl-cdb"));
