@@ -32,6 +32,8 @@ const STEADY: Duration = Duration::from_secs(3);
 const WHOLE: Duration = Duration::from_secs(240);
 /// PostgreSQL that has run for so long has not ended in a row with the last time.
 const RUN_OF_ENDS: Duration = Duration::from_secs(61);
+/// Who took over from a primary that could not write has more patience with its own disk for so long after its last late write.
+const CALM: Duration = Duration::from_secs(150);
 /// Bound for the database to be whole before a run.
 const READY: Duration = Duration::from_secs(300);
 /// Between two looks.
@@ -344,8 +346,9 @@ async fn wait_steady(writer: &WriterPod, time: Duration) -> Result<()> {
 }
 
 /// Lets be forgotten what a run has left behind and the next one of the same scenario would show as well: ends of PostgreSQL
-/// that follow each other within a minute, after which it is started later each time (by this operator), and ends of a
-/// container, which the kubelet starts later each time until its pod is made anew.
+/// that follow each other within a minute, after which it is started later each time (by this operator), a disk that stood still,
+/// after which the next primary has more patience with its own, and ends of a container, which the kubelet starts later each
+/// time until its pod is made anew.
 ///
 /// # Errors
 /// When the pod cannot be deleted, or the database is not whole again.
@@ -353,6 +356,7 @@ pub async fn forget(subject: &Subject, scenario: &Scenario, run: &Run) -> Result
     match scenario.fault {
         // Time itself is what is waited for.
         Fault::Postmaster(Signal::Kill) => sleep(RUN_OF_ENDS).await,
+        Fault::HangDisk => sleep(CALM).await,
         Fault::FirstProcess(Signal::Kill) => {
             let pods = subject.namespace.api::<Pod>();
             let pod = &run.report.primary;
