@@ -57,7 +57,7 @@ fn a_creation_with_views_that_are_old_or_not_listed() {
     let bounds = Bounds { views: 1, ..NOTHING };
     assert_found(
         search(thrifty(2), bounds, true),
-        2_229,
+        2_231,
         34,
         &["blocked", "children", "await-database", "await-standbys"],
     );
@@ -102,7 +102,7 @@ fn edits_with_views_that_are_old_or_not_listed() {
     };
     assert_found(
         search(ready(2), bounds, true),
-        5_855,
+        5_857,
         31,
         &[
             "scale",
