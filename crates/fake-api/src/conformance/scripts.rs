@@ -18,6 +18,7 @@ pub fn scripts() -> Vec<Script> {
         script("a merge patch changes what it names", merges()),
         script("an apply makes, changes and takes back", applies()),
         script("appliers own fields", ownership()),
+        script("an apply fills a map and empties it", filled()),
         script("ports are known by their numbers", ports()),
         script("status and generation", status()),
         script("a pod changes in few ways", pods()),
@@ -207,6 +208,26 @@ fn ownership() -> Vec<Step> {
         ),
         apply(maps("owned"), "two", 409, map("owned", json!({"b": "2", "c": "1"}))),
         apply(maps("owned"), "two", 200, map("owned", json!({"b": "2"}))).like(json!({"data": {"c": "9"}})),
+    ]
+}
+
+fn filled() -> Vec<Step> {
+    let applied = |code, data| apply(maps("filled"), "one", code, map("filled", data));
+    let probe = |map: Value| {
+        let (api_version, spec) = ("conformance.clustereddatabase.io/v1", json!({"map": map}));
+        json!({"apiVersion": api_version, "kind": "Probe", "metadata": {"name": "filled"}, "spec": spec})
+    };
+    let probed = |code, map| apply(probes("/filled"), "one", code, probe(map));
+    vec![
+        applied(201, json!({})).like(json!({"data": {"a": "<absent>"}})),
+        // The empty map was its own and is named no more: what is in it now is, and stays.
+        applied(200, json!({"a": "1"})).like(json!({"data": {"a": "1"}})),
+        applied(200, json!({"b": "2"})).like(json!({"data": {"a": "<absent>", "b": "2"}})),
+        applied(200, json!({})).like(json!({"data": {"a": "<absent>", "b": "<absent>"}})),
+        probed(201, json!({})).like(json!({"spec": {"map": {}}})),
+        probed(200, json!({"a": {}})).like(json!({"spec": {"map": {"a": {}}}})),
+        probed(200, json!({"a": {"b": 1}})).like(json!({"spec": {"map": {"a": {"b": 1}}}})),
+        probed(200, json!({})).like(json!({"spec": {"map": {"a": "<absent>"}}})),
     ]
 }
 

@@ -88,6 +88,15 @@ pub const MUTANTS: &[Mutant] = &[
         found_by: unit("cluster::members::tests::nobody_gets_a_certificate_in_another_name_or_for_another_pod"),
     },
     Mutant {
+        name: "a-key-for-a-claim-that-is-gone",
+        planted: "A key is signed for a claim that was made again, or is gone.",
+        breaks: "protocol 3",
+        file: "cluster/certificates.rs",
+        text: "member.claim_uid.as_ref() == Some(&claim.uid)",
+        instead: "true",
+        found_by: unit("cluster::certificates::tests::no_key_is_signed_for_a_claim_that_is_gone"),
+    },
+    Mutant {
         name: "foreign-claim-is-published",
         planted: "A claim of another database becomes a member's.",
         breaks: "invariant 12",
