@@ -473,7 +473,12 @@ const INVARIANTS: [Invariant; 31] = [
         &["machine/tests/properties/main.rs::ready_is_true_only_of_the_present_spec"],
         "",
     ),
-    ("The only claim stays", "M", &[OPERATOR], ""),
+    (
+        "The only claim stays",
+        "M",
+        &["machine/tests/properties/main.rs::the_only_copy_of_the_data_stays"],
+        "",
+    ),
     (
         "Who does not serve may be replaced",
         "M",

@@ -17,7 +17,7 @@ use proptest::prelude::*;
 
 use assertions::{assert_action, assert_changes, assert_voluntary};
 use handover::assert_failover;
-use scenes::{planned, scene};
+use scenes::{alone, planned, scene};
 
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(ProptestConfig::default().cases.max(8_192)))]
@@ -59,6 +59,17 @@ proptest! {
             if decision.phase == Phase::Ready && facts.all_known() && !scene.spec.paused {
                 assert!(ready(&facts) || briefly_away(&facts).is_some());
             }
+        });
+    }
+
+    /// Invariant 27: what there is only once goes with nobody's pod, and with no scale-down.
+    #[test]
+    fn the_only_copy_of_the_data_stays(scene in alone()) {
+        let decision = scene.decide();
+        assert_action(&scene, &decision.action);
+        scene.with_wanted(|wanted| {
+            let facts = Facts::new(wanted, &scene.observed, &scene.stored, scene.now);
+            assert_voluntary(&scene, &facts, &decision.action);
         });
     }
 

@@ -278,3 +278,44 @@ pub fn planned() -> impl Strategy<Value = Scene> {
         scene
     })
 }
+
+/// One instance, or a second one beside it, and what its data might go with: first some changes, and more of them when what
+/// is decided then has been written.
+pub fn alone() -> impl Strategy<Value = Scene> {
+    let pod = || 0..2_u32;
+    let change = prop_oneof![
+        3 => pod().prop_map(Change::ClaimTerminating),
+        2 => pod().prop_map(Change::ClaimGone),
+        1 => pod().prop_map(Change::ClaimUid),
+        1 => Just(Change::ClaimsUnknown),
+        3 => (1..3_u8).prop_map(Change::Revision),
+        2 => (pod(), 0..3_u8).prop_map(|(pod, revision)| Change::PodRevision(pod, revision)),
+        1 => (0..2_u8).prop_map(Change::Resources),
+        1 => (pod(), resources()).prop_map(|(pod, resources)| Change::PodResources(pod, resources)),
+        2 => (pod(), any::<bool>()).prop_map(|(pod, ready)| Change::PodReady(pod, ready)),
+        1 => (pod(), 0..5_u32).prop_map(|(pod, times)| Change::PodRestarts(pod, times)),
+        1 => pod().prop_map(Change::PodGone),
+        1 => pod().prop_map(Change::PodTerminating),
+        1 => pod().prop_map(Change::PodNode),
+        1 => pod().prop_map(Change::PodUnstarted),
+        1 => pod().prop_map(Change::TokenVoid),
+        1 => pod().prop_map(Change::AddPod),
+        1 => (pod(), any::<bool>()).prop_map(|(pod, serving)| Change::Holder(pod, serving)),
+        1 => Just(Change::NoHolder),
+        1 => (pod(), member_state()).prop_map(|(pod, state)| Change::Report(pod, state)),
+        2 => (1..3_i32).prop_map(Change::Replicas),
+        1 => Just(Change::Fates(true)),
+        1 => (0..4_u8).prop_map(Change::Fence),
+        2 => Just(Change::Hibernated),
+        1 => Just(Change::Stop),
+        2 => (0..600_i64).prop_map(Change::Later),
+    ];
+    let changes = || prop::collection::vec(change.clone(), 0..6);
+    let base = prop_oneof![3 => Just(1), 1 => Just(2)].prop_map(Scene::ready);
+    (base, changes(), changes()).prop_map(|(mut scene, before, after)| {
+        before.into_iter().for_each(|change| apply(&mut scene, change));
+        scene.store();
+        after.into_iter().for_each(|change| apply(&mut scene, change));
+        scene
+    })
+}

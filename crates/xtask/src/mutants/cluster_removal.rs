@@ -105,7 +105,7 @@ pub const MUTANTS: &[Mutant] = &[
         file: "cluster/rollout.rs",
         text: "kept.or_else(|| wal::template_first(facts, pod)).or_else(replace)",
         instead: "kept.and_then(|_| None).or_else(|| wal::template_first(facts, pod)).or_else(replace)",
-        found_by: unit("cluster::claims::tests::the_only_instance_is_not_replaced_while_its_volume_would_go_with_it"),
+        found_by: situations("the_only_copy_of_the_data_stays"),
     },
     Mutant {
         name: "the-newest-data-hibernates-away",
