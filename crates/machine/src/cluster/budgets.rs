@@ -13,3 +13,14 @@ pub const fn primary_stays(replicas: u32) -> u32 {
 pub const fn replicas_stay(replicas: u32) -> u32 {
     replicas.saturating_sub(2)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::{primary_stays, replicas_stay};
+
+    #[test]
+    fn one_instance_is_evicted_and_of_more_the_primary_and_all_but_one_standby_stay() {
+        assert_eq!([1, 2, 3, 9].map(primary_stays), [0, 1, 1, 1]);
+        assert_eq!([0, 1, 2, 3, 9].map(replicas_stay), [0, 0, 0, 1, 7]);
+    }
+}

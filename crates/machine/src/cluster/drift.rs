@@ -570,6 +570,83 @@ mod tests {
         assert_eq!(size(&scene), Some(1));
     }
 
+    fn with<R>(scene: &Scene, of: impl FnOnce(&Facts<'_>) -> R) -> R {
+        scene.with_wanted(|wanted| of(&Facts::new(wanted, &scene.observed, &scene.stored, scene.now)))
+    }
+
+    #[test]
+    fn a_stateful_set_that_is_put_right_gets_no_smaller() {
+        let mut scene = Scene::ready(5);
+        scene.edit(|spec| spec.replicas = 3);
+        scene.set_child(ChildKind::StatefulSet, drifted(ChildKind::StatefulSet, false));
+        assert_eq!(size(&scene), Some(5));
+    }
+
+    #[test]
+    fn who_led_last_comes_back_only_while_nobody_serves() {
+        let mut scene = Scene::ready(3);
+        scene.elect(2);
+        assert_eq!(with(&scene, returning), 0);
+        scene.lease_mut().unwrap().holder.as_mut().unwrap().serving = false;
+        assert_eq!(with(&scene, returning), 3);
+    }
+
+    #[test]
+    fn a_database_comes_back_though_a_service_is_in_dispute() {
+        let mut scene = Scene::ready(3);
+        scene.set_child(
+            ChildKind::RwService,
+            ChildState::Foreign {
+                why: "theirs".to_owned(),
+            },
+        );
+        assert!(with(&scene, may_make_stateful_set));
+        scene.stored.system_identifier = None;
+        scene.lease_mut().unwrap().system_id = None;
+        assert!(!with(&scene, may_make_stateful_set), "none is begun");
+    }
+
+    #[test]
+    fn whatever_is_made_after_it_shows_that_a_secret_was_made() {
+        let evidence: [fn(&mut Scene); 4] = [
+            |scene| scene.stored.system_identifier = Some("7400".to_owned()),
+            |scene| {
+                let made = ChildState::Current { uid: "u".to_owned() };
+                scene.set_child(ChildKind::StatefulSet, made);
+            },
+            |scene| scene.add_pod(0),
+            |scene| {
+                let made = Scene::ready(3).stored.memo.made;
+                scene.stored.memo.made = made;
+            },
+        ];
+        let mut scene = Scene::new(3);
+        for kind in [ChildKind::CaSecret, ChildKind::StatefulSet] {
+            scene.set_child(kind, ChildState::Missing);
+        }
+        let is_lost = |scene: &Scene| with(scene, |facts| lost(facts, ChildKind::CaSecret));
+        let may_be_made = |scene: &Scene| with(scene, |facts| may_make(facts, ChildKind::CaSecret));
+        assert!(!is_lost(&scene) && may_be_made(&scene));
+        for (index, evidence) in evidence.into_iter().enumerate() {
+            let mut scene = scene.clone();
+            evidence(&mut scene);
+            assert!(is_lost(&scene) && !may_be_made(&scene), "{index}");
+        }
+        let mut unread = scene.clone();
+        unread.observed.pods = Known::Unknown;
+        assert!(!may_be_made(&unread));
+        scene.observed.children[ChildKind::StatefulSet] = Known::Unknown;
+        assert!(!may_be_made(&scene));
+    }
+
+    #[test]
+    fn of_two_that_were_primary_nobody_knows_who_was_the_last() {
+        let mut scene = Scene::ready(3);
+        assert!(with(&scene, last_primary).is_some());
+        scene.stored.members.get_mut("demo-2").unwrap().role = Some(api::status::MemberRole::Primary);
+        assert_eq!(with(&scene, last_primary), None);
+    }
+
     #[test]
     fn a_stateful_set_gets_no_larger_while_claims_are_unknown() {
         let mut scene = Scene::ready(2);
@@ -721,6 +798,21 @@ mod tests {
     }
 
     #[test]
+    fn what_only_clients_need_is_waited_for_before_there_is_a_database_and_while_it_is_put_down() {
+        let held_up = |change: fn(&mut Scene)| {
+            let mut scene = refused(ChildKind::RwService);
+            change(&mut scene);
+            with(&scene, |facts| holds_up(facts, ChildKind::RwService))
+        };
+        assert!(!held_up(|_| {}));
+        assert!(held_up(|scene| scene.edit(|spec| spec.hibernated = true)));
+        assert!(held_up(|scene| {
+            scene.stored.system_identifier = None;
+            scene.lease_mut().unwrap().system_id = None;
+        }));
+    }
+
+    #[test]
     fn the_role_of_a_binding_is_changed_by_making_it_again() {
         let mut scene = Scene::ready(3);
         scene.set_child(ChildKind::RoleBinding, drifted(ChildKind::RoleBinding, true));
@@ -863,6 +955,12 @@ mod tests {
         let decision = scene.decide();
         assert!(matches!(decision.action, Action::Wait(_)), "{decision:?}");
         assert_eq!(decision.failure.unwrap().reason, FailureReason::ForeignObject);
+        let in_the_way = |replicas| with(&scene, |facts| foreign_claim(facts, replicas).is_some());
+        assert_eq!(
+            [1, 2].map(in_the_way),
+            [false, true],
+            "only what a pod would pick up is"
+        );
     }
 
     #[test]
@@ -887,6 +985,18 @@ mod tests {
         let mut running = Scene::ready(3);
         running.observed.storage_class = Known::Known(StorageClass::NoDefault);
         assert_eq!(running.decide().phase, Phase::Ready, "bound volumes need no class");
+        let at_fault = |scene: &Scene| with(scene, |facts| storage_class_fault(facts).is_some());
+        let mut going = running.clone();
+        (going.claims_mut()[2].bound, going.claims_mut()[2].terminating) = (false, true);
+        assert!(!at_fault(&going), "what goes needs none");
+        going.claims_mut()[2].terminating = false;
+        assert!(at_fault(&going));
+        let mut again = running.clone();
+        again.set_child(ChildKind::StatefulSet, ChildState::Missing);
+        assert!(!at_fault(&again), "its volumes are there");
+        running.stored.system_identifier = None;
+        running.lease_mut().unwrap().system_id = None;
+        assert!(!at_fault(&running), "all claims are made");
     }
 
     #[test]

@@ -257,6 +257,7 @@ mod tests {
             ("off", "the last commits"),
             ("LOCAL", "the last commits"),
             ("remote_apply", "none by"),
+            (" ON", "none by"),
         ] {
             hasty.edit(|spec| {
                 let parameters = &mut spec.postgres.parameters;
@@ -264,6 +265,35 @@ mod tests {
             });
             assert!(of(&hasty).1.starts_with(bound), "{value}: {}", of(&hasty).1);
         }
+        hasty.edit(|spec| {
+            let parameters = &mut spec.postgres.parameters;
+            parameters.insert("Synchronous_Commit".to_owned(), "off".to_owned());
+            parameters.remove("synchronous_commit");
+        });
+        assert!(of(&hasty).1.contains("sets synchronous_commit to off"));
+        hasty.lease_mut().unwrap().rule.required = 0;
+        assert!(
+            of(&hasty).1.contains("no standby has received them"),
+            "nothing waits at all"
+        );
+    }
+
+    #[test]
+    fn only_one_instance_that_nobody_follows_is_alone() {
+        let alone = |scene: &Scene| promised(scene).recovery_bound == "until the pod runs again on its volume";
+        let mut scene = Scene::ready(2);
+        scene.edit(|spec| spec.replicas = 1);
+        assert!(!alone(&scene), "the second one is still there");
+        let mut scene = Scene::ready(1);
+        assert!(alone(&scene));
+        scene.edit(|spec| spec.replicas = 2);
+        assert!(!alone(&scene), "another one comes");
+        let mut lost = Scene::ready(3);
+        lost.lease_mut().unwrap().holder = None;
+        assert!(
+            promised(&lost).loss_bound.starts_with("none by"),
+            "the user has not put it down"
+        );
     }
 
     #[test]
@@ -297,6 +327,7 @@ mod tests {
             "await-durability",
             "commits that wait for nothing asked for"
         );
+        assert_ne!(safe(&scene).1, Reason::DurabilityReduced.as_str(), "more is not less");
     }
 
     #[test]

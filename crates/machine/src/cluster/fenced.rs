@@ -193,6 +193,33 @@ mod tests {
     }
 
     #[test]
+    fn who_has_made_the_first_database_may_be_fenced() {
+        let mut scene = fenced(&[1]);
+        scene.stored.intent.bootstrap = Some(api::status::BootstrapGrant {
+            pod: "demo-1".to_owned(),
+            claim_uid: "claim-1".to_owned(),
+        });
+        assert_eq!(scene.decide().rule, "await-fenced");
+    }
+
+    #[test]
+    fn since_when_a_stop_is_waited_for_is_said_of_that_alone() {
+        let mut scene = Scene::ready(3);
+        scene.pod_mut(1).ready = false;
+        scene.store();
+        assert!(scene.stored.waiting.is_some());
+        scene.edit(|spec| spec.fenced = vec!["demo-2".to_owned()]);
+        let said = |scene: &Scene| {
+            scene.with_wanted(|wanted| words(&Facts::new(wanted, &scene.observed, &scene.stored, scene.now)))
+        };
+        let asked = "asked to stop by spec.fenced, and not confirmed";
+        assert_eq!(said(&scene), format!("{asked}: demo-2"));
+        scene.pod_mut(1).ready = true;
+        scene.store();
+        assert!(said(&scene).starts_with(&format!("{asked} since ")), "{}", said(&scene));
+    }
+
+    #[test]
     fn a_fenced_standby_is_said_at_once_and_for_as_long_as_it_lasts() {
         let scene = fenced(&[2]);
         let decision = scene.decide();

@@ -256,6 +256,48 @@ mod tests {
     }
 
     #[test]
+    fn whom_a_primary_cannot_hand_over_to_and_why() {
+        let why = |change: &dyn Fn(&mut Scene)| {
+            let mut scene = Scene::ready(3);
+            change(&mut scene);
+            scene.with_wanted(|wanted| {
+                let facts = Facts::new(wanted, &scene.observed, &scene.stored, scene.now);
+                unfit(&facts, facts.primary().unwrap(), "demo-2").unwrap_or_default()
+            })
+        };
+        assert_eq!(why(&|_| {}), "");
+        assert_eq!(
+            why(&|scene| scene.edit(|spec| spec.fenced = vec!["demo-2".to_owned()])),
+            "spec.fenced names demo-2"
+        );
+        let nowhere = |scene: &mut Scene| (0..3).for_each(|ordinal| scene.cordon(ordinal, true));
+        assert_eq!(why(&nowhere), "", "the primary's node is no better");
+        let older = |scene: &mut Scene| scene.pod_mut(2).revision = Some("r0".to_owned());
+        assert_eq!(why(&older), "the pod of demo-2 is of an older template");
+        assert_eq!(
+            why(&|scene| scene.revision = "r2".to_owned()),
+            "",
+            "so is the primary's"
+        );
+    }
+
+    #[test]
+    fn what_is_under_way_is_neither_given_up_nor_forgotten() {
+        let mut scene = asked("demo-2");
+        scene.store();
+        scene.stored.memo.request.as_mut().unwrap().since = scene.now - PATIENCE;
+        scene.store();
+        assert_eq!(outcome(&scene).0, None, "it began late");
+        scene.elect(2);
+        scene.store();
+        assert_eq!(outcome(&scene).0, Some(Done));
+        scene.switchover = None;
+        scene.store();
+        scene.store();
+        assert_eq!(outcome(&scene).0, Some(Done), "only what is open is taken back");
+    }
+
+    #[test]
     fn the_primary_itself_is_there_already() {
         let mut scene = asked("demo-0/1");
         scene.store();

@@ -422,9 +422,15 @@ mod tests {
         fault(&mut scene, FaultKind::Transient);
         assert_eq!(scene.decide().rule, "restart", "it may go away");
         fault(&mut scene, FaultKind::Invalid);
+        let mut elsewhere = scene.clone();
+        elsewhere.observed.faults[0].target = Target::Pod("demo-2".to_owned());
+        assert_eq!(elsewhere.decide().rule, "restart", "that is no word on memory");
         let pod = scene.pod_mut(2);
         (pod.revision, pod.resources) = (Some("r1+large".to_owned()), Resources::Given);
         scene.report_mut(2).pending_restart = false;
+        let mut more = scene.clone();
+        more.pod_mut(1).resources = Resources::Other;
+        assert_eq!(step(&mut more), (1, "MarkPod"), "it needs no restart first");
         assert_eq!(step(&mut scene), (1, "ReplacePod"));
         assert!(because(&scene).ends_with("; it cannot be resized in place: no"));
         scene.report_mut(1).pending_restart = false;

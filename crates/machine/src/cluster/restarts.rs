@@ -316,6 +316,13 @@ mod tests {
         scene.report_mut(2).pending_restart = false;
         scene.report_mut(1).state = crate::protocol::MemberState::CatchingUp;
         assert_eq!(scene.permitted(), Some("demo-1".to_owned()));
+        let mut both = scene.clone();
+        both.report_mut(2).pending_restart = true;
+        both.report_mut(2).state = crate::protocol::MemberState::CatchingUp;
+        assert_eq!(both.permitted(), Some("demo-2".to_owned()), "all are there");
+        let mut leaves = scene.clone();
+        leaves.pod_mut(2).terminating = true;
+        assert_eq!(leaves.permitted(), None);
         scene.pod_mut(2).ready = false;
         assert_eq!(scene.permitted(), None);
     }
@@ -335,6 +342,82 @@ mod tests {
         scene.report_mut(1).pending_restart = false;
         assert_eq!(scene.permitted(), Some("demo-2".to_owned()));
         scene.pod_mut(1).ready = false;
+        assert_eq!(scene.permitted(), None);
+    }
+
+    #[test]
+    fn a_permit_is_for_one_pod_and_for_the_settings_of_then() {
+        let mut scene = Scene::pending_restart(false);
+        scene.store();
+        let ends: [fn(&mut Scene); 3] = [
+            |scene| {
+                scene.pod_mut(2).uid = "another".to_owned();
+                scene.stored.members.get_mut("demo-2").unwrap().pod_uid = Some("another".to_owned());
+            },
+            |scene| scene.pod_mut(2).terminating = true,
+            |scene| {
+                scene.edit(|spec| {
+                    spec.postgres.parameters.insert("work_mem".to_owned(), "8MB".to_owned());
+                });
+            },
+        ];
+        for (index, end) in ends.into_iter().enumerate() {
+            let mut scene = scene.clone();
+            end(&mut scene);
+            let ended = Action::WriteStatus(vec![StatusChange::EndRestart]);
+            assert_eq!(scene.decide().action, ended, "{index}");
+        }
+        let goes_on: [fn(&mut Scene); 2] = [
+            |scene| scene.report_mut(2).settings = "older".to_owned(),
+            |scene| scene.report_mut(2).state = crate::protocol::MemberState::Starting,
+        ];
+        for (index, before) in goes_on.into_iter().enumerate() {
+            let mut scene = scene.clone();
+            scene.report_mut(2).pending_restart = false;
+            before(&mut scene);
+            let decision = scene.decide();
+            assert_eq!(decision.because.to_string(), "demo-2 to restart PostgreSQL", "{index}");
+        }
+    }
+
+    #[test]
+    fn one_that_does_not_serve_is_let_restart_only_if_that_can_help() {
+        let mut scene = Scene::pending_restart(false);
+        scene.pod_mut(2).ready = false;
+        assert_eq!(scene.permitted(), Some("demo-2".to_owned()));
+        let useless: [fn(&mut Scene); 3] = [
+            |scene| scene.pod_mut(2).terminating = true,
+            |scene| scene.report_mut(2).settings = "older".to_owned(),
+            |scene| scene.report_mut(2).fault = Some(crate::protocol::FAULT_SILENT.to_owned()),
+        ];
+        for (index, useless) in useless.into_iter().enumerate() {
+            let mut scene = scene.clone();
+            useless(&mut scene);
+            assert_eq!(scene.permitted(), None, "{index}");
+        }
+        scene.store();
+        scene.now += RESTART_PATIENCE;
+        let again = scene.decide().action;
+        assert!(
+            matches!(again, Action::Wait(_)),
+            "to give it once more changes nothing: {again:?}"
+        );
+        scene.pod_mut(1).ready = false;
+        assert_eq!(
+            scene.permitted(),
+            Some("demo-1".to_owned()),
+            "the other one has its turn"
+        );
+    }
+
+    #[test]
+    fn the_primary_goes_after_a_standby_that_makes_no_use_of_its_permit_whatever_their_numbers() {
+        let mut scene = Scene::pending_restart(false);
+        scene.elect(2);
+        scene.report_mut(1).pending_restart = false;
+        assert_eq!(scene.permitted(), Some("demo-0".to_owned()));
+        scene.store();
+        scene.now += RESTART_PATIENCE;
         assert_eq!(scene.permitted(), None);
     }
 

@@ -169,6 +169,50 @@ mod tests {
     }
 
     #[test]
+    fn each_end_counts_once_and_a_long_run_begins_a_new_count() {
+        let before = Memo {
+            crashes: 2,
+            ..Memo::default()
+        };
+        let short = crashed(1_500, super::STABLE - 1);
+        let first = decide(&short, &before, BootTime(1_500)).memo;
+        let again = decide(&short, &first, BootTime(1_600)).memo;
+        assert_eq!((first.crashes, again.crashes), (3, 3));
+        let long = crashed(1_500, super::STABLE);
+        assert_eq!(decide(&long, &before, BootTime(1_500)).memo.crashes, 1);
+        let many = Memo {
+            crashes: 1_000,
+            ..Memo::default()
+        };
+        assert!(decide(&short, &many, BootTime(1_500)).wake.unwrap() <= BootTime(1_500 + super::LONGEST_BACKOFF));
+    }
+
+    #[test]
+    fn what_a_fast_stop_leaves_over_is_killed_at_once() {
+        let mut observed = crashed(1_500, 90_000);
+        observed.postgres.strays = 3;
+        let memo = Memo {
+            stopping: Some(Stopping {
+                stop: Stop::Fast,
+                since: BootTime(1_490),
+            }),
+            ..Memo::default()
+        };
+        let decision = decide(&observed, &memo, BootTime(1_500));
+        assert_eq!(decision.action, Action::Stop(Stop::Kill));
+    }
+
+    #[test]
+    fn a_start_that_failed_is_not_tried_again_at_once() {
+        let mut observed = crashed(1_000, 90_000);
+        (observed.tasks.start.failures, observed.tasks.start.ended) = (1, BootTime(1_500));
+        let decision = decide(&observed, &Memo::default(), BootTime(1_500));
+        assert!(!matches!(decision.action, Action::StartPrimary { .. }), "{decision:?}");
+        let later = decide(&observed, &decision.memo, BootTime(1_700));
+        assert!(matches!(later.action, Action::StartPrimary { .. }), "{later:?}");
+    }
+
+    #[test]
     fn a_stop_that_was_asked_for_is_no_crash() {
         let mut observed = crashed(1_500, 100);
         observed.postgres.process = Process::Stopped {

@@ -312,7 +312,9 @@ mod tests {
 
     #[test]
     fn nobody_gives_way_who_need_not_or_to_whom_nobody_could_follow() {
-        let spoil: [fn(&mut Observed); 10] = [
+        let spoil: [fn(&mut Observed); 12] = [
+            |o| data(o).primary = false,
+            |o| data(o).system_id = "another".to_owned(),
             |o| o.peers.clear(),
             |o| o.peers.get_mut("orders-1").unwrap().heard = BootTime(0),
             |o| o.peers.get_mut("orders-1").unwrap().replayed = Some(Lsn(0)),

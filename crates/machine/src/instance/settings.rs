@@ -167,6 +167,51 @@ mod tests {
     }
 
     #[test]
+    fn a_server_that_stops_takes_up_no_settings() {
+        let mut observed = standby();
+        cluster(&mut observed).settings = "new".to_owned();
+        let memo = Memo {
+            stopping: Some(Stopping {
+                stop: Stop::Fast,
+                since: BootTime(1_190),
+            }),
+            ..Memo::default()
+        };
+        assert_ne!(decide(&observed, &memo, BootTime(1_200)).rule, "configure");
+    }
+
+    #[test]
+    fn nobody_restarts_who_could_not_start_again_or_whose_settings_are_being_written() {
+        assert_eq!(decided(&permitted()).rule, "restart");
+        let spoil: [fn(&mut Observed); 2] = [
+            |o| record(o).holder = None,
+            |o| o.tasks.configure.running = Some(Work::Configure),
+        ];
+        for (index, spoil) in spoil.iter().enumerate() {
+            let mut observed = permitted();
+            spoil(&mut observed);
+            assert_ne!(decided(&observed).rule, "restart", "{index}");
+        }
+    }
+
+    #[test]
+    fn only_who_serves_makes_a_checkpoint_before_it_restarts() {
+        let now = BootTime(30_000);
+        let permit = cluster(&mut permitted()).restart.clone();
+        let restart = |mut observed: Observed| {
+            cluster(&mut observed).restart = permit.clone();
+            observed.postgres.answer.as_mut().unwrap().pending_restart = true;
+            if let Some(confirmed) = &mut observed.lease.confirmed {
+                confirmed.sent = BootTime(29_900);
+            }
+            observed.tasks.lease.running = Some(Work::WriteLease);
+            decide(&observed, &settled(), now).action
+        };
+        assert_eq!(restart(primary()), Action::Checkpoint);
+        assert_eq!(restart(standby()), Action::Stop(Stop::Fast));
+    }
+
+    #[test]
     fn refused_settings_are_not_tried_again_and_the_old_ones_stay() {
         let mut observed = standby();
         cluster(&mut observed).settings = "bad".to_owned();
@@ -175,6 +220,9 @@ mod tests {
             error: "no".to_owned(),
         });
         assert_ne!(decided(&observed).rule, "configure");
+        let mut corrected = observed.clone();
+        cluster(&mut corrected).settings = "corrected".to_owned();
+        assert_eq!(decided(&corrected).rule, "configure", "others were refused");
         observed.postgres = PostgresView {
             refused: observed.postgres.refused.clone(),
             ..stopped()
@@ -201,6 +249,28 @@ mod tests {
         cluster(&mut done).restart = None;
         let memo = decide(&done, &memo, BootTime(9_000)).memo;
         assert_eq!(decide(&observed, &memo, BootTime(9_100)).rule, "restart");
+    }
+
+    #[test]
+    fn a_restart_is_over_when_a_server_that_stays_answers_and_needs_none() {
+        let restarted = |change: fn(&mut Observed, &mut Memo)| {
+            let mut observed = permitted();
+            observed.postgres.answer.as_mut().unwrap().pending_restart = false;
+            let mut memo = Memo {
+                restarted_for: Some(SETTINGS.to_owned()),
+                ..Memo::default()
+            };
+            change(&mut observed, &mut memo);
+            decide(&observed, &memo, BootTime(1_200)).memo.restarted_for
+        };
+        assert_eq!(restarted(|_, _| {}), None);
+        let still = Some(SETTINGS.to_owned());
+        assert_eq!(restarted(|observed, _| observed.postgres.answer = None), still);
+        let stops = |_: &mut Observed, memo: &mut Memo| {
+            let (stop, since) = (Stop::Fast, BootTime(1_190));
+            memo.stopping = Some(Stopping { stop, since });
+        };
+        assert_eq!(restarted(stops), still);
     }
 
     #[test]

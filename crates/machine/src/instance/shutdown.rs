@@ -430,6 +430,30 @@ mod tests {
     }
 
     #[test]
+    fn a_standby_that_is_asked_to_end_waits_for_no_primary() {
+        let mut observed = standby();
+        observed.terminating = true;
+        cluster(&mut observed).stop = true;
+        assert_eq!(decided(&observed, 1_200).action, Action::Stop(Stop::Fast));
+    }
+
+    #[test]
+    fn after_a_long_stop_there_is_time_to_hand_the_lease_back() {
+        let mut observed = primary();
+        observed.terminating = true;
+        observed.postgres = stopped();
+        observed.tasks.lease.running = Some(Work::WriteLease);
+        let memo = Memo {
+            terminating_since: Some(BootTime(1_000)),
+            last_exit: Some(BootTime(20_000)),
+            ..settled()
+        };
+        let at = |now| decide(&observed, &memo, BootTime(now)).action;
+        let end = 20_000 + super::RELEASE_PATIENCE;
+        assert_eq!((at(end - 1), at(end)), (Action::Wait, Action::Exit));
+    }
+
+    #[test]
     fn standbys_stop_after_the_primary_and_stay() {
         let mut observed = standby();
         cluster(&mut observed).stop = true;
