@@ -18,7 +18,7 @@ fn nothing_is_lost_and_all_goals_are_reached() {
 }
 
 /// In how many seeds each broken rule must be found.
-const BUDGETS: [(Bug, u64); 6] = [
+const BUDGETS: [(Bug, u64); 7] = [
     (Bug::FenceIsSkipped, 20),
     (Bug::StalePromiseCounts, 60),
     (Bug::AnyPositionWins, 150),
@@ -27,6 +27,7 @@ const BUDGETS: [(Bug, u64); 6] = [
     (Bug::EpochIsNotRaised, 60),
 ];
 
+    (Bug::NothingIsKept, 150),
 #[test]
 fn broken_rules_are_found() {
     seeds::broken_rules_are_found(Plan::of, &BUDGETS);

@@ -41,6 +41,9 @@ pub const GOALS: &[&str] = &[
     "bumped",
     "cloned",
     "converged",
+    "WAL kept aside",
+    "acknowledged commits kept aside",
+    "data kept aside",
     "dead-man killed",
     "excused",
     "ended beyond the fork, by its control file before it",
@@ -119,6 +122,11 @@ pub const OPERATED_GOALS: &[(&str, u64)] = &[
     ("operator's write done and not answered", 1),
 ];
 
+    ("no key signed for a claim that is gone", 1),
+    ("rewind broken off", 5),
+    ("WAL kept aside", 20),
+    ("data kept aside", 5),
+    ("acknowledged commits kept aside", 5),
 /// Rules of the operator that must have decided.
 pub const OPERATOR_RULES: &[&str] = &[
     "label-roles",

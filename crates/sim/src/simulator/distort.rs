@@ -32,6 +32,8 @@ pub enum Bug {
     OpensInDoubt,
     /// A holder does not hear what others have promised.
     EpochIsNotRaised,
+    /// A rewind keeps no WAL aside, and data that is moved aside is not kept.
+    NothingIsKept,
     /// The operator's writes and deletes expect no version, and it reads nothing again before a delete.
     OperatorExpectsNothing,
     /// The operator takes everybody for serving that it does not wait for: it replaces one member after the other.
@@ -40,7 +42,7 @@ pub enum Bug {
 
 impl Bug {
     /// All of them.
-    pub const ALL: [Bug; 12] = [
+    pub const ALL: [Bug; 13] = [
         Bug::FenceIsSkipped,
         Bug::StalePromiseCounts,
         Bug::RuleIsNotRecorded,
@@ -51,6 +53,7 @@ impl Bug {
         Bug::TimelineIsUsedTwice,
         Bug::OpensInDoubt,
         Bug::EpochIsNotRaised,
+        Bug::NothingIsKept,
         Bug::OperatorExpectsNothing,
         Bug::OperatorTrustsAll,
     ];
@@ -144,6 +147,13 @@ pub fn decided(bug: Option<Bug>, mut decision: Decision) -> Decision {
         decision.dead_man = None;
         if decision.rule == "fence" {
             decision.action = Action::Wait;
+        }
+    }
+    if bug == Some(Bug::NothingIsKept) {
+        match &mut decision.action {
+            Action::Rewind { keep, .. } => *keep = None,
+            Action::SetAside { keep } => *keep = false,
+            _ => {}
         }
     }
     decision

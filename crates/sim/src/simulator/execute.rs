@@ -84,7 +84,12 @@ impl World {
             }
             Action::Open => Task::Open,
             Action::Checkpoint => Task::Checkpoint,
-            Action::Rewind { upstream, .. } => Task::Rewind { upstream, stage: 0 },
+            Action::Rewind { upstream, keep, .. } => {
+                if let Some(history) = keep {
+                    self.keep_tail(node, &history);
+                }
+                Task::Rewind { upstream, stage: 0 }
+            }
             Action::SetAside { keep } => Task::SetAside { keep },
             Action::Configure { upstream, settings } => Task::Configure { upstream, settings },
             Action::Route { epoch, .. } => Task::Route { epoch: epoch.0 },

@@ -139,6 +139,7 @@ impl World {
         volume.number += 1;
         (volume.member, volume.data, volume.certificate) = (None, None, false);
         (volume.promise, volume.promoting, volume.credential, volume.rewinding) = (0, None, false, false);
+        volume.aside.clear();
         volume.number
     }
 

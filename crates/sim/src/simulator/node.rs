@@ -53,8 +53,16 @@ pub struct Volume {
     /// The key file that the WAL receiver reads.
     pub credential: bool,
     pub rewinding: bool,
-    /// Where data ended that was moved aside and kept.
-    pub aside: Vec<End>,
+    /// What was kept aside.
+    pub aside: Vec<Aside>,
+}
+
+/// Data that was moved aside and kept, or WAL of which a rewind left nothing else.
+#[derive(Clone, Copy, Debug)]
+pub struct Aside {
+    /// It has the WAL from here on.
+    pub from: u64,
+    pub end: End,
 }
 
 /// PGDATA.

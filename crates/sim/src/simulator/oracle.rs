@@ -7,6 +7,7 @@ use machine::protocol::LeaseRecord;
 use machine::quorum::SyncRule;
 
 use super::names::owner;
+use super::node::Aside;
 use super::operator::Taken;
 use super::wal::End;
 use super::world::World;
@@ -40,6 +41,7 @@ impl World {
         self.stays(node, end, "is acknowledged");
         let branch = &mut self.wal.0[end.branch];
         branch.acknowledged = branch.acknowledged.max(end.lsn);
+        branch.ever = branch.ever.max(end.lsn);
         let now = self.boot_time(node);
         let bound = self.nodes[node].granted.plus(self.plan.timing.kill);
         if now > bound {
@@ -113,6 +115,7 @@ impl World {
         self.stays(node, end, "becomes visible");
         let branch = &mut self.wal.0[end.branch];
         branch.acknowledged = branch.acknowledged.max(end.lsn);
+        branch.ever = branch.ever.max(end.lsn);
         self.coverage.reach("opened");
     }
 
@@ -158,6 +161,45 @@ impl World {
         if (0..self.plan.members).any(|other| more(&other)) {
             self.coverage.reach("promoted the second best");
         }
+    }
+
+    /// Data goes, and `stays` takes its place: what it had of acknowledged commits is there, or was kept aside on its volume.
+    pub fn check_thrown_away(&mut self, node: usize, stays: End) {
+        let volume = &self.nodes[node].volume;
+        let Some(own) = volume.data.as_ref().map(|data| data.end) else {
+            return;
+        };
+        let branches = self.wal.0.iter().enumerate().filter(|(_, written)| written.ever > 0);
+        let ends = branches.map(|(branch, written)| {
+            (
+                branch,
+                self.wal.common(
+                    own,
+                    End {
+                        branch,
+                        lsn: written.ever,
+                    },
+                ),
+            )
+        });
+        let lost = ends.filter(|(branch, end)| end.branch == *branch && !self.wal.contains(stays, *end));
+        let (aside, lost): (Vec<_>, Vec<_>) =
+            lost.partition(|(_, end)| volume.aside.iter().any(|kept| self.has_aside(*kept, *end, stays)));
+        if !aside.is_empty() {
+            self.coverage.reach("acknowledged commits kept aside");
+        }
+        if let Some((branch, end)) = lost.first() {
+            self.violate(format!(
+                "orders-{node} throws away {:X} of timeline {}, which was acknowledged, and keeps nothing of it aside",
+                end.lsn,
+                self.wal.timeline(*branch)
+            ));
+        }
+    }
+
+    /// With what stays, that has all WAL up to `end`.
+    fn has_aside(&self, kept: Aside, end: End, stays: End) -> bool {
+        self.wal.contains(kept.end, end) && kept.from <= self.wal.common(end, stays).lsn
     }
 
     /// A primary begins to write where its data ends: nobody else may have more of that timeline, or write it.

@@ -94,6 +94,7 @@ impl World {
             timeline,
             base: Some(base),
             acknowledged: 0,
+            ever: 0,
         });
         let end = End { branch, lsn: base.lsn };
         let place = &mut self.nodes[node];

@@ -3,10 +3,11 @@
 use std::collections::BTreeSet;
 
 use machine::instance::Upstream;
+use machine::protocol::{Fork, Timeline, parting};
 
 use super::event::Task;
 use super::names::number;
-use super::node::Data;
+use super::node::{Aside, Data};
 use super::wal::End;
 use super::world::World;
 
@@ -34,10 +35,11 @@ impl World {
                 return Some(Err("it was torn, or a higher epoch is promised".to_owned()));
             }
             (volume.promise, volume.promoting, volume.credential) = (upstream.epoch.0, None, false);
-            if let Err(error) = source {
-                return Some(Err(error));
-            }
-            if let (Ok(end), Some(data)) = (source, &volume.data)
+            let end = match source {
+                Ok(end) => end,
+                Err(error) => return Some(Err(error)),
+            };
+            if let Some(data) = &volume.data
                 && (data.clean || !data.primary)
                 && self.wal.contains(end, data.consistent.unwrap_or(data.end))
                 && self.wal.contains(end, data.end)
@@ -45,7 +47,8 @@ impl World {
                 // "no rewind required"
                 return Some(Ok(()));
             }
-            volume.rewinding = true;
+            self.check_thrown_away(node, end);
+            self.nodes[node].volume.rewinding = true;
             let delay = self.random.work.between(300, 3_000);
             self.step_after(delay, node, Task::Rewind { upstream, stage: 1 });
             return None;
@@ -78,6 +81,38 @@ impl World {
         volume.rewinding = false;
         self.coverage.reach("rewound");
         Some(Ok(()))
+    }
+
+    /// WAL that is not of `history` is kept before a rewind.
+    pub fn keep_tail(&mut self, node: usize, history: &[Fork]) {
+        let volume = &mut self.nodes[node].volume;
+        if let Some(data) = &volume.data {
+            let (branch, end) = (data.end.branch, data.end);
+            let timeline = Timeline(self.wal.timeline(branch));
+            let from = parting(&self.wal.history(branch), timeline, history).0;
+            volume.aside.push(Aside { from, end });
+            self.coverage.reach("WAL kept aside");
+        }
+    }
+
+    /// The data makes room for a copy of what the newest timeline has.
+    pub fn set_aside(&mut self, node: usize, keep: bool) {
+        let newest = self.wal.0.len() - 1;
+        if keep {
+            let data = self.nodes[node].volume.data.as_ref();
+            let kept = data.map(|data| Aside { from: 0, end: data.end });
+            self.nodes[node].volume.aside.extend(kept);
+            self.coverage.reach("data kept aside");
+        }
+        self.check_thrown_away(
+            node,
+            End {
+                branch: newest,
+                lsn: u64::MAX,
+            },
+        );
+        let volume = &mut self.nodes[node].volume;
+        (volume.data, volume.rewinding) = (None, false);
     }
 
     /// A copy begins with a segment of its own.

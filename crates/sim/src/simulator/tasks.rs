@@ -300,10 +300,7 @@ impl World {
             }
             Task::Clone { from, .. } => (Work::Clone, self.copy(node, from)),
             Task::SetAside { keep } => {
-                let volume = &mut self.nodes[node].volume;
-                let old = volume.data.take();
-                volume.rewinding = false;
-                volume.aside.extend(old.filter(|_| keep).map(|data| data.end));
+                self.set_aside(node, keep);
                 (Work::SetAside, Ok(()))
             }
             Task::CreateMember { claim_uid } => {

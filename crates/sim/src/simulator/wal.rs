@@ -24,6 +24,8 @@ pub struct Written {
     pub base: Option<End>,
     /// What was acknowledged, or could be seen by applications, ends here; 0: nothing.
     pub acknowledged: u64,
+    /// The same, with what a promotion under a rule of nobody has left behind since.
+    pub ever: u64,
 }
 
 /// All branches.
@@ -40,6 +42,7 @@ impl Wal {
             timeline: 1,
             base: None,
             acknowledged: 0,
+            ever: 0,
         }])
     }
 
@@ -146,6 +149,7 @@ mod tests {
                 timeline,
                 base: Some(End { branch, lsn }),
                 acknowledged: 0,
+                ever: 0,
             });
         }
         wal
