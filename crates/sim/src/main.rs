@@ -1,6 +1,6 @@
 //! `sim`: runs the simulator, and shows what it found.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -8,7 +8,7 @@ use sim::computing::computed;
 use sim::simulator::{Bug, Coverage, Fault, Line, Outcome, Plan, Target, run, shrink};
 
 const USAGE: &str = "\
-usage: sim run [--seeds N | --for SECONDS] [--from SEED] [--all] [--bug NAME]   many seeds, until one fails or all of them
+usage: sim run [--seeds N | --for SECONDS] [--from SEED] [--all] [--table] [--bug NAME]   many seeds, until one fails or all of them
        (any command with --whole: an operator runs, too)
        sim replay SEED [--without N,N…] [--bug NAME]                    one seed, twice: is it the same?
        sim explain SEED [--without N,N…] [--bug NAME]                   one seed, as a table
@@ -24,6 +24,7 @@ struct Options {
     from: u64,
     all: bool,
     whole: bool,
+    table: bool,
     runs: Option<u64>,
     without: BTreeSet<usize>,
     bug: Option<Bug>,
@@ -74,6 +75,7 @@ fn parse(arguments: &[String]) -> Result<Options, String> {
             "--from" => options.from = number(value()?)?,
             "--all" => options.all = true,
             "--whole" => options.whole = true,
+            "--table" => options.table = true,
             "--runs" => options.runs = Some(number(value()?)?),
             "--without" => {
                 let numbers = value()?.split(',').map(number);
@@ -145,7 +147,7 @@ fn many(options: &Options) -> Result<bool, String> {
         }
     }
     let took = (computed() - begun).as_secs_f64();
-    print_coverage(&coverage);
+    print_coverage(&coverage, options.table);
     println!(
         "{seeds} seeds in {took:.1} s of one core: {} failovers ({:.0} a minute), {} promotions, {} acknowledged commits, {:.1} hours, {} events; \
          {excused} ended without a primary and rightly so; {} promotions lost what asynchronous commits may lose",
@@ -156,6 +158,11 @@ fn many(options: &Options) -> Result<bool, String> {
         coverage.time as f64 / 3_600_000.0,
         coverage.events,
         coverage.losses,
+    );
+    println!(
+        "{} combinations of fault, rule and action of agents; {} of phase, fault, rule, action and reason of the operator",
+        coverage.decisions.len(),
+        coverage.operator.len(),
     );
     let missing = if options.whole {
         coverage.missing_operated()
@@ -168,18 +175,36 @@ fn many(options: &Options) -> Result<bool, String> {
     Ok(failed == 0)
 }
 
-fn print_coverage(coverage: &Coverage) {
-    for ((rule, action), count) in &coverage.decisions {
-        println!("{count:>10}  {rule}: {action}");
-    }
-    for ((rule, action), count) in &coverage.operator {
-        println!("{count:>10}  operator: {rule}: {action}");
+/// `table`: with each decision by its phase, its reason, and its fault.
+fn print_coverage(coverage: &Coverage, table: bool) {
+    let agents = coverage.decisions.iter();
+    print_sums(agents.map(|((rule, action, _), count)| (format!("{rule}: {action}"), count)));
+    let operator = coverage.operator.iter();
+    print_sums(operator.map(|(decided, count)| (format!("operator: {}: {}", decided.rule, decided.action), count)));
+    if table {
+        for ((rule, action, fault), count) in &coverage.decisions {
+            let fault = fault.map_or_else(|| "none".to_owned(), |fault| format!("{fault:?}"));
+            println!("{count:>10}  {fault}: {rule}: {action}");
+        }
+        for (decided, count) in &coverage.operator {
+            println!("{count:>10}  operator: {decided}");
+        }
     }
     for (fault, count) in &coverage.faults {
         println!("{count:>10}  fault {fault:?}");
     }
     for (goal, count) in &coverage.reached {
         println!("{count:>10}  {goal}");
+    }
+}
+
+fn print_sums<'a>(counts: impl Iterator<Item = (String, &'a u64)>) {
+    let mut sums = BTreeMap::new();
+    for (what, count) in counts {
+        *sums.entry(what).or_insert(0) += count;
+    }
+    for (what, count) in sums {
+        println!("{count:>10}  {what}");
     }
 }
 

@@ -16,6 +16,7 @@ fn every_edit_comes_about_and_nothing_is_lost() {
     println!("{:?}", coverage.reached);
     let missing = coverage.missing_operated();
     assert!(missing.is_empty(), "never reached: {}", missing.join(", "));
+    seeds::pairs_are_reached("operator", coverage, Plan::whole, 1_000);
 }
 
 /// In how many seeds each broken rule of the operator must be found.

@@ -72,7 +72,7 @@ impl World {
 
     /// Decides and acts until the machine waits.
     fn act(&mut self, node: usize) {
-        let mut wake = None;
+        let (mut wake, fault) = (None, self.last_fault());
         for _ in 0..MOST_ACTIONS {
             self.look(node);
             let now = self.boot_time(node);
@@ -85,7 +85,7 @@ impl World {
             agent.deadline = fence::held_until(&shown, now);
             let granted = fence::held_until(&agent.observed, now);
             self.trace.mark_text(decision.rule);
-            self.coverage.decision(decision.rule, &decision.action);
+            self.coverage.decision(decision.rule, &decision.action, fault);
             let agent = self.nodes[node].agent.as_mut();
             let Some(agent) = agent else { return };
             agent.memo = decision.memo;

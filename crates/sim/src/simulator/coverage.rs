@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use machine::instance::Action;
 use machine::protocol::LeaseRecord;
 
+use super::pairs::{Decided, Pair};
 use super::plan::Fault;
 use super::world::World;
 
@@ -14,10 +15,12 @@ const SPINS: u32 = 50;
 /// Counters.
 #[derive(Clone, Debug, Default)]
 pub struct Coverage {
-    /// Decisions, by the rule that made them and the action.
-    pub decisions: BTreeMap<(&'static str, &'static str), u64>,
-    /// Decisions of the operator, in the same way.
-    pub operator: BTreeMap<(&'static str, &'static str), u64>,
+    /// Decisions of the agents, by the rule that made them, the action, and the fault that began last of those under way.
+    pub decisions: BTreeMap<(&'static str, &'static str, Option<Fault>), u64>,
+    /// Decisions of the operator.
+    pub operator: BTreeMap<Decided, u64>,
+    /// How many of the runs that were added reached each pair.
+    pub seeds: BTreeMap<Pair, u64>,
     /// Faults that struck.
     pub faults: BTreeMap<Fault, u64>,
     /// Named goals.
@@ -38,12 +41,12 @@ pub struct Coverage {
 
 /// What a run of many seeds must reach, beside every kind of fault.
 pub const GOALS: &[&str] = &[
-    "bumped",
-    "cloned",
-    "converged",
     "WAL kept aside",
     "acknowledged commits kept aside",
     "data kept aside",
+    "bumped",
+    "cloned",
+    "converged",
     "dead-man killed",
     "excused",
     "ended beyond the fork, by its control file before it",
@@ -89,6 +92,7 @@ pub const RULES: &[&str] = &[
     "change rule",
     "drop slots",
     "stop diverged",
+    "stop stranded",
     "rewind",
     "clone",
     "start standby",
@@ -118,15 +122,15 @@ pub const OPERATED_GOALS: &[(&str, u64)] = &[
     ("switchover asked for", 50),
     ("conflict met", 20),
     ("nothing taken away on an outdated view", 1),
-    ("operator killed during a request", 1),
-    ("operator's write done and not answered", 1),
-];
-
     ("no key signed for a claim that is gone", 1),
     ("rewind broken off", 5),
     ("WAL kept aside", 20),
     ("data kept aside", 5),
     ("acknowledged commits kept aside", 5),
+    ("operator killed during a request", 1),
+    ("operator's write done and not answered", 1),
+];
+
 /// Rules of the operator that must have decided.
 pub const OPERATOR_RULES: &[&str] = &[
     "label-roles",
@@ -158,8 +162,8 @@ impl Coverage {
         *self.reached.entry(goal).or_default() += 1;
     }
     /// A rule of the machine has decided.
-    pub fn decision(&mut self, rule: &'static str, action: &Action) {
-        *self.decisions.entry((rule, name(action))).or_default() += 1;
+    pub fn decision(&mut self, rule: &'static str, action: &Action, fault: Option<Fault>) {
+        *self.decisions.entry((rule, name(action), fault)).or_default() += 1;
         match (rule, action) {
             ("hand over", Action::WriteLease { .. }) => self.reach("handed over"),
             ("reserve again", _) => self.reach("reserved again"),
@@ -168,11 +172,14 @@ impl Coverage {
     }
     /// Adds what another run has counted.
     pub fn add(&mut self, other: &Coverage) {
+        for pair in other.pairs() {
+            *self.seeds.entry(pair).or_default() += 1;
+        }
         for (key, count) in &other.decisions {
             *self.decisions.entry(*key).or_default() += count;
         }
         for (key, count) in &other.operator {
-            *self.operator.entry(*key).or_default() += count;
+            *self.operator.entry(key.clone()).or_default() += count;
         }
         for (key, count) in &other.faults {
             *self.faults.entry(*key).or_default() += count;
@@ -190,7 +197,7 @@ impl Coverage {
     /// What should have been reached, and was not.
     pub fn missing(&self) -> Vec<String> {
         let goals = GOALS.iter().filter(|goal| !self.reached.contains_key(*goal));
-        let decided = |rule: &str| self.decisions.keys().any(|(known, _)| *known == rule);
+        let decided = |rule: &str| self.decisions.keys().any(|(known, ..)| *known == rule);
         let rules = RULES.iter().filter(|rule| !decided(rule));
         let faults = Fault::ALL.into_iter().filter(|fault| !self.faults.contains_key(fault));
         goals
@@ -205,7 +212,7 @@ impl Coverage {
             let reached = self.reached.get(goal).copied().unwrap_or(0);
             (reached < *least).then(|| format!("goal {goal:?} ({reached} of {least})"))
         };
-        let decided = |rule: &str| self.operator.keys().any(|(known, _)| *known == rule);
+        let decided = |rule: &str| self.operator.keys().any(|known| known.rule == rule);
         let rules = OPERATOR_RULES.iter().filter(|rule| !decided(rule));
         let faults = Fault::ALL.into_iter().chain(Fault::OPERATED);
         let faults = faults.filter(|fault| !self.faults.contains_key(fault));

@@ -29,6 +29,7 @@ impl World {
         if !ends {
             self.struck.insert(index, node);
             *self.coverage.faults.entry(injection.fault).or_default() += 1;
+            self.fault_begins(injection.fault, injection.lasts);
             self.after(injection.lasts.max(1), Event::Fault { index, ends: true });
         }
         self.note(Some(node), || {
@@ -138,8 +139,8 @@ impl World {
         let volume = &mut self.nodes[node].volume;
         volume.number += 1;
         (volume.member, volume.data, volume.certificate) = (None, None, false);
-        (volume.promise, volume.promoting, volume.credential, volume.rewinding) = (0, None, false, false);
         volume.aside.clear();
+        (volume.promise, volume.promoting, volume.credential, volume.rewinding) = (0, None, false, false);
         volume.number
     }
 
@@ -183,6 +184,7 @@ impl World {
     pub fn calm(&mut self) {
         self.calm_since = Some(self.now);
         self.before_calm = self.checks.acknowledged;
+        self.under_way.clear();
         self.note(None, || "faults are over".to_owned());
         self.net.heal();
         (self.api.down, self.api.errors) = (0, 0);

@@ -20,6 +20,7 @@ mod net;
 mod node;
 mod operator;
 mod oracle;
+mod pairs;
 mod peers;
 mod plan;
 mod postgres;
@@ -38,6 +39,7 @@ mod world;
 
 pub use coverage::{Coverage, GOALS, OPERATED_GOALS, OPERATOR_RULES, RULES};
 pub use distort::Bug;
+pub use pairs::{Decided, list};
 pub use plan::{Fault, Injection, Plan, Target};
 pub use run::{Outcome, run, shrink};
 pub use trace::Line;

@@ -13,7 +13,7 @@ use super::net::Net;
 use super::node::{Clock, Data, Disk, Node, Volume};
 use super::operator::{Operator, Sandbox};
 use super::oracle::Checks;
-use super::plan::Plan;
+use super::plan::{Fault, Plan};
 use super::random::{Random, Streams};
 use super::trace::Trace;
 use super::wal::{End, FIRST, Wal};
@@ -43,6 +43,8 @@ pub struct World {
     pub wrong: Option<String>,
     /// Whom each fault has struck.
     pub struck: BTreeMap<usize, usize>,
+    /// Faults that have begun, in that order, and until when each counts as under way.
+    pub under_way: Vec<(Fault, u64)>,
     /// Commits that were acknowledged when faults were over.
     pub before_calm: u64,
     /// Why it rightly does not serve in the end.
@@ -83,6 +85,7 @@ impl World {
             counter: 0,
             wrong: None,
             struck: BTreeMap::new(),
+            under_way: Vec::new(),
             before_calm: 0,
             excused: None,
             spins: 0,

@@ -1,9 +1,10 @@
 //! What both kinds of seeds must show: agents alone, and agents with an operator.
 
 use std::collections::BTreeSet;
+use std::path::Path;
 
 use sim::computing::{computed, per_second};
-use sim::simulator::{Bug, Coverage, Plan, run};
+use sim::simulator::{Bug, Coverage, Plan, list, run};
 
 /// How a seed becomes a run.
 type Of = fn(u64) -> Plan;
@@ -20,6 +21,27 @@ pub fn one_seed_is_one_run(of: Of, count: u64) {
         fingerprints.insert(one.fingerprint);
     }
     assert_eq!(fingerprints.len() as u64, count, "different seeds are different runs");
+}
+
+/// Where two more ranges of seeds begin.
+const OTHERS: [u64; 2] = [100_000, 200_000];
+
+/// All pairs that `tests/coverage/<name>.txt` lists must have been reached. With `UPDATE` it is written anew: what these seeds and as
+/// many of two other ranges reach, so that what is reached by chance only is not in it.
+pub fn pairs_are_reached(name: &str, coverage: Coverage, of: Of, count: u64) {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("tests/coverage/{name}.txt"));
+    if std::env::var_os("UPDATE").is_some() {
+        let others = OTHERS.map(|first| {
+            let mut other = Coverage::default();
+            (first..first + count).for_each(|seed| other.add(&run(of(seed), false).coverage));
+            other
+        });
+        let ranges: Vec<_> = [coverage].into_iter().chain(others).collect();
+        return std::fs::write(path, list(&ranges)).expect("the list is written");
+    }
+    let listed = std::fs::read_to_string(path).expect("the list is there");
+    let unreached = coverage.unreached(&listed);
+    assert!(unreached.is_empty(), "never reached: {}", unreached.join("; "));
 }
 
 /// Runs `count` seeds, or as many as `SIM_SEEDS` says, until something is wrong; what they reached. `option` is what `sim` has to be told.

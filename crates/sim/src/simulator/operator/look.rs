@@ -8,6 +8,7 @@ use chrono::{DateTime, TimeDelta, Utc};
 use machine::cluster::{Action, Decision, Due, Exact, FaultKind, Observed, StatusChange, Target, decide, due, status};
 
 use super::super::distort;
+use super::super::pairs::Decided;
 use super::super::world::World;
 use super::requests::{About, Answer, Doomed, Pending, Request, Then};
 use super::view::{wanted, who};
@@ -67,12 +68,12 @@ impl World {
 
     fn told(&mut self, index: usize, decision: &Decision) {
         self.trace.mark_text(decision.rule);
-        let decided = (decision.rule, decision.action.name());
+        let decided = Decided::of(decision, self.last_fault());
         *self.coverage.operator.entry(decided).or_default() += 1;
         let because = &decision.because;
         if self.trace.explains() && self.operators[index].said != because.0 {
             self.operators[index].said = because.0.clone().into_owned();
-            let (rule, action) = decided;
+            let (rule, action) = (decision.rule, decision.action.name());
             self.note(None, || format!("operator {index}: {rule}: {action} — {because}"));
         }
     }
