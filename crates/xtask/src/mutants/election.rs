@@ -33,6 +33,17 @@ pub const MUTANTS: &[Mutant] = &[
         ),
     },
     Mutant {
+        name: "a-promise-strands-nobody",
+        planted: "A standby that is not consistent waits for ever for WAL that it has promised not to take.",
+        breaks: "invariant 20",
+        file: "instance/standby.rs",
+        text: "followed.address == wanted.address && followed.epoch >= promised",
+        instead: "followed.address == wanted.address",
+        found_by: unit(
+            "instance::standby::tests::a_standby_that_is_not_consistent_is_started_again_to_follow_another_primary",
+        ),
+    },
+    Mutant {
         name: "one-promise-is-enough",
         planted: "An election is won with the own promise alone.",
         breaks: "protocol 9",
