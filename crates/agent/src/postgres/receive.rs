@@ -30,8 +30,10 @@ pub async fn promise(volume: &Volume, server: Option<&Server>, epoch: Epoch) -> 
     stop_receiving(volume).await?;
     if let Some(server) = server {
         let pgdata = volume.pgdata();
-        // Only to spare PostgreSQL its attempts; the missing credential is what counts.
-        let emptied = blocking(move || forget_upstream(&pgdata))
+        // Only to spare PostgreSQL its attempts; the missing credential is what counts. Another primary may have been found meanwhile,
+        // and its name written.
+        let emptied = volume
+            .blocking(move |volume| volume.while_promised(|| forget_upstream(&pgdata)))
             .await
             .map(|()| server.reload());
         if !matches!(emptied, Ok(Ok(()))) {

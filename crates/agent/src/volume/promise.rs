@@ -81,6 +81,15 @@ impl Volume {
         Ok(promise)
     }
 
+    /// Does `work` while the credential is away, and cannot come back; nothing if it is back, since something new is followed then.
+    pub fn while_promised(&self, work: impl FnOnce() -> io::Result<()>) -> Result<(), VolumeError> {
+        let _one = self.one_promise();
+        match exists(&self.credential_file())? {
+            true => Ok(()),
+            false => work().map_err(failed("empty primary_conninfo in", &self.pgdata())),
+        }
+    }
+
     /// Before the data is rewound to the primary of `epoch`: promises as [`Volume::follow`] does, but leaves the
     /// credential away.
     pub fn promise_before_rewind(&self, epoch: Epoch) -> Result<Promise, VolumeError> {
@@ -197,8 +206,11 @@ mod tests {
         assert!(!volume.credential_file().exists(), "a refusal brings nothing back");
         volume.follow(Epoch(5)).expect("the promised one");
         assert!(volume.credential_file().exists());
+        let work = || Err(io::Error::other("it is done"));
+        volume.while_promised(work).expect("what is followed is left alone");
         volume.promise_before_rewind(Epoch(6)).expect("a newer one");
         assert!(!volume.credential_file().exists());
+        volume.while_promised(work).expect_err("nothing is followed");
         assert_eq!(volume.promise().expect("readable").epoch, Epoch(6));
     }
 

@@ -4,7 +4,7 @@
 use super::decision::Step;
 use super::facts::{Facts, list};
 use super::members::ordinal_of;
-use super::observed::Pod;
+use super::observed::{Claim, Pod};
 use super::rule::{Proposal, Rule};
 
 /// See [`Rule::what`].
@@ -92,6 +92,21 @@ pub(super) fn before_replacing(facts: &Facts<'_>, pod: &Pod) -> Option<Proposal>
     };
     let who = format!("{copy}; or, to give up what is on the volume, the user: kubectl delete pod {name}");
     Proposal::wait(facts, Step::Rollout, what, who)
+}
+
+/// What is waited for before a claim of a removed instance is deleted, if the volumes of all that stay go with their pods: then the
+/// removed one's is the only copy that outlives them.
+pub(super) fn before_removing(facts: &Facts<'_>, claim: &Claim) -> Option<Proposal> {
+    let stays = |ordinal| facts.data_claim(ordinal).is_some_and(|claim| !claim.terminating);
+    if (0..facts.wanted.replicas()).any(stays) {
+        return None;
+    }
+    let what = format!(
+        "a claim of an instance that stays, before {} is deleted, which has a copy of the data: those of all that stay were deleted",
+        claim.name
+    );
+    let who = "the user, by more instances (spec.replicas), which take a copy, or by volumePolicy.onScaleDown Retain";
+    Proposal::wait(facts, Step::Scaling, what, who)
 }
 
 /// What is waited for before all pods are taken away, if the newest data is not known to be on a volume that stays.

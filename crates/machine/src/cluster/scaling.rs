@@ -4,6 +4,7 @@
 use api::spec::VolumeFate;
 
 use super::action::{Action, Apply, ApplyHow, Exact, StatusChange};
+use super::claims;
 use super::creation::{lacks, remover};
 use super::decision::Step;
 use super::drift::{self, foreign_claim};
@@ -27,7 +28,7 @@ pub const SCALE: Rule = Rule {
 pub const REMOVED_MEMBERS: Rule = Rule {
     name: "removed-members",
     family: "scaling",
-    what: "When a removed instance's pod is gone, and the synchronous rule does without it, its claims go if volumePolicy.onScaleDown says so, and it is forgotten.",
+    what: "When a removed instance's pod is gone, and the synchronous rule does without it, its claims go if volumePolicy.onScaleDown says so and one that stays has data on a claim that stays, and it is forgotten.",
     propose: removed_members,
     passable: false,
 };
@@ -191,7 +192,8 @@ fn removed_members(facts: &Facts<'_>) -> Option<Proposal> {
         };
         if let Some(claim) = claim_to_delete(facts, claims, ordinal, claim_uid) {
             let because = format!("{pod} was removed, and volumePolicy.onScaleDown is Delete");
-            return Proposal::act(Step::Scaling, Action::DeleteClaim(exact_claim(claim)), because);
+            let delete = || Proposal::act(Step::Scaling, Action::DeleteClaim(exact_claim(claim)), because);
+            return claims::before_removing(facts, claim).or_else(delete);
         }
     }
     let changes = vec![StatusChange::ForgetMember { pod: pod.to_owned() }];
@@ -389,6 +391,17 @@ mod tests {
         scene.claims_mut().remove(1);
         scene.store();
         assert!(!scene.stored.members.contains_key("demo-1"));
+    }
+
+    #[test]
+    fn the_only_claim_that_stays_is_not_deleted() {
+        let mut scene = scaled_down(VolumeFate::Delete);
+        scene.claims_mut()[0].terminating = true;
+        let wait = scene.decide();
+        assert_eq!(wait.rule, "removed-members");
+        assert!(matches!(wait.action, Action::Wait(_)), "{wait:?}");
+        scene.claims_mut().remove(0);
+        assert!(matches!(scene.decide().action, Action::Wait(_)));
     }
 
     #[test]

@@ -186,7 +186,15 @@ pub fn assert_voluntary(scene: &Scene, facts: &Facts<'_>, action: &Action) {
         }
         let started = |pod: &Pod| pod.node.is_some() && pod.image_error.is_none() && !pod.unstarted;
         if facts.bootstrapped() && started(pod) {
-            let new = || scene.pods().iter().filter(|pod| facts.current_revision(pod));
+            // One that is about to go for good says nothing: in a moment nobody knows of it.
+            let stays = |pod: &&Pod| pod.ordinal < facts.expected();
+            let new = || {
+                scene
+                    .pods()
+                    .iter()
+                    .filter(stays)
+                    .filter(|pod| facts.current_revision(pod))
+            };
             let missing = |ordinal| facts.pod(ordinal).is_none();
             let comes_up = new().all(|pod| pod.ready || pod.terminating || started(pod) && pod.restarts < 3);
             let doubtful = !comes_up || (0..facts.expected()).any(missing);

@@ -7,6 +7,15 @@ const RULES: &str = "every_decision_keeps_the_rules";
 
 pub const MUTANTS: &[Mutant] = &[
     Mutant {
+        name: "the-only-claim-that-stays-goes",
+        planted: "A scale-down deletes the removed instance's claim though those of all that stay were deleted.",
+        breaks: "invariant 27",
+        file: "cluster/claims.rs",
+        text: "(0..facts.wanted.replicas()).any(stays)",
+        instead: "true",
+        found_by: situations("the_only_copy_of_the_data_stays"),
+    },
+    Mutant {
         name: "scale-down-on-an-old-view",
         planted: "Instances go though resource and Lease are not read once more: one may have become primary.",
         breaks: "invariant 22",
