@@ -1,4 +1,4 @@
-//! 32. Walks through the whole spec: every leaf of the definition is set, changed and taken away in some order, while the
+//! Scenario 32, walks through the whole spec: every leaf of the definition is set, changed and taken away in some order, while the
 //! API server fails and accidents happen. At the end the cluster is what the same spec makes from nothing.
 
 use std::collections::{BTreeMap, BTreeSet};
