@@ -6,10 +6,10 @@ use sim::computing::{computed, per_second};
 use sim::model::bounds::{Bounds, Event, Mutant};
 use sim::model::check::{cut, formed, parted, shrinking, strict};
 use sim::model::observe::Decider;
-use sim::model::search::{Report, search, search_to_rest};
+use sim::model::search::{Report, search, search_near, search_to_rest};
 use sim::model::state::World;
 use sim::model::table::table;
-use sim::model::walk::{Walk, walk};
+use sim::model::walk::{Walk, walk, way_to};
 
 /// What is searched as a whole.
 const SMALL: Bounds = Bounds {
@@ -276,6 +276,57 @@ fn three_members_through_an_election_are_searched_as_a_whole() {
         ..SMALL
     };
     whole_to_rest("3 members, 1 required, cut", cut::<3>(1), bounds, 1_218_182, ELECTED);
+}
+
+/// Searches all states that so many steps lead to, and compares their number.
+fn near<const N: usize>(name: &str, start: World<N>, bounds: Bounds, steps: usize, states: usize, goals: &[Event]) {
+    let begun = computed();
+    let report = search_near(start, bounds, steps, 2_000_000);
+    told_whole(name, begun, &report);
+    searched_whole(name, &report, states, goals);
+}
+
+/// Five members are too many to search as a whole: all that so many steps can bring, from where all is well, from where nobody
+/// hears the primary, and from the middle of an election.
+#[test]
+fn five_members_are_searched_near_the_beginning_and_near_an_election() {
+    let bounds = Bounds { epochs: 2, ..SMALL };
+    near(
+        "5 members, 2 required, 1 fault, 12 steps",
+        formed::<5>(2),
+        bounds,
+        12,
+        420_125,
+        &[Event::Relaxed, Event::Tightened, Event::Opened, Event::Resumed],
+    );
+    let bounds = Bounds {
+        faults: 0,
+        records: 1,
+        ..bounds
+    };
+    near(
+        "5 members, 2 required, cut, 10 steps",
+        cut::<5>(2),
+        bounds,
+        10,
+        696_219,
+        &[Event::Bumped],
+    );
+    let course = Walk {
+        seed: 4,
+        courses: 100,
+        length: 200,
+        converge: 0,
+    };
+    let course = way_to(Event::Promoted, cut::<5>(2), bounds, course).expect("a course with a promotion");
+    near(
+        "5 members, 2 required, 6 steps before a promotion, 10 steps",
+        course[course.len() - 7],
+        bounds,
+        10,
+        285_504,
+        &[Event::Promoted, Event::Rewound, Event::Refused, Event::StoodDown],
+    );
 }
 
 /// What a search finds not to come to rest is told by a shortest course, too.

@@ -41,27 +41,41 @@ pub(super) type Known = HashSet<u64, BuildHasherDefault<Same>>;
 
 /// Explores from `start` within `bounds`, at most `limit` states.
 pub fn search<const N: usize>(start: World<N>, bounds: Bounds, limit: usize) -> Report<N> {
-    explore(start, bounds, limit, None)
+    explore(start, bounds, usize::MAX, limit, None)
+}
+
+/// All states that at most so many steps lead to: for worlds that are too large as a whole.
+pub fn search_near<const N: usize>(start: World<N>, bounds: Bounds, steps: usize, limit: usize) -> Report<N> {
+    explore(start, bounds, steps, limit, None)
 }
 
 /// The same; and from each state a way without faults, edits and new records must lead to where the database is as it should be
 /// and everybody waits, or to where the numbers of this world run out. If all steps are as likely as any others, such a way is
 /// taken in the end.
 pub fn search_to_rest<const N: usize>(start: World<N>, bounds: Bounds, limit: usize) -> Report<N> {
-    explore(start, bounds, limit, Some(Ways::default()))
+    explore(start, bounds, usize::MAX, limit, Some(Ways::default()))
 }
 
-fn explore<const N: usize>(start: World<N>, bounds: Bounds, limit: usize, mut ways: Option<Ways>) -> Report<N> {
+fn explore<const N: usize>(
+    start: World<N>,
+    bounds: Bounds,
+    steps: usize,
+    limit: usize,
+    mut ways: Option<Ways>,
+) -> Report<N> {
     let mut decider = Decider::new(bounds.timed);
     let mut known = Known::from_iter([start.fingerprint()]);
     // Where each state came from: the number of the state before, and which of its successors it is.
     let mut origins: Vec<(u32, u16)> = vec![(0, 0)];
-    let mut queue = VecDeque::from([(start, 0)]);
+    let mut queue = VecDeque::from([(start, 0, 0)]);
     let mut report = Report::default();
     let mut stepper = Stepper::new(&mut decider, bounds);
     let mut wrong = None;
     let mut prints = Vec::new();
-    while let Some((world, from)) = queue.pop_front() {
+    while let Some((world, from, so_far)) = queue.pop_front() {
+        if so_far == steps {
+            continue;
+        }
         if let Some(ways) = &mut ways {
             ways.visit(&mut stepper, &world);
         }
@@ -99,7 +113,7 @@ fn explore<const N: usize>(start: World<N>, bounds: Bounds, limit: usize, mut wa
                 break;
             }
             if let Ok(world) = next.world {
-                queue.push_back((world, origins.len() as u32));
+                queue.push_back((world, origins.len() as u32, so_far + 1));
                 origins.push(origin);
             }
         }

@@ -1,6 +1,6 @@
 //! Long courses at random: what lies deeper than a search gets.
 
-use super::bounds::Bounds;
+use super::bounds::{Bounds, Event};
 use super::check::violation;
 use super::converge::converge;
 use super::label::What;
@@ -77,6 +77,32 @@ impl<const N: usize> Mood<N> {
         };
         self.0[next.label.actor.map_or(0, usize::from)][kind]
     }
+
+    /// One of the steps that can be next; `None` if none can.
+    fn step(&self, stepper: &mut Stepper<N>, random: &mut Random, world: &World<N>) -> Option<Next<N>> {
+        let successors = stepper.successors(world);
+        let weights: Vec<_> = successors.iter().map(|next| self.weight(next, world)).collect();
+        (!weights.is_empty()).then(|| successors.swap_remove(random.pick(&weights)))
+    }
+}
+
+/// The states of a course in which `event` happens, up to then: of the first such one of at most `walk.courses`.
+pub fn way_to<const N: usize>(event: Event, start: World<N>, bounds: Bounds, walk: Walk) -> Option<Vec<World<N>>> {
+    let mut random = Random(walk.seed);
+    let mut decider = Decider::new(bounds.timed);
+    let mut stepper = Stepper::new(&mut decider, bounds);
+    (0..walk.courses).find_map(|_| {
+        let mood = Mood::new(&mut random);
+        let mut states = vec![start];
+        while states.len() < walk.length {
+            let next = mood.step(&mut stepper, &mut random, states.last()?)?;
+            states.push(next.world.ok()?);
+            if next.event == Some(event) {
+                return Some(states);
+            }
+        }
+        None
+    })
 }
 
 /// Walks from `start` within `bounds`.
@@ -90,13 +116,9 @@ pub fn walk<const N: usize>(decider: &mut Decider<N>, start: World<N>, bounds: B
         let mut wrong = None;
         let mut world = start;
         while stages.len() < walk.length && wrong.is_none() {
-            let mut stepper = Stepper::new(decider, bounds);
-            let successors = stepper.successors(&world);
-            if successors.is_empty() {
+            let Some(next) = mood.step(&mut Stepper::new(decider, bounds), &mut random, &world) else {
                 break;
-            }
-            let weights: Vec<_> = successors.iter().map(|next| mood.weight(next, &world)).collect();
-            let next = successors.swap_remove(random.pick(&weights));
+            };
             report.steps += 1;
             if let Some(event) = next.event {
                 *report.events.entry(event).or_default() += 1;
