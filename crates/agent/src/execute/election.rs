@@ -14,12 +14,13 @@ use machine::quorum::SyncRule;
 use machine::timing::BootTime;
 
 use super::server::Written;
-use super::{Executor, SMALL, blocking};
+use super::{Executor, SMALL, blocking, telling_promise};
 use crate::deadman::boot_time;
-use crate::observe::{Effect, Failure, News, World};
+use crate::observe::{Effect, Failure, World};
 use crate::peer::PeerError;
 use crate::postgres::{Sql, promise, promote};
 use crate::run::Event;
+use crate::volume::Volume;
 
 /// The longest that a promotion may take, its preparation included.
 const PROMOTE: Duration = Duration::from_secs(60);
@@ -30,8 +31,9 @@ impl Executor {
             self.volume.clone(),
             world.server.as_ref().map(|running| Arc::clone(&running.server)),
         );
-        self.spawn(Work::Promise, Some(SMALL), async move {
-            Ok(Effect::Promised(promise(&volume, server.as_deref(), epoch).await?))
+        self.spawn(Work::Promise, None, async move {
+            let work = async { Ok(Effect::Promised(promise(&volume, server.as_deref(), epoch).await?)) };
+            within(SMALL, &volume, work).await
         });
     }
 
@@ -101,18 +103,7 @@ impl Executor {
                 asked,
             })
         };
-        self.spawn(Work::Promote, None, async move {
-            let done = tokio::time::timeout(PROMOTE, work).await;
-            let late = || Failure::said(format!("it did not end within {} s", PROMOTE.as_secs()));
-            match done.unwrap_or_else(|_| Err(late())) {
-                Ok(effect) => Ok(effect),
-                // It may have been noted: the number is spent.
-                Err(failure) => Err(Failure {
-                    news: blocking(move || volume.promise()).await.ok().map(News::Promise),
-                    ..failure
-                }),
-            }
-        });
+        self.spawn(Work::Promote, None, async move { within(PROMOTE, &volume, work).await });
     }
 
     /// Asked at the last moment: neither has a stop been decided since, nor has the lease run out.
@@ -121,6 +112,19 @@ impl Executor {
         self.deadline.set(Some(until));
         let (undo, deadline) = (Arc::clone(&self.undo_start), Arc::clone(&self.deadline));
         move || !undo.load(Ordering::SeqCst) && deadline.is_ahead()
+    }
+}
+
+/// Bounds what promises, or notes a promotion: what is written down first is told even if the rest fails.
+async fn within<F>(limit: Duration, volume: &Volume, work: F) -> Result<Effect, Failure>
+where
+    F: Future<Output = Result<Effect, Failure>>,
+{
+    let late = || Failure::said(format!("it did not end within {} s", limit.as_secs()));
+    let done = tokio::time::timeout(limit, work).await;
+    match done.unwrap_or_else(|_| Err(late())) {
+        Ok(effect) => Ok(effect),
+        Err(failure) => Err(telling_promise(volume, failure).await),
     }
 }
 

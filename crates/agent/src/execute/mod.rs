@@ -24,7 +24,7 @@ pub use server::Written;
 
 use crate::deadman::DeadMan;
 use crate::kubernetes::Clients;
-use crate::observe::{Done, Effect, Failure, World};
+use crate::observe::{Done, Effect, Failure, News, World};
 use crate::peer;
 use crate::postgres::{Files, Sql, StopMode};
 use crate::process::Supervisor;
@@ -210,6 +210,15 @@ impl Executor {
     fn fail(&self, work: Work, message: &str) {
         let result = Err(Failure::said(message));
         let _ = self.events.send(Event::Done(Done { work, result }));
+    }
+}
+
+/// A failure of what may have written down a promise before: what stands there now is told with it.
+async fn telling_promise(volume: &Volume, failure: Failure) -> Failure {
+    let volume = volume.clone();
+    Failure {
+        news: blocking(move || volume.promise()).await.ok().map(News::Promise),
+        ..failure
     }
 }
 

@@ -10,7 +10,7 @@ use machine::protocol::MemberId;
 use machine::quorum::SyncRule;
 use machine::timing::{BootTime, Timing};
 
-use super::{CONFIGURE, Executor, START, blocking};
+use super::{CONFIGURE, Executor, START, blocking, telling_promise};
 use crate::deadman::boot_time;
 use crate::observe::{Effect, Failure, News, World};
 use crate::postgres::{
@@ -97,7 +97,11 @@ impl Wanted {
             return Ok(None);
         };
         let volume = self.volume.clone();
-        blocking(move || volume.follow(epoch)).await.map(Some)
+        match blocking(move || volume.follow(epoch)).await {
+            Ok(promise) => Ok(Some(promise)),
+            // A higher epoch may be promised than is known.
+            Err(failure) => Err(telling_promise(&self.volume, failure).await),
+        }
     }
 
     pub(super) fn configured(&self, config: &Config) -> Configured {

@@ -260,12 +260,7 @@ impl World {
                 self.observed.forget_overtaken_upstream();
                 self.closed_with(rule);
             }
-            Effect::Promised(promise) => {
-                self.promised(promise, now);
-                if let Some(configured) = &mut self.observed.postgres.configured {
-                    configured.upstream = None;
-                }
-            }
+            Effect::Promised(promise) => self.promised(promise, now),
             Effect::Asked => {}
             Effect::Promoted {
                 rule,
@@ -525,6 +520,23 @@ mod tests {
             world.observed.volume.is().and_then(|volume| volume.promise),
             Some(promise(2))
         );
+        assert_eq!(world.observed.postgres.configured.as_ref().expect("it").upstream, None);
+        // One that was written down counts, though the WAL receiver was not seen to end.
+        world.observed.postgres.configured.as_mut().expect("it").upstream = Some(upstream(2));
+        let failed = |epoch| Done {
+            work: Work::Promise,
+            result: Err(Failure {
+                message: "the WAL receiver still runs".to_owned(),
+                news: Some(News::Promise(promise(epoch))),
+            }),
+        };
+        world.done(failed(2), BootTime(70));
+        assert_eq!(
+            world.observed.postgres.configured.as_ref().expect("it").upstream,
+            Some(upstream(2)),
+            "it is of the promised epoch"
+        );
+        world.done(failed(3), BootTime(80));
         assert_eq!(world.observed.postgres.configured.as_ref().expect("it").upstream, None);
     }
 

@@ -137,6 +137,7 @@ impl World {
                     scan.view.promise = known.promise;
                 }
                 self.observed.volume = Reading::Is(scan.view);
+                self.observed.forget_overtaken_upstream();
                 if let Some(limits) = scan.limits {
                     self.observed.postgres.enforced = limits;
                 }

@@ -102,7 +102,8 @@ impl Observed {
     }
 
     /// Takes what has just been promised durably; says whether its epoch is new. A higher epoch ends what was known of the position: WAL
-    /// may have come until the WAL receiver was gone. Word of a lower one is late (`None`): the higher one stands on the volume.
+    /// may have come until the WAL receiver was gone. Word of a lower one is late (`None`): the higher one stands on the volume. What was
+    /// followed in a lower epoch is followed no more, also if ending the WAL receiver failed: its credential went first.
     pub fn promised(&mut self, promise: Promise) -> Option<bool> {
         let Reading::Is(volume) = &mut self.volume else {
             return None;
@@ -116,10 +117,12 @@ impl Observed {
         if new && let Some(answer) = &mut self.postgres.answer {
             answer.received_all = false;
         }
+        self.forget_overtaken_upstream();
         Some(new)
     }
 
-    /// A configuration that was begun before a promise ended what it follows has been overtaken by it.
+    /// A configuration that was begun before a promise ended what it follows has been overtaken by it. To be called when either becomes
+    /// known.
     pub fn forget_overtaken_upstream(&mut self) {
         let promised = self.volume.is().and_then(|volume| volume.promise);
         if let (Some(promise), Some(configured)) = (promised, &mut self.postgres.configured) {

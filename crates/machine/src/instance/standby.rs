@@ -124,9 +124,9 @@ fn is_needed(context: &Context, draft: &mut Draft) -> bool {
     needed_since(context, &draft.memo).is_some_and(|since| context.reached(since.plus(lease), draft))
 }
 
-/// Stops a standby that answers nobody, as long as its data is not consistent, and waits for WAL of another than the primary, or has
-/// promised since to take none of it: it would wait for ever, and is started again, to follow the primary. Once for each primary and
-/// promise: then it follows that one.
+/// Stops a standby that answers nobody, as long as its data is not consistent, and waits for WAL of another than the primary: it would
+/// wait for ever, and is started again, to follow the primary. Once for each primary: then it follows that one. (A promise since ends
+/// that, see [`super::Observed::promised`].)
 pub(super) fn stop_stranded(context: &Context, draft: &mut Draft) -> Option<Verdict> {
     let primary = upstream(context)?;
     let postgres = &context.observed.postgres;
@@ -138,8 +138,7 @@ pub(super) fn stop_stranded(context: &Context, draft: &mut Draft) -> Option<Verd
     }
     let wanted = to_follow(context, primary)?;
     let followed = postgres.configured.as_ref()?.upstream.as_ref();
-    let promised = context.promise()?.epoch;
-    let receives = followed.is_some_and(|followed| followed.address == wanted.address && followed.epoch >= promised);
+    let receives = followed.is_some_and(|followed| followed.address == wanted.address);
     if receives || !context.reached(context.tasks().start.ended.plus(MUTE), draft) {
         return None;
     }
@@ -405,18 +404,19 @@ mod tests {
             settings: SETTINGS.to_owned(),
         };
         assert_eq!(decide(&ended, &stop.memo, at.plus(200)).action, expected);
-        // It follows that one in an epoch before its promise, which has taken the credential away.
+        // It follows that one in an epoch of before; a promise since takes the credential away.
         let of_before = Upstream {
             epoch: Epoch(1),
             ..upstream.clone()
         };
         observed.postgres.configured.as_mut().unwrap().upstream = Some(of_before);
-        volume(&mut observed).promise.as_mut().unwrap().epoch = Epoch(2);
-        assert_eq!(decide(&observed, &Memo::default(), at).rule, "stop stranded");
-        volume(&mut observed).promise.as_mut().unwrap().epoch = Epoch(1);
         assert_ne!(decide(&observed, &Memo::default(), at).rule, "stop stranded");
+        observed.promised(Promise {
+            epoch: Epoch(2),
+            promoting: None,
+        });
+        assert_eq!(decide(&observed, &Memo::default(), at).rule, "stop stranded");
         // Now it follows that one, and is left alone however long it takes.
-        volume(&mut observed).promise.as_mut().unwrap().epoch = Epoch(2);
         observed.postgres.configured.as_mut().unwrap().upstream = Some(upstream);
         assert_eq!(
             decide(&observed, &Memo::default(), at.plus(90_000)).action,

@@ -175,6 +175,7 @@ impl Agent {
             view.promise = known.promise;
         }
         self.observed.volume = Reading::Is(view);
+        self.observed.forget_overtaken_upstream();
     }
 
     /// What has just been promised durably.

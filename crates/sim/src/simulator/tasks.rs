@@ -142,16 +142,15 @@ impl World {
             self.close(node, receiver.stream, receiver.from);
         }
         let (promise, now) = (self.promise_on(node), self.boot_time(node));
-        if let Some(server) = self.server(node).filter(|_| !forgetful) {
+        // Another primary may be followed since.
+        let away = !self.nodes[node].volume.credential;
+        if let Some(server) = self.server(node).filter(|_| away) {
             server.upstream = None;
         }
         let Some(agent) = self.nodes[node].agent.as_mut() else {
             return;
         };
         agent.promised(promise, now);
-        if let Some(configured) = &mut agent.observed.postgres.configured {
-            configured.upstream = None;
-        }
         self.finish(node, Work::Promise, Ok(()));
     }
 

@@ -36,9 +36,9 @@ pub const MUTANTS: &[Mutant] = &[
         name: "a-promise-strands-nobody",
         planted: "A standby that is not consistent waits for ever for WAL that it has promised not to take.",
         breaks: "invariant 20",
-        file: "instance/standby.rs",
-        text: "followed.address == wanted.address && followed.epoch >= promised",
-        instead: "followed.address == wanted.address",
+        file: "instance/observed.rs",
+        text: "self.forget_overtaken_upstream()",
+        instead: "()",
         found_by: unit(
             "instance::standby::tests::a_standby_that_is_not_consistent_is_started_again_to_follow_another_primary",
         ),
