@@ -378,3 +378,32 @@ fn certificates_are_renewed_and_end_during_a_failover() {
         has(&cluster, second, "1,2,3").await;
     });
 }
+
+#[test]
+fn a_standby_that_loses_its_stream_behind_its_agents_back_streams_again() {
+    let name = "a_standby_that_loses_its_stream_behind_its_agents_back_streams_again";
+    in_a_cluster(name, spec(), |cluster| async move {
+        let first = with_a_row(&cluster).await;
+        let lost = others(first)[0];
+        let noticed = async |words: &str| {
+            let look = async |cluster: &Cluster| cluster.log(lost).contains(words).then_some(());
+            cluster.until(words, 60, look).await;
+            assert_eq!(healthy(&cluster, "it streams again", 60).await, first);
+        };
+        // As ALTER SYSTEM does, where that is allowed.
+        let altered = cluster.volume(lost).join("pgdata/postgresql.auto.conf");
+        fs::write(altered, "primary_conninfo = ''\n").expect("written");
+        cluster.sql(lost, "SELECT pg_reload_conf()").await.expect("read");
+        noticed("PostgreSQL does not go by the primary's address that was written").await;
+        // Its settings are as they were written, and do not help.
+        let credential = cluster.volume(lost).join("agent/replication.key.active");
+        fs::remove_file(credential).expect("removed");
+        cluster.signal_receiver(lost, Signal::TERM);
+        noticed("it follows the primary, and has not streamed for long").await;
+        cluster
+            .sql(first, "INSERT INTO entry VALUES (2)")
+            .await
+            .expect("a commit");
+        has(&cluster, lost, "1,2").await;
+    });
+}

@@ -96,3 +96,27 @@ fn a_watch_that_is_dead_keeps_no_elected_primary_closed() {
     }
     assert!(others > 0, "the one with the dead watch was elected each time");
 }
+
+/// Nobody else would notice: the primary stays, and the standby follows it by all that its agent has done.
+#[test]
+fn a_standby_that_lost_its_stream_behind_its_agents_back_streams_again() {
+    for how in 0..3 {
+        for seed in 0..10 {
+            let mut plan = Plan::failovers(seed, Fault::LoseUpstream, 1);
+            let [fault] = &mut plan.faults[..] else {
+                panic!("one fault")
+            };
+            (fault.target, fault.other) = (Target::Node(1), how);
+            let outcome = run(plan, true);
+            assert_eq!(outcome.wrong, None, "{how}, seed {seed}");
+            let did = |rule: &str| {
+                outcome
+                    .lines
+                    .iter()
+                    .any(|line| line.at > 5_000 && line.what.starts_with(rule))
+            };
+            let by = if how == 0 { "configure: " } else { "follow again: " };
+            assert!(did(by), "{how}, seed {seed}");
+        }
+    }
+}

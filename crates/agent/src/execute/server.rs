@@ -171,6 +171,7 @@ impl Executor {
                 server: Arc::new(server),
                 mode,
                 configured: wanted.configured(&config),
+                following: config.following,
                 rule: written.rule.clone(),
                 promise,
             })
@@ -207,6 +208,7 @@ impl Executor {
                     let status = sql.status().await.map_err(|error| learned(error.into()))?;
                     Ok(Effect::Configured {
                         configured: wanted.configured(&config),
+                        following: config.following,
                         status: Box::new(status),
                         asked,
                         promise,

@@ -13,7 +13,7 @@ use machine::timing::{BootTime, Timing};
 
 use super::{Running, Scan, World};
 use crate::kubernetes::Written;
-use crate::postgres::{Server, Status};
+use crate::postgres::{Following, Server, Status};
 
 /// A task has ended.
 pub struct Done {
@@ -37,6 +37,8 @@ pub enum Effect {
         mode: Mode,
         /// With which configuration.
         configured: Configured,
+        /// How it finds whom it follows.
+        following: Following,
         /// `synchronous_standby_names` of a primary.
         rule: SyncRule,
         /// What was promised before a primary is followed.
@@ -76,6 +78,8 @@ pub enum Effect {
     Configured {
         /// What is in the files now.
         configured: Configured,
+        /// How it finds whom it follows.
+        following: Following,
         /// What PostgreSQL said of itself after that.
         status: Box<Status>,
         /// When it was asked.
@@ -252,9 +256,11 @@ impl World {
                 server,
                 mode,
                 configured,
+                following,
                 rule,
                 promise,
             } => {
+                self.following = following;
                 self.learn(promise.map(News::Promise), now);
                 self.started(server, mode, configured, now);
                 self.observed.forget_overtaken_upstream();
@@ -293,10 +299,12 @@ impl World {
             Effect::Opened => self.observed.postgres.open = self.server.is_some(),
             Effect::Configured {
                 configured,
+                following,
                 status,
                 asked,
                 promise,
             } => {
+                self.following = following;
                 self.learn(promise.map(News::Promise), now);
                 if self.server.is_some() {
                     self.configured(configured, status, asked);
@@ -484,6 +492,8 @@ mod tests {
             begins: None,
             replayed: None,
             streaming: false,
+            waits_for_wal: false,
+            other_upstream: false,
             pending_restart: false,
             lowers_limits: false,
             heard: None,

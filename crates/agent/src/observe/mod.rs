@@ -23,7 +23,7 @@ pub use postgres::{Poll, poll};
 pub use secrets::{Secret, watch_secrets};
 pub use volume::{Scan, scan, watch_kept};
 
-use crate::postgres::{Server, Status, Tools};
+use crate::postgres::{Following, Server, Status, Tools};
 
 /// All that the agent knows: the machine's view, and what the executor needs to carry out an action that names it.
 pub struct World {
@@ -43,6 +43,8 @@ pub struct World {
     pub server: Option<Running>,
     /// When PostgreSQL was asked how it is, right after its settings had changed last.
     pub configured_at: BootTime,
+    /// How a standby finds whom it follows, by what was written for it last.
+    following: Following,
     /// The user's settings that PostgreSQL last ran well with.
     pub good_settings: BTreeMap<String, String>,
     /// PostgreSQL's last answer, whole.
@@ -79,6 +81,7 @@ impl World {
             tools: None,
             server: None,
             configured_at: BootTime(0),
+            following: Following::default(),
             good_settings: BTreeMap::new(),
             status: None,
             silent: 0,

@@ -109,6 +109,7 @@ impl World {
         let postgres = &mut self.observed.postgres;
         postgres.streamed |= answer.streaming;
         postgres.answer = Some(answer);
+        postgres.receiver = status.receiver.as_ref().map(|receiver| receiver.status.clone());
         postgres.slots = status.members_with_slots();
         if writes {
             postgres.standbys = status.standbys();
@@ -166,6 +167,8 @@ impl World {
                 .receiver
                 .as_ref()
                 .is_some_and(|receiver| receiver.status == "streaming"),
+            waits_for_wal: status.waits_for_wal,
+            other_upstream: status.in_recovery && status.following != self.following,
             heard: heard.max(self.heard),
             received_all: status.received_all,
             knows_end: status.knows_end,

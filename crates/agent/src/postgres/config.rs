@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use machine::protocol::MemberId;
 use machine::quorum::SyncRule;
+use serde::Deserialize;
 
 use super::{hba, quote, values};
 use crate::volume::{EnforcedSettings, WalRoom};
@@ -78,6 +79,15 @@ pub struct Primary {
     pub member: MemberId,
 }
 
+/// How a standby finds whom it follows; both empty: it follows nobody.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+pub struct Following {
+    /// `primary_conninfo`.
+    pub conninfo: String,
+    /// `primary_slot_name`.
+    pub slot: String,
+}
+
 /// The configuration files' content.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Config {
@@ -89,6 +99,8 @@ pub struct Config {
     pub pg_ident_conf: String,
     /// `standby.signal` must exist at start.
     pub standby: bool,
+    /// How a standby finds whom it follows, as it stands in it.
+    pub following: Following,
     /// The value of `synchronous_standby_names` in it.
     pub synchronous: String,
     /// What a standby's control file demands, if limits stand higher for it than the settings say.
@@ -134,7 +146,12 @@ impl Config {
         for (name, value) in &values {
             text.push_str(&format!("{name} = {}\n", quote::setting(value)));
         }
+        let value = |name: &str| values.get(name).cloned().unwrap_or_default();
         Ok(Self {
+            following: Following {
+                conninfo: value("primary_conninfo"),
+                slot: value("primary_slot_name"),
+            },
             postgresql_conf: text,
             pg_hba_conf: hba::pg_hba(match role {
                 Role::Primary { open, .. } => *open,

@@ -22,7 +22,7 @@ mod torn;
 mod values;
 
 pub use clone::{CloneSource, clone};
-pub use config::{Config, Files, Primary, Role, Settings, SettingsError};
+pub use config::{Config, Files, Following, Primary, Role, Settings, SettingsError};
 pub(crate) use history::forks;
 pub use initdb::{InitdbRequest, initdb};
 pub use members::Standby;

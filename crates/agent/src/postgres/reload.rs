@@ -2,6 +2,7 @@
 
 use std::time::{Duration, Instant};
 
+use super::config::Following;
 use super::server::{check, file};
 use super::{Config, PostgresError, Server, Sql, SqlError, Tools, blocking, sql_failed};
 use crate::volume::Volume;
@@ -95,6 +96,7 @@ pub(super) struct Loaded {
     /// When the postmaster read its settings.
     at: String,
     synchronous: String,
+    following: Following,
     /// The first error in `pg_hba.conf`.
     hba: Option<String>,
 }
@@ -105,6 +107,12 @@ impl Loaded {
             return Err(PostgresError::Unproven(format!(
                 "PostgreSQL has synchronous_standby_names {:?} instead of {:?}",
                 self.synchronous, config.synchronous
+            )));
+        }
+        if config.standby && self.following != config.following {
+            return Err(PostgresError::Unproven(format!(
+                "PostgreSQL has primary_conninfo {:?} and primary_slot_name {:?} instead of what was written",
+                self.following.conninfo, self.following.slot
             )));
         }
         match self.hba {
@@ -118,7 +126,7 @@ impl Loaded {
 
 async fn loaded(sql: &Sql) -> Result<Loaded, PostgresError> {
     const QUERY: &str = "SELECT pg_conf_load_time()::text, current_setting('synchronous_standby_names'),
-        (SELECT min(error) FROM pg_hba_file_rules)";
+        (SELECT min(error) FROM pg_hba_file_rules), current_setting('primary_conninfo'), current_setting('primary_slot_name')";
     let row = sql
         .freshly(async |client| client.query_typed_one(QUERY, &[]).await)
         .await;
@@ -128,6 +136,10 @@ async fn loaded(sql: &Sql) -> Result<Loaded, PostgresError> {
             at: row.try_get(0)?,
             synchronous: row.try_get(1)?,
             hba: row.try_get(2)?,
+            following: Following {
+                conninfo: row.try_get(3)?,
+                slot: row.try_get(4)?,
+            },
         })
     };
     read().map_err(|error: tokio_postgres::Error| sql_failed("read its settings")(SqlError::Broken(error.to_string())))

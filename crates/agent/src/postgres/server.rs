@@ -380,6 +380,7 @@ mod tests {
             pg_hba_conf: "closed\n".to_owned(),
             pg_ident_conf: "users\n".to_owned(),
             standby: false,
+            following: crate::postgres::Following::default(),
             synchronous: String::new(),
             raised: None,
         };

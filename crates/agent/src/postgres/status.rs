@@ -6,6 +6,7 @@ use std::time::Duration;
 use machine::protocol::{Fork, Lsn, MemberId, Position, Timeline};
 use serde::Deserialize;
 
+use super::config::Following;
 use super::history;
 
 /// What the server says of itself, read in one round trip.
@@ -33,6 +34,10 @@ pub struct Status {
     pub knows_end: bool,
     /// Standby: it has no WAL receiver, and all WAL that it has is replayed.
     pub replayed_all: bool,
+    /// Standby: its startup process waits for more WAL, with or without a WAL receiver.
+    pub waits_for_wal: bool,
+    /// Standby: how it finds whom it follows.
+    pub following: Following,
     /// Without a WAL receiver: ancestors of its timeline, oldest first.
     pub history: Vec<Fork>,
     /// Primary: where the oldest WAL begins that it has; asked only while some slot is not in use.
@@ -181,6 +186,11 @@ t AS MATERIALIZED (
               AND right(n.name, 16) = upper(lpad(to_hex(f.number / f.each), 8, '0') || lpad(to_hex(f.number % f.each), 8, '0')))
          END AS file
     FROM r, l),
+a AS MATERIALIZED (
+  SELECT CASE WHEN r.recovering THEN EXISTS (
+      SELECT FROM pg_stat_activity s
+       WHERE s.backend_type = 'startup' AND s.wait_event IN ('RecoveryRetrieveRetryInterval', 'RecoveryWalStream')) END AS waits
+    FROM r, l),
 h AS MATERIALIZED (
   SELECT pg_read_file('pg_wal/' || o.timeline || '.history', 0, 1048576, true) AS text
     FROM l, t, LATERAL (
@@ -203,9 +213,9 @@ SELECT json_build_object(
   'replayed', l.replayed::text,
   'recoveredTimeline', t.recovered,
   'fileTimeline', t.file,
-  'replayedAll', r.recovering AND NOT l.receiving AND (l.replayed >= l.received OR EXISTS (
-      SELECT FROM pg_stat_activity a
-       WHERE a.backend_type = 'startup' AND a.wait_event IN ('RecoveryRetrieveRetryInterval', 'RecoveryWalStream'))),
+  'replayedAll', r.recovering AND NOT l.receiving AND (l.replayed >= l.received OR a.waits),
+  'waitsForWal', r.recovering AND a.waits,
+  'following', json_build_object('conninfo', current_setting('primary_conninfo'), 'slot', current_setting('primary_slot_name')),
   'receiver', (SELECT json_build_object('status', w.status, 'senderHost', w.sender_host, 'slot', w.slot_name,
                                         'flushed', w.flushed_lsn::text, 'timeline', w.received_tli,
                                         'heardAge', w.heard_age) FROM w),
@@ -232,7 +242,7 @@ SELECT json_build_object(
   'sessions', (SELECT count(*) FROM pg_stat_activity a
                 WHERE a.backend_type = 'client backend' AND a.application_name <> 'cdb_agent')
 )::text
-FROM r, l, t,
+FROM r, l, t, a,
      (SELECT coalesce(json_agg(s.name ORDER BY s.name), '[]'::json) AS names, count(*) > 0 AS some
         FROM pg_settings s WHERE s.pending_restart) p
 "#;
@@ -254,6 +264,8 @@ struct Raw {
     recovered_timeline: u32,
     file_timeline: Option<String>,
     replayed_all: Option<bool>,
+    waits_for_wal: Option<bool>,
+    following: Following,
     receiver: Option<Receiver>,
     senders: Vec<Sender>,
     slots: Vec<Slot>,
@@ -296,6 +308,8 @@ pub(super) fn parse(text: &str) -> Result<Status, String> {
         received_all: raw.in_recovery && raw.receiver.is_none() && (raw.received.is_some() || replayed_all),
         knows_end: raw.in_recovery && (raw.received.is_some() || replayed_all),
         replayed_all,
+        waits_for_wal: raw.waits_for_wal.unwrap_or_default(),
+        following: raw.following,
         oldest: raw.oldest.map(|name| begin_of(&name, raw.segment)).transpose()?,
         history,
         receiver: raw.receiver,
@@ -323,7 +337,7 @@ mod tests {
 
     const STANDBY: &str = r#"{"inRecovery": true, "systemId": "7444", "version": "17.6 (Debian 17.6-1)",
         "written": null, "writtenTimeline": null, "inserted": null, "history": null, "oldest": null, "segment": 16777216, "fileTimeline": null,
-        "replayedAll": false, "received": "0/5000000", "replayed": "0/50000A0",
+        "replayedAll": false, "waitsForWal": true, "following": {"conninfo": "", "slot": ""}, "received": "0/5000000", "replayed": "0/50000A0",
         "recoveredTimeline": 2, "receiver": {"status": "streaming", "senderHost": "10.0.0.2",
         "slot": "cdb_1_a_b", "flushed": "0/5000000", "timeline": 3,
         "heardAge": 1200}, "senders": [], "slots": [],

@@ -33,6 +33,7 @@ mod senders;
 mod settings;
 mod shutdown;
 mod stale;
+mod stalled;
 mod standby;
 mod waiting;
 
@@ -55,6 +56,7 @@ pub use handover::Wish;
 pub use observed::*;
 pub use rejoin::{MissingWal, Rewound};
 pub use senders::Ended;
+pub use stalled::Stalled;
 
 use crate::protocol::{Epoch, MemberId, Position};
 use crate::timing::BootTime;
@@ -113,6 +115,8 @@ pub struct Memo {
     pub copied: Option<Copied>,
     /// The primary has not the WAL any more that this member needs next.
     pub misses_wal: Option<MissingWal>,
+    /// It is to stream, and does not.
+    pub stalled: Option<Stalled>,
     /// Since when members of the rule have been away.
     pub away: BTreeMap<MemberId, BootTime>,
 }
@@ -297,6 +301,10 @@ pub const RULES: &[Rule] = &[
         apply: settings::configure,
     },
     Rule {
+        name: "follow again",
+        apply: stalled::follow_again,
+    },
+    Rule {
         name: "discard kept",
         apply: kept::discard,
     },
@@ -392,5 +400,6 @@ fn remember(context: &Context, mut memo: Memo) -> Memo {
     handover::remember(context, &mut memo);
     rejoin::remember(context, &mut memo);
     copying::remember(context, &mut memo);
+    stalled::remember(context, &mut memo);
     memo
 }

@@ -371,6 +371,8 @@ pub struct PostgresView {
     pub good_settings: String,
     /// Its last answer; `None` while it accepts no connections.
     pub answer: Option<Answer>,
+    /// What its WAL receiver did then (`pg_stat_wal_receiver.status`); `None`: there was none.
+    pub receiver: Option<String>,
     /// It has streamed from a primary since it was started.
     pub streamed: bool,
     /// Its version.
@@ -408,6 +410,7 @@ impl PostgresView {
             refused: None,
             good_settings: settings_hash(&BTreeMap::new()),
             answer: None,
+            receiver: None,
             streamed: false,
             version: None,
             open: false,
@@ -527,6 +530,10 @@ pub struct Answer {
     pub replayed: Option<Lsn>,
     /// Its WAL receiver streams.
     pub streaming: bool,
+    /// A standby waits for more WAL: it has replayed all that it has.
+    pub waits_for_wal: bool,
+    /// A standby goes by another `primary_conninfo` or `primary_slot_name` than was written when it was configured last.
+    pub other_upstream: bool,
     /// When its WAL receiver heard the primary last.
     pub heard: Option<BootTime>,
     /// It has no WAL receiver, and knows where all the WAL ends that it has, replayed or not (protocol.md rule 5): `position` is final.

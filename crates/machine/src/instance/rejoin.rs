@@ -143,7 +143,7 @@ fn starves(context: &Context) -> bool {
 }
 
 /// The primary has answered lately.
-fn is_heard(context: &Context) -> bool {
+pub(super) fn is_heard(context: &Context) -> bool {
     let reply = context.observed.reply.as_ref();
     reply.is_some_and(|reply| context.now.since(reply.sent) < FRESH)
 }

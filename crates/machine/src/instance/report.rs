@@ -2,7 +2,7 @@
 
 use super::context::{Context, Tenure};
 use super::lineage::{Lineage, lineage};
-use super::{Action, Draft, Memo, Mode, Observed, Verdict, Work, crash, give_way, identity, standby};
+use super::{Action, Draft, Memo, Mode, Observed, Verdict, Work, crash, give_way, identity, stalled, standby};
 use crate::protocol::{Epoch, MemberReport, MemberState, ReportReply, ReportRequest};
 use crate::timing::BootTime;
 
@@ -187,6 +187,7 @@ pub(super) fn fault(context: &Context, memo: &Memo) -> Option<String> {
     let is_idle = context.running().is_none();
     identity::fault(context)
         .or_else(|| standby::fault(context))
+        .or_else(|| stalled::fault(context, memo))
         .or_else(|| crash::fault(context, memo))
         .or_else(|| failed("prepare the volume", &context.tasks().volume).filter(|_| is_idle))
         .or_else(|| failed("start PostgreSQL", &context.tasks().start))

@@ -23,8 +23,8 @@ pub(super) fn to_start_with(context: &Context) -> Option<String> {
     )
 }
 
-/// Writes the configuration and reloads it, when the settings or the primary's address have changed, or limits that a standby has
-/// kept for its primary need not be so high any more.
+/// Writes the configuration and reloads it, when the settings or the primary's address have changed, PostgreSQL goes by another one
+/// than was written, or limits that a standby has kept for its primary need not be so high any more.
 pub(super) fn configure(context: &Context, draft: &mut Draft) -> Option<Verdict> {
     let mode = context.running()?;
     let configured = context.observed.postgres.configured.as_ref()?;
@@ -39,9 +39,17 @@ pub(super) fn configure(context: &Context, draft: &mut Draft) -> Option<Verdict>
         (Mode::Standby, _) => configured.upstream.clone(),
     };
     let moved = configured.upstream != upstream;
+    // A promise empties it before that is known here.
+    let promises = context.tasks().promise.running.is_some();
+    let other = context
+        .observed
+        .postgres
+        .answer
+        .is_some_and(|answer| answer.other_upstream);
+    let lost = other && upstream.is_some() && !promises;
     let raised = configured.raised.filter(|_| mode == Mode::Standby);
     let eased = raised.is_some_and(|raised| raised != context.observed.postgres.enforced);
-    if !(moved || eased || configured.settings != settings)
+    if !(moved || lost || eased || configured.settings != settings)
         || draft.memo.stopping.is_some()
         || context.observed.postgres.answer.is_none()
     {
@@ -54,6 +62,8 @@ pub(super) fn configure(context: &Context, draft: &mut Draft) -> Option<Verdict>
         "the address of the primary has changed"
     } else if configured.settings != settings {
         "the settings have changed"
+    } else if lost {
+        "PostgreSQL does not go by the primary's address that was written"
     } else {
         "the primary's limits have changed, to which some of this standby's were raised"
     };
@@ -141,6 +151,31 @@ mod tests {
         assert_eq!(decided(&observed).action, expected);
         observed.tasks.configure.running = Some(Work::Configure);
         assert_ne!(decided(&observed).rule, "configure");
+    }
+
+    #[test]
+    fn a_standby_that_goes_by_another_primary_than_was_written_is_configured_again() {
+        let mut observed = standby();
+        observed.postgres.answer.as_mut().unwrap().other_upstream = true;
+        let expected = Action::Configure {
+            settings: SETTINGS.to_owned(),
+            upstream: observed.postgres.configured.clone().unwrap().upstream,
+        };
+        assert_eq!(decided(&observed).action, expected);
+        let spoil: [fn(&mut Observed); 3] = [
+            |o| o.tasks.promise.running = Some(Work::Promise),
+            |o| o.tasks.configure.running = Some(Work::Configure),
+            // It is to follow nobody: a name that is left does no harm.
+            |o| {
+                record(o).holder = None;
+                o.postgres.configured.as_mut().unwrap().upstream = None;
+            },
+        ];
+        for (index, spoil) in spoil.iter().enumerate() {
+            let mut observed = observed.clone();
+            spoil(&mut observed);
+            assert_ne!(decided(&observed).rule, "configure", "{index}");
+        }
     }
 
     #[test]

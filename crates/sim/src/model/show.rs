@@ -262,6 +262,8 @@ impl<const N: usize> Sight<N> {
             begins: (!receiving).then_some(Lsn(0)),
             replayed: None,
             streaming: receiving,
+            waits_for_wal: false,
+            other_upstream: false,
             pending_restart: false,
             lowers_limits: false,
             heard: Some(heard),

@@ -69,6 +69,7 @@ impl World {
             Fault::FreezeAgent => self.thaw_agent(node),
             Fault::FreezePostgres if begins => count(&mut self.nodes[node].postgres_frozen, true),
             Fault::FreezePostgres => self.thaw_postgres(node),
+            Fault::LoseUpstream if begins => self.lose_upstream(node, other),
             Fault::FreezePod => self.freeze_pod(node, begins),
             Fault::HangDisk => count(&mut self.nodes[node].disk.hung, begins),
             Fault::FillDisk => count(&mut self.nodes[node].disk.full, begins),

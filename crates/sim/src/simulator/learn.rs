@@ -10,6 +10,7 @@ use machine::timing::BootTime;
 
 use super::agent::Agent;
 use super::event::{Answered, Body, News};
+use super::names::number;
 use super::status::Status;
 use super::world::World;
 
@@ -227,12 +228,16 @@ impl Agent {
 
     pub fn take_answer(&mut self, status: Status, asked: BootTime) {
         self.heard = status.heard.max(self.heard);
+        let configured = self.observed.postgres.configured.as_ref();
+        let written = configured.and_then(|configured| configured.upstream.as_ref());
         let answer = Answer {
             in_recovery: status.in_recovery,
             position: Some(status.position),
             begins: (!status.receiver).then_some(status.begins),
             replayed: status.in_recovery.then_some(status.position.lsn),
             streaming: status.streaming,
+            waits_for_wal: status.in_recovery && !status.streaming,
+            other_upstream: status.in_recovery && status.upstream != written.map(|upstream| number(&upstream.address)),
             heard: self.heard,
             received_all: status.in_recovery && !status.receiver,
             knows_end: true,

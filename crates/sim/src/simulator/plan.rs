@@ -33,6 +33,8 @@ pub enum Fault {
     FreezePostgres,
     /// All of the pod is stopped, its dead-man as well (a frozen cgroup, a virtual machine that is paused): scripts only.
     FreezePod,
+    /// A standby's PostgreSQL loses its stream, and whom it follows or how: scripts only.
+    LoseUpstream,
     /// The disk flushes nothing.
     HangDisk,
     /// The disk is full.

@@ -29,6 +29,8 @@ pub struct Server {
     /// Whom it would follow.
     pub upstream: Option<usize>,
     pub receiver: Option<Receiver>,
+    /// It starts no WAL receiver, until this is done to it.
+    pub deaf: Option<Deaf>,
     /// WAL senders, by stream.
     pub senders: BTreeMap<u64, Sender>,
     /// `synchronous_standby_names` as new sessions and WAL senders read it.
@@ -50,6 +52,15 @@ pub struct Server {
     pub commits: VecDeque<Commit>,
     /// A canary's write that is not flushed yet, and when it began.
     pub canary: Option<(u64, BootTime)>,
+}
+
+/// Why no WAL receiver is started.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Deaf {
+    /// It must be configured.
+    UntilConfigured,
+    /// It must be started again.
+    UntilStarted,
 }
 
 /// A WAL receiver.
@@ -153,6 +164,7 @@ impl World {
             flushing: false,
             upstream,
             receiver: None,
+            deaf: None,
             senders: BTreeMap::new(),
             rule,
             waits,

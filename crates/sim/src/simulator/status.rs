@@ -19,6 +19,8 @@ pub struct Status {
     /// A primary: end of its WAL, flushed or not.
     pub inserted: Lsn,
     pub streaming: bool,
+    /// Whom its `primary_conninfo` names.
+    pub upstream: Option<usize>,
     pub receiver: bool,
     pub heard: Option<BootTime>,
     pub standbys: BTreeMap<MemberId, Lsn>,
@@ -46,6 +48,7 @@ impl World {
             position: self.wal.position(end),
             begins: Lsn(self.wal.0[end.branch].base.map_or(0, |base| base.lsn)),
             inserted: Lsn(server.end.lsn),
+            upstream: server.upstream,
             streaming: server.receiver.as_ref().is_some_and(|receiver| receiver.connected),
             receiver: server.receiver.is_some(),
             heard: server

@@ -5,7 +5,7 @@ use machine::protocol::MemberId;
 use machine::quorum::SyncRule;
 
 use super::event::Inner;
-use super::postgres::{Receiver, SEGMENT, Sender, Server};
+use super::postgres::{Deaf, Receiver, SEGMENT, Sender, Server};
 use super::wal::End;
 use super::world::World;
 
@@ -61,7 +61,8 @@ impl World {
             return;
         };
         let Some(server) = place.postgres.as_mut() else { return };
-        let (Some(from), Mode::Standby, None, None) = (server.upstream, server.mode, &server.receiver, server.stop)
+        let (Some(from), Mode::Standby, None, None, None) =
+            (server.upstream, server.mode, &server.receiver, server.stop, server.deaf)
         else {
             return;
         };
@@ -86,6 +87,21 @@ impl World {
             }
             // Refused, or nobody hears: it is tried again.
             _ => self.server_after(300, node, Inner::Closed { stream }),
+        }
+    }
+
+    /// A standby loses its stream, and whom it follows or how to follow it.
+    pub fn lose_upstream(&mut self, node: usize, how: usize) {
+        let Some(server) = self.server(node).filter(|server| server.mode == Mode::Standby) else {
+            return;
+        };
+        match how % 3 {
+            0 => server.upstream = None,
+            1 => server.deaf = Some(Deaf::UntilConfigured),
+            _ => server.deaf = Some(Deaf::UntilStarted),
+        }
+        if let Some(receiver) = server.receiver.take() {
+            self.close(node, receiver.stream, receiver.from);
         }
     }
 

@@ -9,6 +9,7 @@ use machine::quorum::SyncRule;
 use super::distort::Bug;
 use super::event::{Event, News, Task};
 use super::names::number;
+use super::postgres::Deaf;
 use super::world::World;
 
 /// The longest that the end of a WAL receiver may take, in milliseconds.
@@ -212,6 +213,7 @@ impl World {
             let server = self.server(node).filter(|server| running && server.up);
             let server = server.ok_or("PostgreSQL does not answer")?;
             server.configured.clone_from(&settings);
+            server.deaf.take_if(|deaf| *deaf == Deaf::UntilConfigured);
             if server.upstream != follows {
                 server.upstream = follows;
                 if let Some(receiver) = server.receiver.take() {

@@ -232,4 +232,63 @@ pub const MUTANTS: &[Mutant] = &[
         instead: "false",
         found_by: unit("instance::identity::tests::only_a_certificate_for_this_member_is_written_down"),
     },
+    Mutant {
+        name: "a-lost-upstream-stays-lost",
+        planted: "Nobody looks whether PostgreSQL goes by the primary's address that was written.",
+        breaks: "invariant 20",
+        file: "instance/settings.rs",
+        text: "answer.other_upstream",
+        instead: "false",
+        found_by: unit(
+            "instance::settings::tests::a_standby_that_goes_by_another_primary_than_was_written_is_configured_again",
+        ),
+    },
+    Mutant {
+        name: "a-stall-for-ever",
+        planted: "A standby that follows the primary and does not stream is left alone, however long that lasts.",
+        breaks: "invariant 20",
+        file: "instance/stalled.rs",
+        text: "context.reached(stalled.since.plus(wait), draft)",
+        instead: "false",
+        found_by: unit(STALL),
+    },
+    Mutant {
+        name: "a-stall-is-never-started-again",
+        planted: "A standby that does not stream is only ever configured again.",
+        breaks: "invariant 20",
+        file: "instance/stalled.rs",
+        text: "stalled.tries == CONFIGURED",
+        instead: "false",
+        found_by: unit(STALL),
+    },
+    Mutant {
+        name: "who-replays-is-started-again",
+        planted: "A standby that replays what it has, and so opens no stream, counts as stalled.",
+        breaks: "invariant 20",
+        file: "instance/stalled.rs",
+        text: "answer.waits_for_wal",
+        instead: "true",
+        found_by: unit("instance::stalled::tests::who_need_not_stream_is_left_alone"),
+    },
+    Mutant {
+        name: "who-is-cut-off-is-started-again",
+        planted: "A standby that does not hear the primary counts as stalled.",
+        breaks: "invariant 20",
+        file: "instance/stalled.rs",
+        text: "rejoin::is_heard(context)",
+        instead: "true",
+        found_by: unit("instance::stalled::tests::who_need_not_stream_is_left_alone"),
+    },
+    Mutant {
+        name: "who-streams-is-started-again",
+        planted: "A stream ends no count of what was tried, and begins no time anew.",
+        breaks: "invariant 20",
+        file: "instance/stalled.rs",
+        text: "answer.streaming && answer.heard.is_none_or(hears)",
+        instead: "false",
+        found_by: property("instance::stalled::tests::only_a_lasting_stall_is_acted_upon"),
+    },
 ];
+
+/// What becomes of a standby that does not stream.
+const STALL: &str = "instance::stalled::tests::it_is_configured_again_ever_less_often_and_started_again_once";
