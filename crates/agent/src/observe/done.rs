@@ -487,6 +487,7 @@ mod tests {
             good_settings: None,
         }));
         world.observed.postgres.answer = Some(machine::instance::Answer {
+            asked: BootTime(0),
             in_recovery: true,
             position: None,
             begins: None,

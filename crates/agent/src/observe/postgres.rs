@@ -159,6 +159,7 @@ impl World {
             .map(|age| u64::try_from(age.as_millis()).unwrap_or(u64::MAX));
         let heard = age.map(|age| BootTime(asked.0.saturating_sub(age)));
         Answer {
+            asked,
             in_recovery: status.in_recovery,
             position: Some(status.position),
             begins: status.begins,

@@ -1,6 +1,7 @@
 //! How soon PostgreSQL is asked again how it is: by what is waited for.
 
 use super::context::{Context, Tenure};
+use super::handover;
 use super::observed::{Mode, Observed, Task};
 use crate::timing::BootTime;
 
@@ -40,8 +41,8 @@ fn is_steady(context: &Context) -> bool {
         return false;
     };
     if !answer.in_recovery {
-        // Until applications are let in, standbys are waited for.
-        return context.observed.postgres.open;
+        // Until applications are let in, standbys are waited for; and before the lease is handed over to one.
+        return context.observed.postgres.open && !handover::is_imminent(context);
     }
     let lately = |heard| context.now.since(heard) <= context.timing().suspect() / 2;
     answer.streaming && answer.heard.is_some_and(lately)
@@ -92,6 +93,22 @@ mod tests {
         let mut changing = primary();
         changing.tasks.sync.running = Some(Work::SetSync);
         assert_eq!(after(&changing, NOW), EXPECTING);
+    }
+
+    #[test]
+    fn a_primary_that_is_about_to_hand_over_is_asked_at_once_and_often() {
+        let now = 30_000;
+        let mut observed = primary();
+        observed.tasks.checkpoint.ended = BootTime(now);
+        assert_eq!(after(&observed, now), STEADY, "nobody is wanted");
+        cluster(&mut observed).primary = Some("orders-1".to_owned());
+        assert_eq!(after(&observed, now), EXPECTING);
+        assert_eq!(after(&observed, 2 * now), STEADY, "another checkpoint is to come");
+        observed.tasks.checkpoint.running = Some(Work::Checkpoint);
+        assert_eq!(after(&observed, now), STEADY);
+        observed.tasks.checkpoint.running = None;
+        cluster(&mut observed).primary = Some("orders-0".to_owned());
+        assert_eq!(after(&observed, now), STEADY, "it is the one");
     }
 
     #[test]

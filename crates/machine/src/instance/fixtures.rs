@@ -160,6 +160,7 @@ pub(super) fn primary() -> Observed {
             raised: None,
         }),
         answer: Some(Answer {
+            asked: BootTime(1_000),
             in_recovery: false,
             position: Some(position()),
             begins: Some(Lsn(0)),
@@ -307,6 +308,7 @@ pub(super) fn standby() -> Observed {
             raised: None,
         }),
         answer: Some(Answer {
+            asked: BootTime(1_000),
             in_recovery: true,
             position: Some(position()),
             begins: Some(Lsn(0)),

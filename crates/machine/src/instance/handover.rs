@@ -3,7 +3,7 @@
 use std::cmp::Reverse;
 
 use super::context::Context;
-use super::{Draft, Memo, election, members};
+use super::{Draft, Memo, checkpoint, election, members};
 use crate::protocol::MemberState;
 use crate::timing::BootTime;
 
@@ -69,6 +69,19 @@ pub(super) fn target(context: &Context, draft: &mut Draft) -> Option<String> {
     let late = cluster.urgent || peer.queue() <= LATE;
     let replayed = peer.queue() <= LAG || late && context.reached(wish.since.plus(REPLAY), draft);
     replayed.then(|| wanted.clone())
+}
+
+/// PostgreSQL was asked how far its standbys are after the checkpoint had ended: that takes seconds, and who keeps up as it begins may
+/// receive nothing any more. Then the stop would leave a position that the successor cannot cover, and another one has to be elected.
+pub(super) fn is_seen(context: &Context) -> bool {
+    let answer = context.observed.postgres.answer;
+    answer.is_some_and(|answer| answer.asked >= context.tasks().checkpoint.ended)
+}
+
+/// The lease may be handed over at any moment: how far the standbys are is to be seen as it is now.
+pub(super) fn is_imminent(context: &Context) -> bool {
+    let wanted = context.cluster().and_then(|cluster| cluster.primary.as_ref());
+    wanted.is_some_and(|wanted| *wanted != context.observed.own.pod) && checkpoint::is_made(context)
 }
 
 /// Why a wish is not fulfilled yet, if that can be long.
@@ -151,7 +164,13 @@ mod tests {
         let flushed = (peer.report.member.clone(), position().lsn);
         observed.postgres.standbys.extend([flushed]);
         observed.tasks.checkpoint.ended = BootTime(NOW);
+        seen(&mut observed, NOW);
         observed
+    }
+
+    /// How far the standbys are was asked at `at`.
+    fn seen(observed: &mut Observed, at: u64) {
+        observed.postgres.answer.as_mut().unwrap().asked = BootTime(at);
     }
 
     fn decided(observed: &Observed, memo: &Memo) -> Decision {
@@ -271,6 +290,28 @@ mod tests {
     }
 
     #[test]
+    fn how_far_the_successor_is_was_asked_after_the_checkpoint() {
+        let mut observed = asked();
+        seen(&mut observed, NOW - 1);
+        let nothing = |observed: &Observed, why: &str| {
+            let Decision { rule, memo, .. } = decided(observed, &settled());
+            let begun = (memo.handing_over, memo.handed_over, memo.wished.unwrap().tries);
+            assert_eq!((rule, begun), ("wait", (None, None, 0)), "{why}");
+        };
+        nothing(&observed, "the checkpoint went on");
+        seen(&mut observed, NOW);
+        let near = decided(&observed, &settled());
+        assert_eq!(near.memo.handing_over.as_deref(), Some("orders-1"));
+        written(&mut observed, position().lsn.0 + LAG + 1);
+        nothing(&observed, "it receives nothing any more");
+        written(&mut observed, position().lsn.0);
+        assert_eq!(decided(&observed, &settled()).rule, "hand over", "it does again");
+        let member = successor(&mut observed).report.member.clone();
+        observed.postgres.standbys.remove(&member);
+        nothing(&observed, "it has lost its stream");
+    }
+
+    #[test]
     fn a_handover_that_failed_is_not_tried_again_at_once() {
         let tried = |at: u64| Memo {
             handed_over: Some(BootTime(at)),
@@ -283,6 +324,7 @@ mod tests {
         late.lease.confirmed.as_mut().unwrap().sent = BootTime(now);
         successor(&mut late).heard = BootTime(now);
         late.tasks.checkpoint.ended = BootTime(now);
+        seen(&mut late, now);
         let early = super::super::decide(&late, &tried(NOW + 1), BootTime(now));
         assert_eq!((early.rule, early.wake), ("wait", Some(BootTime(now + 1))));
         assert_eq!(

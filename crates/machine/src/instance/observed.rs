@@ -520,6 +520,8 @@ pub struct Refused {
 /// What PostgreSQL says of itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Answer {
+    /// When it was asked: what it says is no older.
+    pub asked: BootTime,
     /// It is a standby, or not yet through its recovery.
     pub in_recovery: bool,
     /// End of its WAL (a standby: of what it has received or replayed).

@@ -285,6 +285,28 @@ fn others_are_there(observed: &Observed, now: BootTime) -> bool {
     }
 }
 
+/// Primaries that are to hand over to `orders-1`: when the checkpoint ended, when how far that one is was asked, and how much it lacks.
+fn wished() -> impl Strategy<Value = Observed> {
+    let lacks = prop::sample::select(vec![0, 1, 16 << 20, (16 << 20) + 1]);
+    (0..30_000_u64, 0..30_000_u64, lacks).prop_map(|(ended, asked, lacks)| {
+        let mut observed = primary();
+        with_cluster(&mut observed, |c| c.primary = Some("orders-1".to_owned()));
+        let peer = observed.peers.get_mut("orders-1").expect("a peer");
+        peer.heard = BootTime(30_000);
+        observed
+            .postgres
+            .standbys
+            .insert(peer.report.member.clone(), position().lsn);
+        observed.lease.confirmed.as_mut().expect("held").sent = BootTime(30_000);
+        observed.tasks.lease.running = Some(Work::WriteLease);
+        observed.tasks.checkpoint.ended = BootTime(ended);
+        let answer = observed.postgres.answer.as_mut().expect("an answer");
+        (answer.asked, answer.position.as_mut().expect("a position").lsn.0) =
+            (BootTime(asked), position().lsn.0 + lacks);
+        observed
+    })
+}
+
 fn memos() -> impl Strategy<Value = Memo> {
     let stop = prop::sample::select(vec![None, Some(Stop::Fast), Some(Stop::Immediate), Some(Stop::Kill)]);
     (stop, 0..20_000_u64, any::<bool>(), 0..5_u32).prop_map(|(stop, since, settled_before, crashes)| Memo {
@@ -666,6 +688,17 @@ proptest! {
         if decision.action == Action::Wait {
             prop_assert!(decision.wake.is_none_or(|wake| wake > now), "{:?}", decision);
         }
+    }
+
+    #[test]
+    fn nobody_stops_for_a_successor_that_was_seen_before_the_checkpoint(observed in wished()) {
+        let Decision { rule, action, memo, .. } = decide(&observed, &settled(), BootTime(30_000));
+        let (answer, ended) = (observed.postgres.answer.expect("an answer"), observed.tasks.checkpoint.ended);
+        let lacks = answer.position.expect("a position").lsn.0 - position().lsn.0;
+        let stops = matches!(action, Action::Stop(_));
+        let now = answer.asked >= ended && ended > BootTime(20_000) && lacks <= 16 << 20;
+        prop_assert_eq!(stops, now, "{}", rule);
+        prop_assert_eq!(memo.handing_over.is_some(), now);
     }
 
     #[test]

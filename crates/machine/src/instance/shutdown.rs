@@ -76,6 +76,9 @@ pub(super) fn hand_over(context: &Context, draft: &mut Draft) -> Option<Verdict>
         if !checkpoint::is_made(context) {
             return checkpoint::make(context, "to hand the lease over");
         }
+        if !handover::is_seen(context) {
+            return None;
+        }
         draft.memo.handing_over = Some(target);
         draft.memo.handed_over = Some(context.now);
         if let Some(wish) = &mut draft.memo.wished {

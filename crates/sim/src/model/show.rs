@@ -257,6 +257,7 @@ impl<const N: usize> Sight<N> {
     fn postgres(&self, heard: BootTime) -> PostgresView {
         let member = &self.member;
         let answer = |in_recovery: bool, receiving: bool| Answer {
+            asked: NOW,
             in_recovery,
             position: Some(position(member.wal)),
             begins: (!receiving).then_some(Lsn(0)),

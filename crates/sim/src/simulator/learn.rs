@@ -231,6 +231,7 @@ impl Agent {
         let configured = self.observed.postgres.configured.as_ref();
         let written = configured.and_then(|configured| configured.upstream.as_ref());
         let answer = Answer {
+            asked,
             in_recovery: status.in_recovery,
             position: Some(status.position),
             begins: (!status.receiver).then_some(status.begins),

@@ -315,6 +315,15 @@ pub const MUTANTS: &[Mutant] = &[
         found_by: unit("instance::handover::tests::only_a_standby_that_is_near_and_able_is_handed_over_to"),
     },
     Mutant {
+        name: "hand-over-to-one-that-was-near-before",
+        planted: "A primary stops for a successor that was seen to be near before its checkpoint, and may have stopped to receive.",
+        breaks: "protocol 16",
+        file: "instance/handover.rs",
+        text: "answer.asked >= context.tasks().checkpoint.ended",
+        instead: "true",
+        found_by: unit("instance::handover::tests::how_far_the_successor_is_was_asked_after_the_checkpoint"),
+    },
+    Mutant {
         name: "hand-over-to-one-that-is-silent",
         planted: "A primary stops for a successor that has not been heard for long.",
         breaks: "protocol 16",
