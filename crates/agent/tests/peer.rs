@@ -74,6 +74,7 @@ fn answer(mut requests: mpsc::Receiver<Request>) {
                         admitted: true,
                         gives_way: false,
                         oldest: None,
+                        awaits: true,
                     }));
                 }
                 Request::Promise { request, reply } if request.pod == "orders-8" => {
@@ -122,6 +123,7 @@ async fn agents_talk_to_each_other() {
             admitted: true,
             gives_way: false,
             oldest: None,
+            awaits: true,
         }
     );
     let error = client.report(address, &report("orders-8")).await.expect_err("refused");

@@ -404,6 +404,9 @@ pub struct ReportReply {
     /// copied anew.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub oldest: Option<Lsn>,
+    /// The primary lets nobody in before this member has flushed what is in doubt: too few others receive WAL.
+    #[serde(default)]
+    pub awaits: bool,
 }
 
 /// The epoch in which a loss is accepted by [`api::names::ANNOTATION_ACCEPT_LOSS`]: `<uid>/<epoch>`, of the resource with that

@@ -120,3 +120,50 @@ fn a_standby_that_lost_its_stream_behind_its_agents_back_streams_again() {
         }
     }
 }
+
+/// A primary that is cut off leaves WAL that only it has; of the others one is elected, and the one that has voted is lost before it
+/// receives anything from there. Then the elected one lets nobody in before the former primary has come back and flushed what is in
+/// doubt, and that one is not to wait with its rewind until somebody is let in.
+#[test]
+fn an_elected_primary_and_a_former_one_do_not_wait_for_each_other() {
+    let (back, mut closed) = (9_500, 0);
+    for (seed, lost) in (0..12).flat_map(|seed| (7_600..7_900).step_by(100).map(move |lost| (seed, lost))) {
+        let strike = |fault, at, lasts, node| Injection {
+            fault,
+            at,
+            lasts,
+            target: Target::Node(node),
+            other: 0,
+        };
+        let mut plan = Plan::failovers(seed, Fault::CutNode, 1);
+        (plan.length, plan.faults) = (
+            40_000,
+            vec![
+                strike(Fault::CutNode, 5_000, back - 5_000, 0),
+                strike(Fault::FreezePod, lost, 20_000, 1),
+            ],
+        );
+        let outcome = run(plan, true);
+        assert_eq!(outcome.wrong, None);
+        let first = |what: &str| {
+            let mut lines = outcome.lines.iter().filter(|line| line.at > 5_000);
+            lines.find(|line| line.what.starts_with(what))
+        };
+        let (Some(elected), Some(opens)) = (first("promoted to"), first("open: ")) else {
+            continue;
+        };
+        let Some(rewinds) = first("rewind: Rewind") else {
+            continue;
+        };
+        if elected.node != Some(2) || elected.at > back || opens.at < rewinds.at {
+            continue;
+        }
+        closed += 1;
+        assert!(
+            rewinds.at < back + 4_000,
+            "seed {seed}: it waits until {} ms",
+            rewinds.at
+        );
+    }
+    assert!(closed > 0, "the elected one was let in each time");
+}

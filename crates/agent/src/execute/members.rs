@@ -70,6 +70,7 @@ impl Executor {
                 admitted: reply.admitted,
                 gives_way: reply.gives_way,
                 oldest: reply.oldest,
+                awaits: reply.awaits,
                 report: request.report,
                 sent,
             };

@@ -56,6 +56,17 @@ fn is_replicated(context: &Context) -> bool {
     hold.count() >= rule.required && rule.covers(&postgres.sync.proven)
 }
 
+/// Applications wait for `member`: of the others that the rule names, fewer receive WAL from here than are to flush what is in doubt.
+pub(super) fn awaits(context: &Context, member: &MemberId) -> bool {
+    let Some(rule) = context.record().map(|record| &record.rule) else {
+        return false;
+    };
+    let postgres = &context.observed.postgres;
+    let others = rule.names.iter().filter(|name| *name != member);
+    let receive = others.filter(|name| postgres.receiving.contains(*name)).count();
+    context.accepting() && !postgres.open && rule.names.contains(member) && receive < rule.required
+}
+
 /// Brings the rule to what is wanted, one safe step at a time.
 pub(super) fn change(context: &Context, draft: &mut Draft) -> Option<Verdict> {
     context.held()?;
@@ -196,6 +207,29 @@ mod tests {
             let mut observed = closed();
             spoil(&mut observed);
             assert!(!opens(&observed), "{index}");
+        }
+    }
+
+    #[test]
+    fn who_is_waited_for_is_told_so() {
+        let first = other_holder().incarnation.member;
+        let told = |observed: &Observed| [&first, &third()].map(|member| awaits(&Context::new(observed, NOW), member));
+        let mut observed = closed();
+        assert_eq!(told(&observed), [true, true], "either");
+        observed.postgres.receiving.insert(third());
+        assert_eq!(told(&observed), [false, true], "one is to flush it soon");
+        record(&mut observed).rule.required = 2;
+        assert_eq!(told(&observed), [true, true], "both");
+        let nobody: [fn(&mut Observed); 4] = [
+            |o| o.postgres.open = true,
+            |o| o.postgres.answer = None,
+            |o| record(o).rule = SyncRule::default(),
+            |o| record(o).rule.names.clear(),
+        ];
+        for (index, nobody) in nobody.iter().enumerate() {
+            let mut observed = observed.clone();
+            nobody(&mut observed);
+            assert_eq!(told(&observed), [false, false], "{index}");
         }
     }
 

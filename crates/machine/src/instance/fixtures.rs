@@ -347,6 +347,7 @@ fn answered(mut observed: Observed) -> Observed {
         admitted: true,
         gives_way: false,
         oldest: None,
+        awaits: false,
         report,
         sent: BootTime(1_000),
     });

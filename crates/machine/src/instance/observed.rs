@@ -593,6 +593,8 @@ pub struct Reply {
     pub gives_way: bool,
     /// Where its oldest WAL begins ([`crate::protocol::ReportReply::oldest`]).
     pub oldest: Option<Lsn>,
+    /// It waits for this member ([`crate::protocol::ReportReply::awaits`]).
+    pub awaits: bool,
     /// The report that it answers.
     pub report: MemberReport,
     /// When that was sent.

@@ -22,6 +22,9 @@ const UNCHANGED: u64 = 600_000;
 /// For so long a rewind waits for the primary to serve, in milliseconds: what is in doubt is sent to its standbys in a moment, or
 /// they are not able to.
 const OPENS: u64 = 10_000;
+/// The same once the primary says that it waits for this very member, in milliseconds: who is able to begins to stream within half a
+/// second.
+const STREAMS: u64 = 2_000;
 
 /// So many changes of timeline the Lease remembers: 25 KiB of the 256 that an object's annotations may have. Whose data is of
 /// an older one has been away for so many changes of the primary.
@@ -208,7 +211,8 @@ pub(super) fn stop_diverged(context: &Context, draft: &mut Draft) -> Option<Verd
 
 /// The primary is about to serve: as many others as commits wait for follow it, and are to flush what is in doubt. Until then this
 /// data may be the only other copy of a commit that was acknowledged, and a rewind that is broken off destroys it. If too few follow,
-/// it may be this member that the primary waits for.
+/// it may be this member that the primary waits for. By the Lease that is known late: who was lost with the primary of before stands
+/// there as it was. The primary itself says who receives nothing from it ([`super::durability::awaits`]).
 fn opens_soon(context: &Context, draft: &mut Draft) -> bool {
     let (Some((_, since)), Some(record), Some(own)) = (draft.memo.closed, context.record(), context.member()) else {
         return false;
@@ -218,7 +222,9 @@ fn opens_soon(context: &Context, draft: &mut Draft) -> bool {
         let named = report.member != own.id && record.rule.names.contains(&report.member);
         named && follows && report.fault.is_none()
     });
-    others.count() >= record.rule.required && !context.reached(since.plus(OPENS), draft)
+    let reply = context.observed.reply.as_ref();
+    let awaited = reply.is_some_and(|reply| reply.awaits && reply.sent >= since.plus(STREAMS));
+    others.count() >= record.rule.required && !awaited && !context.reached(since.plus(OPENS), draft)
 }
 
 /// Rewinds diverged data; after failures, or when a rewind was broken off, moves it aside, to be copied anew.
@@ -672,6 +678,16 @@ mod tests {
         record(&mut next).epoch = Epoch(2);
         next.reply.as_mut().unwrap().epoch = Epoch(2);
         assert_ne!(later(&next, late).rule, "rewind", "another primary");
+        let told = |awaits: bool, sent: u64| {
+            let mut observed = closed(sent);
+            let reply = observed.reply.as_mut().unwrap();
+            (reply.awaits, reply.sent) = (awaits, BootTime(sent));
+            later(&observed, sent).rule
+        };
+        let streams = 1_200 + STREAMS;
+        assert_ne!(told(true, streams - 1), "rewind", "others may begin to stream");
+        assert_ne!(told(false, streams), "rewind", "another one receives");
+        assert_eq!(told(true, streams), "rewind", "the primary waits for it");
         let opens: [fn(&mut Observed); 5] = [
             |o| record(o).holder.as_mut().unwrap().serving = true,
             |o| record(o).members.get_mut("orders-2").unwrap().state = MemberState::Starting,

@@ -2,7 +2,9 @@
 
 use super::context::{Context, Tenure};
 use super::lineage::{Lineage, lineage};
-use super::{Action, Draft, Memo, Mode, Observed, Verdict, Work, crash, give_way, identity, stalled, standby};
+use super::{
+    Action, Draft, Memo, Mode, Observed, Verdict, Work, crash, durability, give_way, identity, stalled, standby,
+};
 use crate::protocol::{Epoch, MemberReport, MemberState, ReportReply, ReportRequest};
 use crate::timing::BootTime;
 
@@ -71,6 +73,7 @@ pub fn answer(observed: &Observed, memo: &Memo, now: BootTime, request: &ReportR
         admitted: context.accepting() && observed.admitted.contains(member),
         gives_way: give_way::is_said(memo, epoch),
         oldest: observed.postgres.oldest.filter(|_| !receives),
+        awaits: durability::awaits(&context, member),
     })
 }
 
@@ -247,6 +250,7 @@ mod tests {
             admitted,
             gives_way: false,
             oldest: None,
+            awaits: false,
         }
     }
 

@@ -109,6 +109,8 @@ impl<const N: usize> Sight<N> {
                 admitted: true,
                 gives_way: false,
                 oldest: None,
+                // All patience is over anyway.
+                awaits: false,
                 report: own.clone(),
                 sent: NOW,
             });

@@ -84,6 +84,7 @@ impl Agent {
                             admitted: reply.admitted,
                             gives_way: reply.gives_way,
                             oldest: reply.oldest,
+                            awaits: reply.awaits,
                             report: request.report,
                             sent,
                         });

@@ -161,6 +161,37 @@ pub const MUTANTS: &[Mutant] = &[
         ),
     },
     Mutant {
+        name: "who-is-waited-for-waits",
+        planted: "A former primary waits with its rewind for a primary that waits for it, since others are listed that were lost.",
+        breaks: "invariant 20",
+        file: "instance/rejoin.rs",
+        text: "!awaited",
+        instead: "true",
+        found_by: unit(
+            "instance::rejoin::tests::a_rewind_waits_for_some_time_until_the_primary_serves_if_that_is_not_for_this_member",
+        ),
+    },
+    Mutant {
+        name: "rewind-as-soon-as-nobody-streams",
+        planted: "A former primary is rewound before others, which are there, could have begun to stream.",
+        breaks: "protocol 17",
+        file: "instance/rejoin.rs",
+        text: "reply.sent >= since.plus(STREAMS)",
+        instead: "true",
+        found_by: unit(
+            "instance::rejoin::tests::a_rewind_waits_for_some_time_until_the_primary_serves_if_that_is_not_for_this_member",
+        ),
+    },
+    Mutant {
+        name: "everybody-is-waited-for",
+        planted: "A primary that waits for the flushes of a member that receives WAL tells another that it waits for that one.",
+        breaks: "protocol 17",
+        file: "instance/durability.rs",
+        text: "receive < rule.required",
+        instead: "true",
+        found_by: unit("instance::durability::tests::who_is_waited_for_is_told_so"),
+    },
+    Mutant {
         name: "a-standby-keeps-its-slots",
         planted: "A former primary that follows keeps the members' slots: WAL stays, and no dead row is removed on the new primary.",
         breaks: "invariant 20",
