@@ -8,6 +8,7 @@ mod cluster_changes;
 mod cluster_objects;
 mod cluster_removal;
 mod election;
+mod every;
 mod lease;
 mod page;
 mod quorum;
@@ -37,6 +38,15 @@ pub struct Arguments {
     /// Write nothing: find all, and show these three.
     #[arg(long, conflicts_with_all = ["names", "demonstration"])]
     check: bool,
+    /// Instead of these: every mutant that cargo-mutants makes of crate `machine`. What is found is kept in target/mutants/all.
+    #[arg(long, conflicts_with_all = ["names", "demonstration", "check"])]
+    all: bool,
+    /// Only mutants of this file, below crates/machine/src; may be given more than once.
+    #[arg(long = "file", requires = "all")]
+    files: Vec<String>,
+    /// Only tests that take less than a tenth of a second.
+    #[arg(long, requires = "all")]
+    quick: bool,
 }
 
 /// One broken rule of crate `machine`.
@@ -187,6 +197,9 @@ struct Killed {
 /// # Errors
 /// When a check fails without a mutant, or one does not find its mutant in time.
 pub async fn run(arguments: Arguments) -> Result<()> {
+    if arguments.all {
+        return every::run(&arguments.files, arguments.quick).await;
+    }
     if arguments.check {
         let mut tally = Tally::default();
         check(&mut tally).await?;

@@ -80,7 +80,11 @@ pub fn switched(text: &str, mutants: &[&Mutant]) -> String {
     format!("({choices}{{ {text} }})")
 }
 
-fn read(repository: &Path, name: &Path, files: &mut BTreeMap<PathBuf, Vec<u8>>) -> Result<()> {
+/// Adds the files of a folder, or a file.
+///
+/// # Errors
+/// When one cannot be read.
+pub fn read(repository: &Path, name: &Path, files: &mut BTreeMap<PathBuf, Vec<u8>>) -> Result<()> {
     let path = repository.join(name);
     let what = || format!("read {}", path.display());
     if !path.is_dir() {
@@ -93,7 +97,11 @@ fn read(repository: &Path, name: &Path, files: &mut BTreeMap<PathBuf, Vec<u8>>) 
     Ok(())
 }
 
-fn write(sources: &Path, files: &BTreeMap<PathBuf, Vec<u8>>) -> Result<()> {
+/// Makes `files` the only ones in the crates. One that is the same as before is left alone.
+///
+/// # Errors
+/// When one cannot be written.
+pub fn write(sources: &Path, files: &BTreeMap<PathBuf, Vec<u8>>) -> Result<()> {
     for (name, content) in files {
         let path = sources.join(name);
         let what = || format!("write {}", path.display());

@@ -1,0 +1,215 @@
+//! `cargo xtask mutants --all`: every mutant that cargo-mutants makes of crate `machine`, without a build for each.
+
+mod argued;
+mod build;
+mod list;
+mod plant;
+mod run;
+#[cfg(test)]
+mod tests;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
+use std::time::Instant;
+
+use anyhow::{Context, Result, bail};
+
+use crate::shell::repository;
+use argued::Argued;
+use build::Built;
+use list::Mutant;
+use run::{Known, Outcome, Tests};
+
+/// How many mutants there are between two lines that say how far it is.
+const STEP: usize = 50;
+
+/// Figures of one file.
+#[derive(Default)]
+struct Figures {
+    planted: usize,
+    broken: usize,
+    left_out: usize,
+    killed: usize,
+    argued: usize,
+    survived: usize,
+}
+
+/// Runs the tests against each mutant of `files`, below `crates/machine/src`; without a file against all. With `quick` only
+/// the short tests.
+///
+/// # Errors
+/// When a mutant of a file that is settled survives, and is not argued; or the other way round.
+pub async fn run(files: &[String], quick: bool) -> Result<()> {
+    let repository = repository()?;
+    let mutants = list::list(&repository)?;
+    if let Some(file) = files
+        .iter()
+        .find(|file| mutants.iter().all(|mutant| mutant.file != **file))
+    {
+        bail!("cargo-mutants makes none of {file}");
+    }
+    println!("==> building the tests with {} mutants", mutants.len());
+    let built = build::build(&repository, &mutants)?;
+    println!("==> looking at what each test comes across");
+    let tests = Tests::look(&built).await?;
+    println!("    {}", tests.in_words());
+    for test in &tests.useless {
+        println!("    not used, it fails in the copy without a mutant: {test}");
+    }
+    let page = std::fs::read_to_string(repository.join(argued::PATH)).context("read the argued survivors")?;
+    let argued = Argued::read(&page);
+    let mut report = Report::new(&argued);
+    let mut known = Known::read(&repository);
+    let chosen = mutants
+        .iter()
+        .enumerate()
+        .filter(|(_, mutant)| files.is_empty() || files.contains(&mutant.file));
+    let chosen: Vec<_> = chosen.collect();
+    let start = Instant::now();
+    for (done, (number, mutant)) in chosen.iter().enumerate() {
+        if done % STEP == 0 {
+            println!("    {done} of {}, after {} s", chosen.len(), start.elapsed().as_secs());
+        }
+        if let Some(outcome) = of_one(&repository, &built, &tests, &mut known, (*number, mutant), quick).await? {
+            report.tell(mutant, &outcome);
+        } else {
+            report.tell_unplanted(mutant, built.broken.contains(number));
+        }
+    }
+    report.close(&chosen.iter().map(|(_, mutant)| *mutant).collect::<Vec<_>>())
+}
+
+/// `None`: it is not in the copy.
+async fn of_one(
+    repository: &Path,
+    built: &Built,
+    tests: &Tests<'_>,
+    known: &mut Known,
+    (number, mutant): (usize, &Mutant),
+    quick: bool,
+) -> Result<Option<Outcome>> {
+    if built.broken.contains(&number) || built.left_out.contains(&number) {
+        return Ok(None);
+    }
+    let key = format!("{}: {} at {}", mutant.file, mutant.name, mutant.code);
+    let hash = if quick {
+        format!("{} quick", built.hash)
+    } else {
+        built.hash.clone()
+    };
+    if let Some(outcome) = known.same(&hash, &key) {
+        return Ok(Some(outcome.clone()));
+    }
+    let module = mutant
+        .file
+        .trim_end_matches(".rs")
+        .trim_end_matches("/mod")
+        .replace('/', "::");
+    let outcome = tests.run(number, &module, known.killer(&key), quick).await?;
+    known.keep(repository, &hash, &key, &outcome)?;
+    Ok(Some(outcome))
+}
+
+/// What is said at the end.
+struct Report<'a> {
+    argued: &'a Argued,
+    figures: BTreeMap<String, Figures>,
+    survivors: Vec<String>,
+    wrong: Vec<String>,
+    used: BTreeSet<String>,
+}
+
+impl<'a> Report<'a> {
+    fn new(argued: &'a Argued) -> Self {
+        Self {
+            argued,
+            figures: BTreeMap::new(),
+            survivors: Vec::new(),
+            wrong: Vec::new(),
+            used: BTreeSet::new(),
+        }
+    }
+
+    fn tell_unplanted(&mut self, mutant: &Mutant, broken: bool) {
+        let figures = self.figures.entry(mutant.file.clone()).or_default();
+        if broken {
+            figures.broken += 1;
+        } else {
+            figures.left_out += 1;
+        }
+    }
+
+    fn tell(&mut self, mutant: &Mutant, outcome: &Outcome) {
+        let figures = self.figures.entry(mutant.file.clone()).or_default();
+        figures.planted += 1;
+        let Outcome::Survived(tests) = outcome else {
+            figures.killed += 1;
+            return;
+        };
+        if let Some(entry) = self.argued.of(mutant) {
+            figures.argued += 1;
+            self.used
+                .insert(format!("{} {} {}", mutant.file, entry.name, entry.code));
+            return;
+        }
+        figures.survived += 1;
+        let Mutant {
+            file, line, name, code, ..
+        } = mutant;
+        let line = format!("{file}:{line}: - `{name}` at ``{code}``: ({tests} tests)");
+        if self.argued.files.contains_key(file) {
+            self.wrong.push(line.clone());
+        }
+        self.survivors.push(line);
+    }
+
+    /// # Errors
+    /// When the page of argued survivors is not what was found.
+    fn close(mut self, chosen: &[&Mutant]) -> Result<()> {
+        println!(
+            "\n{:<34} planted  killed  argued  survived  no program  not planted",
+            "file"
+        );
+        let mut all = Figures::default();
+        for (file, figures) in &self.figures {
+            println!("{:<34} {}", file, row(figures));
+            all.planted += figures.planted;
+            all.killed += figures.killed;
+            all.argued += figures.argued;
+            all.survived += figures.survived;
+            all.broken += figures.broken;
+            all.left_out += figures.left_out;
+        }
+        println!("{:<34} {}\n", "all", row(&all));
+        for survivor in &self.survivors {
+            println!("{survivor}");
+        }
+        for (file, entries) in &self.argued.files {
+            for entry in entries
+                .iter()
+                .filter(|_| chosen.iter().any(|mutant| mutant.file == *file))
+            {
+                if !self.used.contains(&format!("{file} {} {}", entry.name, entry.code)) {
+                    self.wrong
+                        .push(format!("{file}: argued, but it does not survive: {}", entry.name));
+                }
+            }
+        }
+        if !self.wrong.is_empty() {
+            bail!("{} is not what was found:\n{}", argued::PATH, self.wrong.join("\n"));
+        }
+        Ok(())
+    }
+}
+
+fn row(figures: &Figures) -> String {
+    let Figures {
+        planted,
+        broken,
+        left_out,
+        killed,
+        argued,
+        survived,
+    } = figures;
+    format!("{planted:>7} {killed:>7} {argued:>7} {survived:>9} {broken:>11} {left_out:>12}")
+}
