@@ -156,7 +156,7 @@ struct Error {
 }
 
 fn errors(sources: &Path, target: &Path) -> Result<Vec<Error>> {
-    let mut cargo = cargo_command(&["check", "-p", "machine", "--lib", "--message-format", "json"]);
+    let mut cargo = cargo_command(&["test", "--no-run", "-p", "machine", "--lib", "--message-format", "json"]);
     cargo
         .current_dir(sources)
         .env("CARGO_TARGET_DIR", target)
@@ -165,7 +165,7 @@ fn errors(sources: &Path, target: &Path) -> Result<Vec<Error>> {
     let text = String::from_utf8_lossy(&output.stdout);
     let errors: Vec<_> = text.lines().filter_map(error).collect();
     if errors.is_empty() && !output.status.success() {
-        bail!("cargo check of {} fails", sources.display());
+        bail!("{} is not built", sources.display());
     }
     Ok(errors)
 }

@@ -14,6 +14,11 @@ use syn::{Arm, BinOp, Expr, ExprBinary, ExprStruct, ExprUnary, UnOp};
 
 use super::list::{Genre, Mutant};
 
+/// What may be around the same code: more than there are signs instead of one.
+const LAYERS: i64 = 64;
+/// What is around an expression, whatever is planted in it.
+const OUTER: i64 = 16;
+
 /// A file with its mutants.
 #[derive(Debug, Default)]
 pub struct Planted {
@@ -128,7 +133,7 @@ impl<'a> Planter<'a> {
 
     /// Writes `before` and `after` around the code at `node`. `layer` tells among those with the same code which is around.
     fn wrap(&mut self, node: &Range<usize>, layer: i64, before: String, after: String, mutants: &[(usize, &Mutant)]) {
-        let size = i64::try_from(node.len()).unwrap_or(i64::MAX) * 8 + layer;
+        let size = i64::try_from(node.len()).unwrap_or(i64::MAX) * LAYERS + layer;
         self.edit(node.start..node.start, (2, -size), before, mutants);
         self.edit(node.end..node.end, (0, size), after, mutants);
         self.node(node.clone(), mutants);
@@ -219,14 +224,13 @@ impl<'a> Planter<'a> {
             &found,
         );
         // One piece for each, so that an error names one.
-        for (index, one) in found.iter().enumerate() {
+        let size = i64::try_from(at.len()).unwrap_or(i64::MAX) * LAYERS;
+        for (layer, one) in (1..).zip(&found) {
             let text = choices(&[*one], |sign| format!("{place}left {sign} right"));
-            let order = i64::try_from(at.len() * 8 + index + 1).unwrap_or(i64::MAX);
-            self.edit(at.end..at.end, (0, order), text, &[*one]);
+            self.edit(at.end..at.end, (0, size + layer), text, &[*one]);
         }
-        let order = i64::try_from(at.len() * 8 + 6).unwrap_or(i64::MAX);
         let text = format!("{{ {place}left {sign} right }} }})");
-        self.edit(at.end..at.end, (0, order), text, &found);
+        self.edit(at.end..at.end, (0, size + OUTER - 1), text, &found);
     }
 
     fn render(&mut self) -> Planted {
@@ -339,7 +343,7 @@ impl<'ast> Visit<'ast> for Planter<'_> {
             let found = [(number, mutant)];
             if let Some((_, guard)) = &node.guard {
                 let (before, after) = (format!("!crate::mutant({number}) && ("), ")".to_owned());
-                self.wrap(&range(guard.span()), 4, before, after, &found);
+                self.wrap(&range(guard.span()), 2 * OUTER, before, after, &found);
             } else {
                 let end = range(node.pat.span()).end;
                 self.edit(end..end, (0, i64::MAX), format!(" if !crate::mutant({number})"), &found);
@@ -360,7 +364,7 @@ impl<'ast> Visit<'ast> for Planter<'_> {
             if !found.is_empty() {
                 let yes = switch("true", |number| format!("crate::mutant({number}) || "));
                 let no = switch("false", |number| format!("!crate::mutant({number}) && "));
-                self.wrap(&at, 2, format!("{yes}{no}("), ")".to_owned(), &found);
+                self.wrap(&at, OUTER, format!("{yes}{no}("), ")".to_owned(), &found);
             }
         }
         visit::visit_arm(self, node);
@@ -383,7 +387,7 @@ impl<'ast> Visit<'ast> for Planter<'_> {
                     let before =
                         format!("{head}(if crate::mutant({number}) {{ ({path} {{ ..{base} }}).{name} }} else {{ ");
                     let value = range(field.expr.span());
-                    self.wrap(&value, 2, before, " })".to_owned(), &[(number, mutant)]);
+                    self.wrap(&value, OUTER, before, " })".to_owned(), &[(number, mutant)]);
                 }
             }
         }

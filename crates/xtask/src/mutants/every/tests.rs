@@ -87,6 +87,16 @@ fn arms_and_fields_are_left_out() {
         planted(source, &guards).text,
         "fn f() { match a { 1 if crate::mutant(0) || !crate::mutant(1) && (b) => {} 2 => {} _ => {} } }"
     );
+    let compared = "fn f() { match a { 1 if b < c => {} _ => {} } }";
+    let both = [
+        mutant(compared, Genre::Binary, "<", ">"),
+        mutant(compared, Genre::Guard, "b < c", "true"),
+    ];
+    assert_eq!(
+        planted(compared, &both).text,
+        "fn f() { match a { 1 if crate::mutant(1) || ((match (&(b ), &( c)) { (left, right) => \
+         if crate::mutant(0) { left > right } else { left < right } })) => {} _ => {} } }"
+    );
     assert_eq!(
         text("fn f() { A { b, ..c() }; }", Genre::Field, "b,", ""),
         "fn f() { A { b: (if crate::mutant(0) { (A { ..c() }).b } else { b }), ..c() }; }"
