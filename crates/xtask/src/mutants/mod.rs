@@ -42,7 +42,7 @@ pub struct Arguments {
     #[arg(long, conflicts_with_all = ["names", "demonstration", "check"])]
     all: bool,
     /// Only mutants of this file, below crates/machine/src; may be given more than once.
-    #[arg(long = "file", requires = "all")]
+    #[arg(long = "file", value_name = "FILE", requires = "all")]
     files: Vec<String>,
     /// Only tests that take less than a tenth of a second.
     #[arg(long, requires = "all")]

@@ -41,12 +41,12 @@ impl Planted {
     /// The mutants to which a place in the text belongs: those whose own words stand there, or else those of the smallest
     /// changed expression around it.
     pub fn around(&self, at: &Range<usize>) -> Vec<usize> {
-        let pieces = self
-            .pieces
-            .iter()
-            .filter(|piece| piece.at.start <= at.start && at.end <= piece.at.end);
-        let least = pieces.min_by_key(|piece| piece.at.len());
-        least.map(|piece| piece.mutants.clone()).unwrap_or_default()
+        let holds = |piece: &&Piece| piece.at.start <= at.start && at.end <= piece.at.end;
+        let Some(least) = self.pieces.iter().filter(holds).min_by_key(|piece| piece.at.len()) else {
+            return Vec::new();
+        };
+        let same = self.pieces.iter().filter(|piece| piece.at == least.at);
+        same.flat_map(|piece| piece.mutants.clone()).collect()
     }
 }
 
@@ -249,16 +249,20 @@ impl<'a> Planter<'a> {
                     mutants: edit.mutants.clone(),
                 });
             }
-            moved.push((edit.at.start, start, planted.text.len()));
+            moved.push((edit.at.clone(), start..planted.text.len()));
             done = edit.at.end;
         }
         planted.text.push_str(&self.source[done..]);
         for Node { at, mutants } in &self.nodes {
-            let start = moved.iter().find(|(source, ..)| *source == at.start);
-            let end = moved.iter().rfind(|(source, ..)| *source == at.end);
-            let begin = start.map_or(0, |(_, start, _)| *start);
+            let after = moved.iter().find(|(source, _)| source.start >= at.start);
+            let (source, text) = after.map_or((self.source.len(), planted.text.len()), |(source, text)| {
+                (source.start, text.start)
+            });
+            let start = text - (source - at.start);
+            let before = moved.iter().rfind(|(source, _)| source.end <= at.end);
+            let (source, text) = before.map_or((0, 0), |(source, text)| (source.end, text.end));
             planted.pieces.push(Piece {
-                at: begin..end.map_or(begin, |(.., end)| *end),
+                at: start..text + (at.end - source),
                 mutants: mutants.clone(),
             });
         }

@@ -125,6 +125,16 @@ fn mutants_stand_within_mutants_and_errors_find_the_innermost() {
 }
 
 #[test]
+fn an_error_in_a_match_is_of_all_its_arms() {
+    let source = "fn f() -> u8 { 3; match a { 1 => 2, _ => 4 } }";
+    let planted = planted(source, &[mutant(source, Genre::Arm, "1 => 2", "")]);
+    let start = planted.text.find("a {").unwrap();
+    assert_eq!(planted.around(&(start..start + 1)), [0]);
+    let start = planted.text.find('3').unwrap();
+    assert!(planted.around(&(start..start + 1)).is_empty());
+}
+
+#[test]
 fn what_runs_when_it_is_compiled_is_left_out() {
     let source = "const A: u8 = 1 + 2; #[cfg(test)] mod tests { fn f() { !a; } }";
     let mutants = [
