@@ -538,5 +538,9 @@ mod tests {
         assert_eq!(id.as_str(), "cdb_2_1a2b3c4d_0000beef");
         assert_eq!(MemberId::parse(id.as_str()), Some(id));
         assert_eq!(MemberId::parse("cdb_1\"; DROP ROLE postgres"), None);
+        assert_eq!(MemberId::parse("1_1a2b3c4d_0000beef"), None);
+        let long = |length: usize| format!("cdb_{}", "a".repeat(length - 4));
+        assert_eq!(MemberId::parse(&long(64)), None);
+        assert_eq!(MemberId::parse(&long(63)).map(|id| id.to_string()), Some(long(63)));
     }
 }

@@ -305,6 +305,13 @@ mod tests {
         assert!(covered > 32, "few pairs were compared: {covered}");
     }
 
+    /// While nobody was asked, everything may be on the primary alone.
+    #[test]
+    fn no_election_meets_what_one_member_acknowledged_alone() {
+        assert!(!rule(0, &[]).intersects(&rule(1, &[1])));
+        assert!(rule(1, &[1]).intersects(&rule(0, &[])));
+    }
+
     proptest! {
         /// From any rule to any goal, members flushing in any order: the rule on record always covers what may be in
         /// force, whatever was acknowledged at any time is held by somebody of every electing set, and the goal is reached.

@@ -156,4 +156,47 @@ mod tests {
             })
         );
     }
+
+    #[test]
+    fn each_time_may_be_at_its_limit_and_not_beyond() {
+        let limit = Timing {
+            lease: 10_000,
+            renew: 200,
+            fence: 100 * (100 - CLOCK_RATE_SKEW_PERCENT) - 500,
+            kill: 500,
+        };
+        let Timing { fence, kill, lease, .. } = limit;
+        assert_eq!(limit.check(), Ok(()));
+        let fence_late = TimingError::FenceTooLate {
+            fence: fence + 1,
+            kill,
+            lease,
+        };
+        assert_eq!(
+            Timing {
+                fence: fence + 1,
+                ..limit
+            }
+            .check(),
+            Err(fence_late)
+        );
+        let renewed = |renew, fence| Timing { renew, fence, ..limit }.check();
+        for (renew, fence) in [(199, fence), (1_000, 2_999)] {
+            assert_eq!(renewed(renew, fence), Err(TimingError::RenewTooSeldom { renew, fence }));
+        }
+        assert_eq!(renewed(1_000, 3_000), Ok(()));
+        assert_eq!(
+            Timing { kill: 499, ..limit }.check(),
+            Err(TimingError::KillTooShort { kill: 499 })
+        );
+    }
+
+    #[test]
+    fn a_standby_suspects_before_half_the_fence_time() {
+        let timing = Timing {
+            fence: 2_000,
+            ..Timing::DEFAULT
+        };
+        assert_eq!(timing.suspect(), 900);
+    }
 }
