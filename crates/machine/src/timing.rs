@@ -199,4 +199,23 @@ mod tests {
         };
         assert_eq!(timing.suspect(), 900);
     }
+
+    #[test]
+    fn times_are_in_milliseconds() {
+        assert_eq!(BootTime(70).since(BootTime(20)), 50);
+        assert_eq!(BootTime(20).since(BootTime(70)), 0);
+        let asked = FailoverTiming {
+            lease_seconds: 20,
+            renew_milliseconds: 300,
+            fence_milliseconds: 5_000,
+            kill_milliseconds: 600,
+        };
+        let Timing {
+            lease,
+            renew,
+            fence,
+            kill,
+        } = Timing::explicit(&asked);
+        assert_eq!((lease, renew, fence, kill), (20_000, 300, 5_000, 600));
+    }
 }
