@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
-use agent::peer::{Client, PeerError, Request, Resolver, Tls, serve};
+use agent::peer::{Client, PeerError, Request, Resolver, Tls, UNKNOWN, serve};
 use api::names::Names;
 use certificates::{Authority, NAME};
 use machine::protocol::{
@@ -296,6 +296,11 @@ async fn a_pod_that_has_moved_is_found_by_its_name() {
     let moved = SocketAddr::from(([127, 0, 0, 2], address.port()));
     promised(&client, moved).await;
     assert!(asked.load(Ordering::SeqCst) > asks);
+    // Or none is on record: this machine is not asked for it, which listens at its own port.
+    let unknown = SocketAddr::new(UNKNOWN, address.port());
+    promised(&client, unknown).await;
+    let nobody = client.promise("", unknown, &request("orders-2")).await;
+    assert!(matches!(nobody, Err(PeerError::NotListening { .. })), "{nobody:?}");
     let unnamed = client.promise("", moved, &request("orders-2")).await;
     let error = unnamed.expect_err("nobody");
     assert!(

@@ -96,6 +96,10 @@ impl MemberId {
     pub fn as_str(&self) -> &str {
         &self.0
     }
+    /// The ordinal of its pod.
+    pub fn ordinal(&self) -> Option<u32> {
+        self.0.split('_').nth(1)?.parse().ok()
+    }
 }
 
 impl fmt::Display for MemberId {
@@ -247,6 +251,19 @@ impl LeaseRecord {
             (None, None) => return None,
         };
         self.positions.get(pod).copied()
+    }
+
+    /// It was lost and made again, and nobody has held it since: what any member had is not on record, nor for whom commits waited.
+    pub fn is_made_again(&self) -> bool {
+        self.holder.is_none() && self.members.is_empty() && self.system_id.is_some()
+    }
+
+    /// Whose WAL an election has to know in a Lease that was made again: all whom it names, the last holder among them. Where commits
+    /// waited for nobody, each may have some that no other has.
+    pub fn to_be_heard(&self) -> BTreeSet<&MemberId> {
+        let released = self.release.iter().map(|release| &release.member);
+        let all = self.rule.names.iter().chain(released);
+        all.filter(|_| self.is_made_again()).collect()
     }
 
     /// Data on `timeline` that does not follow may have acknowledged commits which the primary lacks.

@@ -37,13 +37,14 @@ fn script(name: &str, members: usize, standbys: usize, strikes: &[Strike]) -> To
 fn told(name: &str, members: usize, standbys: usize, faults: Vec<Injection>) -> Told {
     let ends = faults.iter().map(|fault| fault.at + fault.lasts).max().unwrap_or(0);
     let first = faults.iter().map(|fault| fault.at).min().unwrap_or(0);
+    let mode = match standbys {
+        0 => DurabilityMode::Async,
+        _ => DurabilityMode::Required,
+    };
     let plan = Plan {
         members,
         replicas: members,
-        durability: WantedDurability {
-            mode: DurabilityMode::Required,
-            standbys,
-        },
+        durability: WantedDurability { mode, standbys },
         timing: Timing::DEFAULT,
         length: ends + 20_000,
         rates: vec![0; members],
@@ -327,4 +328,59 @@ fn f_68_the_primary_is_lost_while_a_standby_is_copied() {
         ],
     );
     assert_eq!(told.holders(), ["orders-1"]);
+}
+
+/// The Lease is deleted and made again while its last holder is away: the standbys are asked, and lack what only it has.
+#[test]
+fn d_86_a_lease_that_was_made_again_waits_for_who_may_have_more() {
+    for members in [2, 3] {
+        let told = script(
+            &format!("86-a-lease-made-again-of-{members}"),
+            members,
+            0,
+            &[
+                (4_000, 60_000, Fault::CutPair, PRIMARY),
+                (6_000, 30_000, Fault::Reboot, NODE(0)),
+                (6_500, 0, Fault::LoseLease, PRIMARY),
+            ],
+        );
+        let takes = (told.count("take: "), told.count("win election: "));
+        assert_eq!(takes, (1, 0), "the last holder has commits that no other has");
+    }
+}
+
+/// Who holds it serves on at once, and is not held up by asking anybody.
+#[test]
+fn d_86_a_lease_that_is_made_again_under_its_primary_is_its_own_at_once() {
+    let told = script(
+        "86-a-lease-made-again-under-its-primary",
+        3,
+        0,
+        &[(5_000, 0, Fault::LoseLease, PRIMARY)],
+    );
+    assert_eq!((told.count("take: "), told.count("win election: ")), (1, 0));
+    assert!(told.opened_after() < 1_000, "{}", told.opened_after());
+}
+
+/// Among all other faults, where commits wait for nobody: nobody is promoted as if nothing could be lost and lacks what was acknowledged.
+#[test]
+fn d_86_no_lease_that_is_made_again_costs_a_commit() {
+    for seed in 0..150 {
+        let mut plan = Plan::of(seed);
+        plan.durability = WantedDurability {
+            mode: DurabilityMode::Async,
+            standbys: 0,
+        };
+        plan.gone = None;
+        let kept = |fault: &Injection| !matches!(fault.fault, Fault::LoseVolume | Fault::EditDurability);
+        plan.faults.retain(kept);
+        plan.faults.extend((1..4).map(|part| Injection {
+            fault: Fault::LoseLease,
+            at: plan.length * part / 4,
+            lasts: 0,
+            target: PRIMARY,
+            other: 0,
+        }));
+        assert_eq!(run(plan, false).wrong, None, "seed {seed}");
+    }
 }

@@ -1,7 +1,7 @@
 //! Promising, asking for promises (to elect, and not to take the lease), and promotion.
 
 use std::collections::BTreeMap;
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -17,7 +17,7 @@ use super::server::Written;
 use super::{Executor, SMALL, blocking, telling_promise};
 use crate::deadman::boot_time;
 use crate::observe::{Effect, Failure, World};
-use crate::peer::PeerError;
+use crate::peer::{PeerError, UNKNOWN};
 use crate::postgres::{Sql, promise, promote};
 use crate::run::Event;
 use crate::volume::Volume;
@@ -128,7 +128,7 @@ where
     }
 }
 
-/// Asks all `peers` (pod names and addresses) at once. A refusal is an answer, too; without any answer it has failed.
+/// Asks all `peers` (pod names, and addresses where they are known) at once. A refusal is an answer, too; without any answer it has failed.
 async fn ask_all<F: Future<Output = Result<(), PeerError>>>(
     peers: BTreeMap<String, String>,
     what: &str,
@@ -137,9 +137,8 @@ async fn ask_all<F: Future<Output = Result<(), PeerError>>>(
     let calls = peers.into_iter().map(|(pod, address)| {
         let ask = &ask;
         async move {
-            let Ok(address) = address.parse::<IpAddr>() else {
-                return Err(format!("{pod}: {address:?} is no address"));
-            };
+            // What is no address is the pod's name.
+            let address = address.parse().unwrap_or(UNKNOWN);
             match ask(pod.clone(), SocketAddr::new(address, PEER_PORT)).await {
                 Ok(()) => Ok(()),
                 Err(error @ (PeerError::Refused { .. } | PeerError::Garbled { .. })) => {

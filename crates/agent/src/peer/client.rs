@@ -1,7 +1,7 @@
 //! The agent's end that calls.
 
 use std::io::ErrorKind;
-use std::net::SocketAddr;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::time::Duration;
 
 use http_body_util::{BodyExt, Full, Limited};
@@ -24,6 +24,9 @@ use super::{Resolver, Tls};
 const PROMISE: Duration = Duration::from_millis(400);
 /// After this time without an answer from a member's recorded address, its name is looked up as well.
 const HEAD_START: Duration = Duration::from_millis(100);
+
+/// In the place of an address that nobody has told: the pod is found by its name alone.
+pub const UNKNOWN: IpAddr = IpAddr::V4(Ipv4Addr::UNSPECIFIED);
 
 /// Calls peers, with a connection for each call; clones are cheap.
 #[derive(Clone, Debug)]
@@ -149,6 +152,9 @@ impl Client {
         let call = |address: SocketAddr, limit| {
             let body = body.clone();
             async move {
+                if address.ip() == UNKNOWN {
+                    return Err(PeerError::NotListening { address });
+                }
                 let reply = self.call(address, Method::POST, path, body, limit).await?;
                 check(reply).map_err(|reason| PeerError::Garbled { address, reason })
             }

@@ -6,7 +6,7 @@ mod message;
 mod server;
 mod tls;
 
-pub use client::{Client, PeerError};
+pub use client::{Client, PeerError, UNKNOWN};
 pub use dns::Resolver;
 pub use server::{Request, serve};
 pub use tls::{Tls, TlsError};

@@ -1,5 +1,7 @@
 //! Failover: the agents do it by themselves. Here is only said how it stands, what is missing, and who can end it.
 
+use std::collections::BTreeSet;
+
 use api::Phase;
 use api::names::ANNOTATION_ACCEPT_LOSS;
 use chrono::{DateTime, TimeDelta, Utc};
@@ -170,6 +172,9 @@ fn what(facts: &Facts<'_>, lease: &LeaseRecord) -> String {
                 Some(_) => format!("{pod} holds the Lease and does not serve yet"),
             }
         }
+        (None, Some(release)) if lease.is_made_again() => {
+            format!("the Lease was made again for {}", pod_name(facts, &release.member))
+        }
         (None, Some(release)) => {
             let to = release
                 .successor
@@ -221,13 +226,16 @@ fn who(facts: &Facts<'_>, lease: &LeaseRecord) -> String {
     )
 }
 
-/// Who can elect: enough names of the rule on record, or under an asynchronous one whoever has the data.
+/// Who can elect: enough names of the rule on record, or under an asynchronous one whoever has the data; all of a Lease that was made
+/// again.
 fn electors(facts: &Facts<'_>, lease: &LeaseRecord) -> String {
-    if !lease.rule.is_synchronous() {
+    let all = lease.to_be_heard();
+    if !lease.rule.is_synchronous() && all.is_empty() {
         return by_the_clock(facts, lease);
     }
-    let needed = lease.rule.promises_needed();
-    let ordinals: Vec<u32> = lease.rule.names.iter().filter_map(ordinal_of).collect();
+    let needed = all.len().max(lease.rule.promises_needed());
+    let counted: BTreeSet<_> = lease.rule.names.iter().chain(all).collect();
+    let ordinals: Vec<u32> = counted.into_iter().filter_map(ordinal_of).collect();
     let name = |ordinal: &u32| format!("{}-{ordinal}", facts.wanted.name);
     let all: Vec<String> = ordinals.iter().map(name).collect();
     let all = list(all.iter().map(String::as_str));
@@ -453,6 +461,32 @@ mod tests {
         let expected = "a member with the WAL of the last primary; the others lack more than 16 MiB of it, which is not given \
                         up unasked. If they are lost for good";
         assert!(who.starts_with(expected), "{who}");
+    }
+
+    /// No member's position is on record, nor whom commits waited for.
+    #[test]
+    fn a_lease_that_was_made_again_waits_for_all_members() {
+        let mut scene = lost();
+        let lease = scene.lease_mut().unwrap();
+        let member = lease.holder.take().unwrap().incarnation.member;
+        lease.release = Some(Release {
+            member,
+            position: None,
+            successor: None,
+        });
+        lease.members.clear();
+        lease.positions.clear();
+        let (what, who) = waiting(&scene);
+        assert_eq!(what, "a primary to serve: the Lease was made again for demo-0");
+        let expected = "the agents in 3 of the pods demo-0, demo-1, demo-2, by an election; but demo-0 has no pod. If they are lost \
+                        for good and the last primary's node is off, the commits that only they have can be given up: kubectl";
+        assert!(who.starts_with(expected), "{who}");
+        scene.lease_mut().unwrap().rule = Default::default();
+        let who = waiting(&scene).1;
+        assert!(
+            who.starts_with("the agents in 1 of the pods demo-0, by an election; but demo-0 has no pod."),
+            "{who}"
+        );
     }
 
     /// Their pods may be there while they cannot answer.

@@ -188,7 +188,7 @@ pub(super) fn made_on(member: &MemberId, ordinal: u32, claim_uid: &str) -> bool 
 
 /// The ordinal in a member's identity.
 pub(super) fn ordinal_of(member: &MemberId) -> Option<u32> {
-    member.as_str().split('_').nth(1)?.parse().ok()
+    member.ordinal()
 }
 
 fn describe(changes: &[StatusChange]) -> String {

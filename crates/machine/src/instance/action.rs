@@ -72,7 +72,7 @@ pub enum Action {
     },
     /// Ask the other members for promises, all at once; their answers come one by one.
     Ask {
-        /// Pod names and addresses.
+        /// Pod names and addresses; in an address's place the name again, if none is known.
         peers: BTreeMap<String, String>,
         /// The request.
         request: PromiseRequest,

@@ -8,7 +8,7 @@ use proptest::test_runner::TestRunner;
 use super::fixtures::*;
 use super::*;
 use crate::lease_object::LeaseContent;
-use crate::protocol::{Epoch, Lsn, MemberId, Position, PromiseReply, Timeline};
+use crate::protocol::{Epoch, Lsn, MemberId, Position, PromiseReply, Release, Timeline};
 use crate::quorum::SyncRule;
 
 /// When a standby that needs nobody else's promise suspects, too.
@@ -61,6 +61,17 @@ fn ballot(rule: SyncRule, own: (u32, u64), answers: &[Answer]) -> Observed {
         observed.promises.insert(format!("pod-{index}"), promised(answer));
     }
     observed
+}
+
+/// The Lease was lost, and was made again for `last`.
+fn make_again(observed: &mut Observed, last: MemberId) {
+    let record = record(observed);
+    (record.holder, record.members) = (None, Default::default());
+    record.release = Some(Release {
+        member: last,
+        position: None,
+        successor: None,
+    });
 }
 
 /// The take that is decided upon, if one is.
@@ -266,11 +277,14 @@ fn rules() -> impl Strategy<Value = SyncRule> {
 #[test]
 fn no_input_makes_two_takers_of_one_epoch() {
     let own = (prop_oneof![3 => Just(1), 1 => 2..4_u32], OWN - 2..OWN + 2);
-    let inputs = (rules(), own, answers(), 1..4_u64, any::<bool>());
-    let (taken, twice) = (Cell::new(0), Cell::new(0));
+    let inputs = (rules(), own, answers(), 1..4_u64, any::<bool>(), any::<bool>());
+    let (taken, twice, anew) = (Cell::new(0), Cell::new(0), Cell::new(0));
     let mut runner = TestRunner::new(ProptestConfig::with_cases(20_000));
-    let checked = runner.run(&inputs, |(rule, own, answers, promise, later)| {
+    let checked = runner.run(&inputs, |(rule, own, answers, promise, later, made_again)| {
         let mut observed = ballot(rule.clone(), own, &answers);
+        if made_again {
+            make_again(&mut observed, name(2));
+        }
         volume(&mut observed).promise.as_mut().expect("a promise").epoch = Epoch(promise);
         let Some(content) = take(&observed) else { return Ok(()) };
         taken.set(taken.get() + 1);
@@ -287,6 +301,12 @@ fn no_input_makes_two_takers_of_one_epoch() {
             });
             prop_assert!(missing.count() < rule.required, "whoever acknowledged may be missing");
         }
+        if made_again {
+            anew.set(anew.get() + 1);
+            let heard = |member: &MemberId| answers.iter().filter(counts).any(|answer| name(answer.0) == *member);
+            let mut all = rule.names.iter().filter(|member| **member != name(0));
+            prop_assert!(all.all(heard) && heard(&name(2)), "whoever has more may be missing");
+        }
         // Another one, that sees what it saw, or the Lease that it wrote.
         let mut other = of_the_other(observed, &(0, 2, Some(own)));
         if later {
@@ -300,5 +320,8 @@ fn no_input_makes_two_takers_of_one_epoch() {
         Ok(())
     });
     checked.unwrap_or_else(|error| panic!("{error}"));
-    assert!(taken.get() > 200 && twice.get() > 20, "{taken:?} {twice:?}");
+    assert!(
+        taken.get() > 200 && twice.get() > 20 && anew.get() > 50,
+        "{taken:?} {twice:?} {anew:?}"
+    );
 }

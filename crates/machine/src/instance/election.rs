@@ -1,7 +1,7 @@
 //! Suspecting the primary, promising, asking and being elected (protocol.md rules 4 to 9 and 12; design §4).
 
 use std::borrow::Cow;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
 use super::context::{Context, Tenure};
@@ -274,9 +274,11 @@ pub(super) fn ask(context: &Context, draft: &mut Draft) -> Option<Verdict> {
         .members
         .iter()
         .filter(|(pod, _)| *pod != own && Some(*pod) != holder);
-    let peers: BTreeMap<_, _> = others
+    let mut peers: BTreeMap<_, _> = others
         .map(|(pod, report)| (pod.clone(), report.address.clone()))
         .collect();
+    let unreported = unreported(record, own).filter(|pod| Some(pod) != holder);
+    peers.extend(unreported.map(|pod| (pod.clone(), pod)));
     if peers.is_empty() {
         return None;
     }
@@ -297,6 +299,27 @@ pub(super) fn ask(context: &Context, draft: &mut Draft) -> Option<Verdict> {
         Action::Ask { peers, request },
         "the primary is suspected: the others are asked",
     )
+}
+
+/// Pods of members that an election counts and that the Lease has no report of, as when it was made again: each is asked by its name.
+fn unreported<'a>(record: &'a LeaseRecord, own: &'a str) -> impl Iterator<Item = String> + 'a {
+    let counted = record.rule.names.iter().chain(record.to_be_heard());
+    let pods = counted.filter_map(|name| Some(format!("{}-{}", own.rsplit_once('-')?.0, name.ordinal()?)));
+    pods.filter(move |pod| pod != own && !record.members.contains_key(pod))
+}
+
+/// Whose position a Lease that was made again lacks, to elect `own`.
+fn unheard<'a>(
+    record: &'a LeaseRecord,
+    answers: impl Iterator<Item = &'a MemberId>,
+    own: &MemberId,
+) -> BTreeSet<&'a MemberId> {
+    let mut unheard = record.to_be_heard();
+    unheard.remove(own);
+    for member in answers {
+        unheard.remove(member);
+    }
+    unheard
 }
 
 /// Takes the lease by an election, as a running standby (protocol.md rules 9 and 12).
@@ -386,6 +409,9 @@ fn basis(context: &Context, draft: &mut Draft, record: &LeaseRecord, epoch: Epoc
     let answers: Vec<_> = positions(context, record, epoch).collect();
     let best = answers.iter().all(|(_, position)| own >= *position);
     let own_name = &context.member()?.id;
+    if !unheard(record, answers.iter().map(|(member, _)| *member), own_name).is_empty() {
+        return (best && loss::goes_on(context, draft, record, epoch)).then_some(Basis::Accepted);
+    }
     if record.rule.is_synchronous() {
         let promised = answers.iter().map(|(member, _)| *member).chain([own_name]);
         if record.rule.can_elect(promised) {
@@ -470,6 +496,18 @@ pub(super) fn waiting(context: &Context) -> Option<Cow<'static, str>> {
             format!(
                 "{why}; {member} has WAL up to {}, this member up to {}",
                 position.lsn, own.lsn
+            )
+            .into(),
+        );
+    }
+    let unheard = unheard(record, answers.keys().copied(), &context.member()?.id);
+    if !unheard.is_empty() {
+        let missing: Vec<_> = unheard.into_iter().map(MemberId::as_str).collect();
+        return Some(
+            format!(
+                "{why}; the Lease was made again, and each member may have commits that no other has: where the WAL of these ends \
+                 is not known: {}. They have to come back, or the user to accept the loss (annotation accept-loss)",
+                missing.join(", ")
             )
             .into(),
         );
@@ -584,6 +622,100 @@ mod tests {
             "neither itself nor the primary"
         );
         assert_eq!(request.epoch, Epoch(2));
+    }
+
+    /// The Lease was lost, and the operator has made it again for `orders-1`, which held it last.
+    fn made_again(mut observed: Observed) -> Observed {
+        let record = record(&mut observed);
+        let member = record.holder.take().unwrap().incarnation.member;
+        record.release = Some(Release {
+            member,
+            position: None,
+            successor: None,
+        });
+        record.members.clear();
+        observed
+    }
+
+    fn answer_of_last_holder(lsn: u64) -> Promised {
+        let mut answer = answer_of_third(2, Some(lsn));
+        answer.reply.member = other_holder().incarnation.member;
+        answer
+    }
+
+    #[test]
+    fn who_is_counted_and_has_not_reported_is_asked_by_name() {
+        let asked = |observed: &Observed| match decided(observed, SILENT).action {
+            Action::Ask { peers, .. } => peers.into_iter().collect::<Vec<_>>(),
+            other => panic!("{other:?}"),
+        };
+        let named = |pod: &str| (pod.to_owned(), pod.to_owned());
+        let both = vec![named("orders-1"), named("orders-2")];
+        assert_eq!(asked(&made_again(silenced())), both);
+        let mut taken = silenced();
+        record(&mut taken).members.remove("orders-2");
+        assert_eq!(asked(&taken), both[1..], "not its holder");
+    }
+
+    #[test]
+    fn a_lease_that_was_made_again_goes_to_who_has_most_of_all() {
+        let third = member_rule(1, &[third()]);
+        let alone = member_rule(1, &[]);
+        let none = SyncRule::default();
+        for (rule, asks_third) in [(third, true), (alone, false), (none, false)] {
+            let mut observed = made_again(asking(2));
+            record(&mut observed).rule = rule.clone();
+            let elected = |observed: &Observed| decided(observed, SILENT).rule == "win election";
+            if asks_third {
+                third_answers(&mut observed, 2, Some(0x80));
+            }
+            assert!(!elected(&observed), "{rule:?}: the last holder may have more");
+            let waits = decided(&observed, SILENT).because;
+            let words = format!("is not known: {}. They have to", other_holder().incarnation.member);
+            assert!(waits.contains(&words), "{waits}");
+            let mut least = observed.clone();
+            least
+                .promises
+                .insert("orders-1".to_owned(), answer_of_last_holder(0x101));
+            assert!(!elected(&least), "{rule:?}: it has more");
+            observed
+                .promises
+                .insert("orders-1".to_owned(), answer_of_last_holder(0x100));
+            assert!(elected(&observed), "{rule:?}");
+            if asks_third {
+                observed.promises.remove("orders-2");
+                assert!(!elected(&observed), "{rule:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn of_a_lease_that_was_made_again_what_the_missing_have_is_given_up_on_the_users_word() {
+        let mut observed = made_again(asking(2));
+        record(&mut observed).rule = member_rule(1, &[]);
+        let memo = Memo {
+            suspected: Some((Epoch(1), BootTime(1_000))),
+            accepted_loss: Some((Epoch(1), BootTime(1_000))),
+            ..settled()
+        };
+        let rule = |observed: &Observed, now: u64| decide(observed, &memo, BootTime(now)).rule;
+        assert_eq!(rule(&observed, 600_000), "wait");
+        cluster(&mut observed).accepted_loss = Some(Epoch(1));
+        assert_eq!(rule(&observed, 1_001), "wait", "the missing may still answer");
+        let Action::WriteLease { content, .. } = decide(&observed, &memo, BootTime(600_000)).action else {
+            panic!("{:?}", decide(&observed, &memo, BootTime(600_000)))
+        };
+        assert_eq!(content.lossy, content.timeline, "some may be lost");
+        observed
+            .promises
+            .insert("orders-1".to_owned(), answer_of_last_holder(0x101));
+        assert_eq!(rule(&observed, 600_000), "wait", "who answers has more");
+    }
+
+    /// A rule of this member and these.
+    fn member_rule(required: usize, others: &[MemberId]) -> SyncRule {
+        let own = volume(&mut silenced()).member.clone().unwrap().id;
+        SyncRule::any(required, others.iter().cloned().chain([own]))
     }
 
     #[test]

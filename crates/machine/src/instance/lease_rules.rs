@@ -5,6 +5,8 @@
 
 use std::borrow::Cow;
 
+use api::status::DurabilityMode;
+
 use super::context::{Context, Tenure};
 use super::{Action, Database, Draft, Mode, Process, Purpose, Verdict};
 use super::{election, loss, members, rejoin, shutdown};
@@ -161,11 +163,22 @@ pub(super) fn take(context: &Context, draft: &mut Draft) -> Option<Verdict> {
         epoch: Epoch(record.epoch.0 + 1).max(promised_above(context)),
         system_id: Some(database.system_id.clone()),
         release: None,
+        rule: rule_again(context, record),
         timeline: timeline_again(context, record, database),
         purpose: Purpose::Take,
         ..Write::renewal(record)
     };
     Verdict::new(write.action(context, draft), basis)
+}
+
+/// As it is on record. In a Lease that was made again that is a guess: its names may lack what was acknowledged before, unless commits
+/// are to wait for somebody in any case. Elections count by a rule again when its names have flushed all (protocol.md rule 10).
+fn rule_again(context: &Context, record: &LeaseRecord) -> SyncRule {
+    let mode = context.cluster().map(|cluster| cluster.durability.mode);
+    if record.is_made_again() && mode != Some(DurabilityMode::Required) {
+        return SyncRule::default();
+    }
+    record.rule.clone()
 }
 
 /// A primary's data goes on with its timeline. A promotion that was not finished is begun again with another number
@@ -333,6 +346,45 @@ mod tests {
         match &decision.action {
             Action::WriteLease { content, purpose, .. } => (content, *purpose),
             other => panic!("{other:?} ({})", decision.because),
+        }
+    }
+
+    #[test]
+    fn a_lease_that_was_made_again_is_taken_under_a_rule_that_is_known_to_hold() {
+        let mut observed = restarted();
+        let lease = record(&mut observed);
+        let member = lease.holder.take().unwrap().incarnation.member;
+        lease.release = Some(Release {
+            member,
+            position: None,
+            successor: None,
+        });
+        lease.rule = SyncRule::any(1, [third()]);
+        lease.members.clear();
+        lease.positions.clear();
+        let Data::Present(database) = &mut volume(&mut observed).data else {
+            panic!("data")
+        };
+        database.written = Lsn(0x180);
+        for mode in [
+            DurabilityMode::Async,
+            DurabilityMode::Preferred,
+            DurabilityMode::Required,
+        ] {
+            cluster(&mut observed).durability.mode = mode;
+            let Action::WriteLease { content, purpose, .. } = decided(&observed, 1_001).action else {
+                panic!("{:?}", decided(&observed, 1_001))
+            };
+            assert_eq!(
+                (purpose, content.positions["orders-0"].lsn),
+                (Purpose::Take, Lsn(0x180))
+            );
+            let waits = mode == DurabilityMode::Required;
+            assert_eq!(
+                content.rule.is_synchronous(),
+                waits,
+                "{mode:?}: what was acknowledged may be on no other"
+            );
         }
     }
 

@@ -27,10 +27,22 @@ pub(super) fn view(
             Some((pod.clone(), reported.or(recorded)?))
         })
         .collect();
-    if let Some(position) = context.observed.postgres.answer.and_then(|answer| answer.position) {
+    let answered = context.observed.postgres.answer.and_then(|answer| answer.position);
+    if let Some(position) = answered.or_else(|| on_volume(context)) {
         positions.insert(context.observed.own.pod.clone(), position);
     }
     (reports, positions)
+}
+
+/// Where the WAL on this member's volume ends, if it is not to be had from PostgreSQL nor from the Lease, which was made again: whoever
+/// may be elected next is to know what it lacks.
+fn on_volume(context: &Context) -> Option<Position> {
+    context.record().filter(|record| record.is_made_again())?;
+    let database = context.database()?;
+    Some(Position {
+        timeline: database.timeline,
+        lsn: database.written.max(database.checkpoint),
+    })
 }
 
 /// A pod of whose member the Lease says something that is no longer so.

@@ -431,6 +431,7 @@ mod tests {
         let mut observed = standby();
         (observed.postgres.answer, observed.postgres.streamed) = (None, false);
         observed.tasks.report.running = Some(Work::Report);
+        observed.tasks.ask.running = Some(Work::Ask);
         observed.lease.changed = BootTime(now);
         let Data::Present(database) = &mut volume(&mut observed).data else {
             panic!("data")

@@ -7,7 +7,7 @@ use api::WantedDurability;
 use api::status::{DurabilityMode, RestartPermit};
 use machine::instance::{ClusterView, SignedCertificate};
 use machine::lease_object::LeaseContent;
-use machine::protocol::{Epoch, HolderRecord, Incarnation, LeaseRecord, Timeline};
+use machine::protocol::{Epoch, HolderRecord, Incarnation, LeaseRecord, Release, Timeline};
 use machine::quorum::SyncRule;
 use machine::timing::Timing;
 
@@ -187,6 +187,42 @@ impl World {
             let record = Rc::clone(&self.api.lease);
             let delay = 1 + self.random.api.below(6);
             self.tell(delay, node, News::Read { call, record });
+        }
+    }
+
+    /// Somebody deletes the Lease, and the operator makes it again from its status, as the user asks it to. What lies between is like
+    /// an API server that is away: nobody can renew.
+    pub fn lose_lease(&mut self) {
+        let lost = Rc::clone(&self.api.lease);
+        let holder = lost.holder.as_ref().map(|holder| &holder.incarnation.member);
+        let Some(last) = holder.or(lost.release.as_ref().map(|release| &release.member)).cloned() else {
+            return;
+        };
+        let reported = lost.members.values().map(|report| &report.member);
+        let others = lost.rule.names.iter().chain(reported);
+        let others: BTreeSet<_> = others.filter(|other| **other != last).cloned().collect();
+        let version = self.api.next();
+        self.api.lease = Rc::new(LeaseRecord {
+            version: version.to_string(),
+            uid: format!("{LEASE}-{version}"),
+            holder: None,
+            renewal: None,
+            duration: 0,
+            epoch: Epoch(lost.epoch.0 + 1),
+            release: Some(Release {
+                member: last,
+                position: None,
+                successor: None,
+            }),
+            rule: SyncRule::any(usize::from(!others.is_empty()), others),
+            lossy: None,
+            history: Vec::new(),
+            members: BTreeMap::new(),
+            positions: BTreeMap::new(),
+            ..LeaseRecord::clone(&lost)
+        });
+        for watcher in 0..self.plan.members {
+            self.watch(watcher, News::Lease(Rc::clone(&self.api.lease)));
         }
     }
 

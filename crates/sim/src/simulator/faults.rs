@@ -77,6 +77,7 @@ impl World {
             Fault::ApiOutage => count(&mut self.api.down, begins),
             Fault::ApiErrors => self.api.errors = if begins { 300 } else { 0 },
             Fault::LagWatch => self.nodes[node].watch_lag = if begins { LAG } else { 0 },
+            Fault::LoseLease if begins => self.lose_lease(),
             Fault::KillWatch => {
                 count(&mut self.nodes[node].watch_dead, begins);
                 if !begins {

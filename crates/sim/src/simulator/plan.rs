@@ -35,6 +35,8 @@ pub enum Fault {
     FreezePod,
     /// A standby's PostgreSQL loses its stream, and whom it follows or how: scripts only.
     LoseUpstream,
+    /// The Lease is deleted, and made again on the user's word, for who held it last: scripts only.
+    LoseLease,
     /// The disk flushes nothing.
     HangDisk,
     /// The disk is full.

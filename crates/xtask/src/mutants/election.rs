@@ -1,6 +1,6 @@
 //! Broken rules of promises, elections and releases.
 
-use super::{COURSES, Mutant, model, unit};
+use super::{COURSES, Mutant, model, property, unit};
 
 pub const MUTANTS: &[Mutant] = &[
     Mutant {
@@ -11,6 +11,35 @@ pub const MUTANTS: &[Mutant] = &[
         text: "(reply.promised >= epoch)",
         instead: "true",
         found_by: unit("instance::election::tests::an_election_is_won_with_enough_promises_by_who_has_most"),
+    },
+    Mutant {
+        name: "nobody-is-asked-by-name",
+        planted: "Who is counted and has not reported to the Lease, as when it was made again, is not asked.",
+        breaks: "protocol 18",
+        file: "instance/election.rs",
+        text: "pod != own && !record.members.contains_key(pod)",
+        instead: "false",
+        found_by: unit("instance::election::tests::who_is_counted_and_has_not_reported_is_asked_by_name"),
+    },
+    Mutant {
+        name: "the-first-takes-a-lease-made-again",
+        planted: "A Lease that was made again goes to who comes first, though a member that does not answer may have more.",
+        breaks: "protocol 18",
+        file: "protocol.rs",
+        text: "self.holder.is_none() && self.members.is_empty() && self.system_id.is_some()",
+        instead: "false",
+        found_by: property("instance::ballots::no_input_makes_two_takers_of_one_epoch"),
+    },
+    Mutant {
+        name: "a-lease-made-again-counts-by-a-guess",
+        planted: "The last holder takes a Lease that was made again under its rule, though commits waited for nobody.",
+        breaks: "protocol 10",
+        file: "instance/lease_rules.rs",
+        text: "record.is_made_again() && mode != Some(DurabilityMode::Required)",
+        instead: "false",
+        found_by: unit(
+            "instance::lease_rules::tests::a_lease_that_was_made_again_is_taken_under_a_rule_that_is_known_to_hold",
+        ),
     },
     Mutant {
         name: "slow-disks-pass-the-lease-round",
