@@ -35,13 +35,7 @@ impl Step {
                     .await;
             }
             Step::Delete => {
-                world.user(
-                    200,
-                    fake_api::Verb::Delete,
-                    "clustereddatabases",
-                    "db",
-                    json!({"propagationPolicy": "Background"}),
-                );
+                world.delete("clustereddatabases", "db");
                 world
                     .until("gone", |world| world.list("clustereddatabases").is_empty())
                     .await;

@@ -12,7 +12,7 @@ use fake_api::{Change, Process, Verb};
 use operator::cache::Key;
 use operator::config::Config;
 use operator::decisions::Decisions;
-use serde_json::{Value, json};
+use serde_json::Value;
 use tokio::time::Instant;
 
 use super::world::{LONG, NAME, NAMESPACE, Operator, World, run};
@@ -195,15 +195,7 @@ impl Scenario {
 
     /// The user deletes an object.
     pub fn delete(&mut self, plural: &str, name: &str) {
-        self.does(&format!("deletes {plural} {name}"), |world| {
-            world.user(
-                200,
-                Verb::Delete,
-                plural,
-                name,
-                json!({"propagationPolicy": "Background"}),
-            );
-        });
+        self.does(&format!("deletes {plural} {name}"), |world| world.delete(plural, name));
     }
 
     /// From now on this must hold whenever it is looked.

@@ -33,15 +33,7 @@ fn course(seed: u64) -> Vec<String> {
             }
         }
         world.server.faults(Faults::stop);
-        for node in ["n1", "n2", "n3"] {
-            world.user(
-                200,
-                Verb::Merge,
-                "nodes",
-                node,
-                json!({"spec": {"unschedulable": null}}),
-            );
-        }
+        world.each_node(&json!({"spec": {"unschedulable": null}}));
         world.edit(&json!({"hibernated": false, "fenced": []}));
         world.ready().await;
         world.rests(Duration::from_secs(60)).await;
@@ -71,6 +63,9 @@ fn disturb(world: &World, rng: &mut Rng) {
 
 /// One thing that happens to a cluster.
 pub fn accident(world: &World, rng: &mut Rng) {
+    let merge = |plural, name, change| {
+        attempt(world, Verb::Merge, plural, name, change);
+    };
     match rng.u32(0..6) {
         0 => remove(world, "pods", &format!("{NAME}-{}", rng.u32(0..3))),
         1 => {
@@ -86,29 +81,14 @@ pub fn accident(world: &World, rng: &mut Rng) {
             let (plural, name) = removable[rng.usize(0..removable.len())];
             remove(world, plural, name);
         }
-        2 => attempt(
-            world,
-            Verb::Merge,
-            "services",
-            "db-rw",
-            json!({"spec": {"selector": {"app": "evil"}}}),
-        ),
-        3 => attempt(
-            world,
-            Verb::Merge,
-            "statefulsets",
-            NAME,
-            json!({"spec": {"template": {"metadata": {"annotations": {"clustereddatabase.io/revision": "edited"}}}}}),
-        ),
+        2 => merge("services", "db-rw", json!({"spec": {"selector": {"app": "evil"}}})),
+        3 => {
+            let edited = json!({"metadata": {"annotations": {"clustereddatabase.io/revision": "edited"}}});
+            merge("statefulsets", NAME, json!({"spec": {"template": edited}}));
+        }
         4 => {
             let node = ["n1", "n2", "n3"][rng.usize(0..3)];
-            attempt(
-                world,
-                Verb::Merge,
-                "nodes",
-                node,
-                json!({"spec": {"unschedulable": rng.bool()}}),
-            );
+            merge("nodes", node, json!({"spec": {"unschedulable": rng.bool()}}));
         }
         _ => world.server.within(|store, _| store.compact()),
     }
@@ -124,11 +104,11 @@ fn remove(world: &World, plural: &str, name: &str) {
     attempt(world, Verb::Delete, plural, name, json!({"propagationPolicy": policy}));
 }
 
-/// What may be refused, since there may be nothing.
-fn attempt(world: &World, verb: Verb, plural: &str, name: &str, body: Value) {
+/// What may be refused; says whether it was done.
+pub fn attempt(world: &World, verb: Verb, plural: &str, name: &str, body: Value) -> bool {
     let namespace = if plural == "nodes" { "" } else { NAMESPACE };
     let call = Call::new(verb, plural, namespace, name, body).with("fieldManager", "user");
-    world.server.within(|store, now| store.call(&call, now));
+    world.server.within(|store, now| store.call(&call, now)).code == 200
 }
 
 /// Runs one half of the seeds.

@@ -129,6 +129,20 @@ impl World {
         self.user(200, Verb::Merge, "clustereddatabases", NAME, json!({"spec": spec}));
     }
 
+    /// Deletes an object, and what belongs to it.
+    pub fn delete(&self, plural: &str, name: &str) {
+        let how = json!({"propagationPolicy": "Background"});
+        self.user(200, Verb::Delete, plural, name, how);
+    }
+
+    /// Changes all nodes.
+    pub fn each_node(&self, change: &Value) {
+        for node in self.list("nodes") {
+            let name = node["metadata"]["name"].as_str().unwrap();
+            self.user(200, Verb::Merge, "nodes", name, change.clone());
+        }
+    }
+
     /// One object.
     pub fn get(&self, plural: &str, name: &str) -> Option<Arc<Value>> {
         let namespace = if Kind::of(plural).namespaced { NAMESPACE } else { "" };

@@ -21,26 +21,16 @@ fn enter(world: &World, phase: Phase) -> Option<()> {
         Phase::SwitchingOver => world.edit(&json!({"primary": {"prefer": "db-1"}})),
         Phase::FailingOver => {
             world.agents.lock().unwrap().still = true;
-            delete(world, "pods", "db-0");
+            world.delete("pods", "db-0");
         }
         Phase::Hibernated => world.edit(&json!({"hibernated": true})),
-        Phase::Deleting => delete(world, "clustereddatabases", "db"),
+        Phase::Deleting => world.delete("clustereddatabases", "db"),
         Phase::Failed => {
             let rule = json!({"metadata": {"annotations": {api::names::LEASE_RULE: "ANY 1 (db-1"}}});
             world.user(200, Verb::Merge, "leases", "db", rule);
         }
     }
     Some(())
-}
-
-fn delete(world: &World, plural: &str, name: &str) {
-    world.user(
-        200,
-        Verb::Delete,
-        plural,
-        name,
-        json!({"propagationPolicy": "Background"}),
-    );
 }
 
 fn uids(world: &World) -> BTreeSet<String> {
@@ -62,7 +52,7 @@ async fn deleted_in(phase: Phase, on_delete: &str) -> bool {
     let so = |world: &World| world.status()["phase"] == phase.as_str();
     world.until(phase.as_str(), so).await;
     let claims = uids(&world);
-    delete(&world, "clustereddatabases", "db");
+    world.delete("clustereddatabases", "db");
     let gone = |world: &World| world.list("clustereddatabases").is_empty();
     world.until("gone", gone).await;
     tokio::time::sleep(Duration::from_secs(30)).await;

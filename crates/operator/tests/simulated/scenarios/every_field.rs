@@ -4,14 +4,14 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use fake_api::faults::{Faults, Rates};
-use fake_api::{Call, Kind, Verb};
+use fake_api::{Kind, Verb};
 use fastrand::Rng;
 use operator::config::Config;
 
 use super::*;
 use crate::creation::{PACE, outcome};
-use crate::seeds::accident;
-use crate::world::{NAME, NAMESPACE, Operator, obeys_the_definition, run};
+use crate::seeds::{accident, attempt};
+use crate::world::{NAME, Operator, obeys_the_definition, run};
 
 /// How many walks there are, in two halves side by side; the environment may ask for more.
 const WALKS: u64 = 16;
@@ -171,15 +171,7 @@ fn leaves(schema: &Value, value: Option<&Value>, path: &str, found: &mut BTreeSe
 /// Three nodes with a label, and the password that is given.
 fn world(faults: Faults, pace: Duration) -> World {
     let world = World::new(faults, pace);
-    for node in ["n1", "n2", "n3"] {
-        world.user(
-            200,
-            Verb::Merge,
-            "nodes",
-            node,
-            json!({"metadata": {"labels": {"disk": "ssd"}}}),
-        );
-    }
+    world.each_node(&json!({"metadata": {"labels": {"disk": "ssd"}}}));
     let secret = json!({"metadata": {"name": "given"}, "data": {"password": "aHVudGVyMg=="}});
     world.user(201, Verb::Create, "secrets", "", secret);
     world
@@ -187,9 +179,7 @@ fn world(faults: Faults, pace: Duration) -> World {
 
 /// A user's edit; says whether it was taken.
 fn edit(world: &World, patch: &Value) -> bool {
-    let body = json!({"spec": patch});
-    let call = Call::new(Verb::Merge, "clustereddatabases", NAMESPACE, NAME, body).with("fieldManager", "user");
-    world.server.within(|store, now| store.call(&call, now)).code == 200
+    attempt(world, Verb::Merge, "clustereddatabases", NAME, json!({"spec": patch}))
 }
 
 /// The spec as it stands.
@@ -310,15 +300,7 @@ fn walk(seed: u64) {
             }
         }
         world.server.faults(Faults::stop);
-        for node in ["n1", "n2", "n3"] {
-            world.user(
-                200,
-                Verb::Merge,
-                "nodes",
-                node,
-                json!({"spec": {"unschedulable": null}}),
-            );
-        }
+        world.each_node(&json!({"spec": {"unschedulable": null}}));
         // What waits for its user, or is to stay away, is let go on; how changes go is not what they lead to.
         let updates = spec(&world)["primary"]["updates"].clone();
         world.edit(&json!({"hibernated": false, "paused": false, "fenced": [], "primary": {"updates": "Automatic"}}));
