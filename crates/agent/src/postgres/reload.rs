@@ -110,10 +110,9 @@ impl Loaded {
             )));
         }
         if config.standby && self.following != config.following {
-            return Err(PostgresError::Unproven(format!(
-                "PostgreSQL has primary_conninfo {:?} and primary_slot_name {:?} instead of what was written",
-                self.following.conninfo, self.following.slot
-            )));
+            // Their values stay untold: what somebody has set in their place may hold a password.
+            let words = "PostgreSQL goes by another primary_conninfo or primary_slot_name than was written";
+            return Err(PostgresError::Unproven(words.to_owned()));
         }
         match self.hba {
             Some(error) => Err(PostgresError::Unproven(format!(
