@@ -11,11 +11,9 @@ use e2e::namespace::summary;
 use e2e::processes::Container;
 use e2e::wait::{Seen, until};
 use e2e::{Namespace, SqlClient, connect_for_test, writing};
-use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::{Node, Pod};
 use kube::ResourceExt;
 use kube::api::{Api, EvictParams, Patch, PatchParams};
-use machine::protocol::Lsn;
 use serde_json::{Value, json};
 use testbed::{Options, POSTGRES_IMAGE, Signal, Testbed};
 
@@ -309,28 +307,6 @@ async fn much_wal(sql: &SqlClient) -> Result<()> {
     Ok(())
 }
 
-/// Waits until the primary has noticed and written into the Lease that `target` lacks that much: what it goes by may be of a
-/// moment before.
-async fn known_behind(namespace: &Namespace, primary: &str, target: &str) -> Result<()> {
-    let lsn = |positions: &Value, pod: &str| {
-        let lsn = positions[pod]["lsn"].as_str().and_then(|lsn| lsn.parse::<Lsn>().ok());
-        lsn.with_context(|| format!("no position of {pod} in {positions}"))
-    };
-    until("the Lease to say how far behind it is", BOUND, || async {
-        let lease = namespace.api::<Lease>().get("db").await?;
-        let positions = lease.annotations().get("clustereddatabase.io/positions");
-        let positions: Value = serde_json::from_str(positions.context("no positions")?)?;
-        let behind = lsn(&positions, primary)?.0.saturating_sub(lsn(&positions, target)?.0);
-        Ok(if behind > u64::from(BEHIND) {
-            Seen::Yes(())
-        } else {
-            Seen::NotYet(format!("{behind} bytes"))
-        })
-    })
-    .await?;
-    Ok(())
-}
-
 /// Asks for `target`, which cannot take over; returns what came of it, and after how long.
 async fn given_up(namespace: &Namespace, target: &str) -> Result<(RequestOutcome, String, Duration)> {
     request(namespace, target).await?;
@@ -365,7 +341,6 @@ async fn a_switchover_to_an_instance_that_stays_behind_is_given_up_and_interrupt
     testbed.signal(receiver, Signal::STOP)?;
     let asked = async {
         much_wal(&sql).await?;
-        known_behind(&namespace, &before, &target).await?;
         writing(&sql, given_up(&namespace, &target)).await
     }
     .await;
