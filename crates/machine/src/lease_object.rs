@@ -306,4 +306,39 @@ mod tests {
         let record = read(&write(&held, &released, MicroTime(Timestamp::UNIX_EPOCH))).unwrap();
         assert_eq!((record.holder, record.release), (None, content().release));
     }
+
+    #[test]
+    fn the_time_of_acquisition_is_that_of_the_epoch() {
+        let at = |second| MicroTime(Timestamp::from_second(second).unwrap());
+        let times = |lease: &Lease| {
+            let spec = lease.spec.clone().unwrap();
+            (spec.acquire_time, spec.renew_time)
+        };
+        let taken = write(&empty(), &content(), at(1));
+        let renewed = write(&taken, &content(), at(2));
+        assert_eq!(times(&renewed), (Some(at(1)), Some(at(2))));
+        let next = LeaseContent {
+            epoch: Epoch(2),
+            ..content()
+        };
+        assert_eq!(times(&write(&renewed, &next, at(3))), (Some(at(3)), Some(at(3))));
+    }
+
+    #[test]
+    fn what_is_empty_stands_in_no_annotation() {
+        let before = write(&empty(), &content(), MicroTime(Timestamp::UNIX_EPOCH));
+        let nothing = LeaseContent {
+            rule: SyncRule::default(),
+            history: Vec::new(),
+            positions: BTreeMap::new(),
+            lossy: None,
+            ..content()
+        };
+        let written = write(&before, &nothing, MicroTime(Timestamp::UNIX_EPOCH));
+        let has = |lease: &Lease, name| text(lease, name).is_some();
+        for name in [LEASE_RULE, LEASE_HISTORY, LEASE_POSITIONS, LEASE_LOSSY] {
+            assert!(has(&before, name) && !has(&written, name), "{name}");
+        }
+        assert!(!has(&before, LEASE_MEMBERS) && has(&written, LEASE_TIMELINE));
+    }
 }

@@ -527,6 +527,105 @@ mod tests {
         assert_eq!(settings_hash(&BTreeMap::new()), "cbf29ce484222325");
         assert_ne!(of("work_mem", "4MB"), of("work_mem", "8MB"));
         assert_ne!(of("ab", "c"), of("a", "bc"));
+        // What other versions have written is compared with it.
+        assert_eq!(of("work_mem", "4MB"), "fccd85898e728d97");
+    }
+
+    fn at(timeline: u32, lsn: u64) -> Position {
+        Position {
+            timeline: Timeline(timeline),
+            lsn: Lsn(lsn),
+        }
+    }
+
+    /// A Lease that `orders-0` holds and has written with its WAL at 100 of timeline 3.
+    fn lease() -> LeaseRecord {
+        let member = MemberId::new(0, "11112222-0000", 1);
+        let report = serde_json::json!({
+            "podUid": "p", "member": member, "address": "10.0.0.1", "state": MemberState::Streaming, "settings": "", "agentVersion": ""
+        });
+        let incarnation = Incarnation {
+            pod: "orders-0".to_owned(),
+            pod_uid: "p".to_owned(),
+            run: "r".to_owned(),
+            member,
+        };
+        LeaseRecord {
+            version: "7".to_owned(),
+            uid: "u".to_owned(),
+            holder: Some(HolderRecord {
+                incarnation,
+                address: "10.0.0.1".to_owned(),
+                timeline: Some(Timeline(3)),
+                serving: true,
+            }),
+            renewal: None,
+            duration: 10_000,
+            epoch: Epoch(3),
+            system_id: Some("74".to_owned()),
+            release: None,
+            rule: SyncRule::default(),
+            timeline: Some(Timeline(3)),
+            lossy: None,
+            history: vec![Fork {
+                timeline: Timeline(2),
+                end: Lsn(50),
+            }],
+            members: BTreeMap::from([("orders-0".to_owned(), serde_json::from_value(report).unwrap())]),
+            positions: BTreeMap::from([("orders-0".to_owned(), at(3, 100)), ("orders-1".to_owned(), at(3, 200))]),
+        }
+    }
+
+    #[test]
+    fn what_a_member_lacks_is_counted_from_where_the_last_holder_was() {
+        let mut record = lease();
+        let lacks = |record: &LeaseRecord, timeline, lsn| record.lacks(at(timeline, lsn));
+        assert_eq!(lacks(&record, 3, 40), 60);
+        assert_eq!((lacks(&record, 3, 100), lacks(&record, 3, 140)), (0, 0));
+        assert_eq!(lacks(&record, 2, 30), 70);
+        assert_eq!(lacks(&record, 2, 80), 50, "what is behind the fork is its own");
+        assert_eq!(lacks(&record, 1, 99), u64::MAX);
+        assert_eq!(lacks(&record, 4, 0), 0, "nothing is known of that");
+        let holder = record.holder.take().unwrap();
+        assert_eq!(record.left(), None);
+        record.release = Some(Release {
+            member: holder.incarnation.member,
+            position: None,
+            successor: None,
+        });
+        assert_eq!(record.left(), Some(at(3, 100)), "as it was written last");
+        record.release.as_mut().unwrap().position = Some(at(3, 120));
+        assert_eq!((record.left(), lacks(&record, 3, 40)), (Some(at(3, 120)), 80));
+        record.release.as_mut().unwrap().position = None;
+        record.members.clear();
+        assert_eq!((record.left(), lacks(&record, 3, 40)), (None, 0));
+    }
+
+    #[test]
+    fn what_does_not_follow_may_have_more_where_commits_waited_for_nobody_or_an_election_took_a_loss() {
+        let mut record = lease();
+        assert!(record.may_have_lost(Timeline(9)));
+        record.rule = SyncRule::any(1, [MemberId::new(1, "11112222-0000", 1)]);
+        assert!(!record.may_have_lost(Timeline(1)));
+        record.lossy = Some(Timeline(3));
+        assert!(record.may_have_lost(Timeline(2)) && !record.may_have_lost(Timeline(3)));
+    }
+
+    #[test]
+    fn a_lease_that_was_made_again_names_whose_wal_is_to_be_known() {
+        let (mut record, other) = (lease(), MemberId::new(1, "11112222-0000", 1));
+        record.rule = SyncRule::any(1, [other.clone()]);
+        let last = record.holder.take().unwrap().incarnation.member;
+        record.release = Some(Release {
+            member: last.clone(),
+            position: None,
+            successor: None,
+        });
+        assert!(record.to_be_heard().is_empty(), "there is a report");
+        record.members.clear();
+        assert_eq!(record.to_be_heard(), BTreeSet::from([&last, &other]));
+        record.system_id = None;
+        assert!(record.to_be_heard().is_empty(), "there are no data yet");
     }
 
     #[test]

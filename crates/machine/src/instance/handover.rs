@@ -4,7 +4,7 @@ use std::cmp::Reverse;
 
 use super::context::Context;
 use super::{Draft, Memo, checkpoint, election, members};
-use crate::protocol::MemberState;
+use crate::protocol::{MemberState, Position};
 use crate::timing::BootTime;
 
 /// How far behind the successor may be, in bytes of WAL, with what it has flushed and again with what it has replayed: what
@@ -99,8 +99,9 @@ pub(super) fn waiting(context: &Context) -> Option<String> {
     })
 }
 
-/// Who is best fit to take the lease that this container leaves, since it is asked to end: of those whose replay is near the wanted
-/// primary, or else who has the most. A replay that is far behind is not awaited, as a wanted one's is: the container ends.
+/// Who is best fit to take the lease that this container leaves, since it is asked to end: of those that have nearly all WAL and have
+/// replayed it the wanted primary, or else who has the most. A replay that is far behind is not awaited, as a wanted one's is: the
+/// container ends. Who lacks much WAL gets no more of it ([`super::senders`]), and cannot cover what is left.
 ///
 /// A hint, on which no safety hangs (protocol.md rule 16): whoever takes the lease must cover the position that was left, and
 /// the others leave it to this one for a moment only. So no two of them race, and the operator sees that it was planned.
@@ -113,9 +114,14 @@ pub(super) fn heir(context: &Context) -> Option<String> {
         let heard = context.now.since(peer.heard) < election::FRESH;
         able && heard && **pod != context.observed.own.pod && members::is_wanted(context, pod)
     });
+    let most = peers.clone().filter_map(|(_, peer)| peer.position).max();
+    let near = |position: Position| {
+        most.is_some_and(|most| most.timeline == position.timeline && most.lsn.0 - position.lsn.0 <= LAG)
+    };
     let best = peers.max_by_key(|(pod, peer)| {
+        let near = peer.position.is_some_and(near);
         let wanted = cluster.primary.as_ref() == Some(*pod);
-        (peer.queue() <= LAG, wanted, peer.position, Reverse(*pod))
+        (near, peer.queue() <= LAG, wanted, peer.position, Reverse(*pod))
     });
     best.map(|(pod, _)| pod.clone())
 }

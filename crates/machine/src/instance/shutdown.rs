@@ -331,9 +331,12 @@ mod tests {
             |o| first(o).report.state = MemberState::Cloning,
             |o| first(o).report.fault = Some("its disk is full".to_owned()),
             |o| {
-                // It has more, and a quarter of a second's replay before it.
-                let more = Lsn(32 << 20);
-                first(o).position.as_mut().unwrap().lsn = more;
+                // Both have more, and it has a quarter of a second's replay before it.
+                for peer in o.peers.values_mut() {
+                    let end = &mut peer.position.as_mut().unwrap().lsn;
+                    end.0 += 32 << 20;
+                    peer.replayed = Some(*end);
+                }
                 first(o).replayed = Some(Lsn(0));
             },
             |o| cluster(o).fenced.extend(["orders-1".to_owned()]),
@@ -346,6 +349,14 @@ mod tests {
             cluster(o).primary = Some("orders-1".to_owned());
         };
         assert_eq!(heir(wanted_replays), other, "its promotion would wait for the replay");
+        let wanted_lacks = |more: u64| {
+            heir(|o| {
+                first(o).position.as_mut().unwrap().lsn.0 += more;
+                cluster(o).primary = Some("orders-2".to_owned());
+            })
+        };
+        assert_eq!(wanted_lacks((16 << 20) - 1), other);
+        assert_eq!(wanted_lacks(16 << 20), best, "it could not cover what is left");
         assert_eq!(heir(|o| cluster(o).replicas = 1), None);
         assert_eq!(heir(|o| o.peers.clear()), None);
         assert_eq!(heir(|o| cluster(o).stop = true), None, "all are to stop");

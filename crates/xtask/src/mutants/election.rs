@@ -353,6 +353,15 @@ pub const MUTANTS: &[Mutant] = &[
         found_by: unit("instance::handover::tests::how_far_the_successor_is_was_asked_after_the_checkpoint"),
     },
     Mutant {
+        name: "leave-it-to-the-wanted-one-whatever-it-lacks",
+        planted: "A primary whose container ends names the wanted one, which lacks more than it will get.",
+        breaks: "protocol 16",
+        file: "instance/handover.rs",
+        text: "peer.position.is_some_and(near)",
+        instead: "true",
+        found_by: unit("instance::shutdown::tests::a_primary_that_ends_names_who_is_fit_best_to_take_over"),
+    },
+    Mutant {
         name: "hand-over-to-one-that-is-silent",
         planted: "A primary stops for a successor that has not been heard for long.",
         breaks: "protocol 16",
