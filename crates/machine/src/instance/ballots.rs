@@ -8,7 +8,7 @@ use proptest::test_runner::TestRunner;
 use super::fixtures::*;
 use super::*;
 use crate::lease_object::LeaseContent;
-use crate::protocol::{Epoch, Lsn, MemberId, Position, PromiseReply, Release, Timeline};
+use crate::protocol::{Epoch, Lsn, MemberId, Position, PromiseReply, Timeline};
 use crate::quorum::SyncRule;
 
 /// When a standby that needs nobody else's promise suspects, too.
@@ -61,17 +61,6 @@ fn ballot(rule: SyncRule, own: (u32, u64), answers: &[Answer]) -> Observed {
         observed.promises.insert(format!("pod-{index}"), promised(answer));
     }
     observed
-}
-
-/// The Lease was lost, and was made again for `last`.
-fn make_again(observed: &mut Observed, last: MemberId) {
-    let record = record(observed);
-    (record.holder, record.members) = (None, Default::default());
-    record.release = Some(Release {
-        member: last,
-        position: None,
-        successor: None,
-    });
 }
 
 /// The take that is decided upon, if one is.

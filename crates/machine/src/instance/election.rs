@@ -626,14 +626,7 @@ mod tests {
 
     /// The Lease was lost, and the operator has made it again for `orders-1`, which held it last.
     fn made_again(mut observed: Observed) -> Observed {
-        let record = record(&mut observed);
-        let member = record.holder.take().unwrap().incarnation.member;
-        record.release = Some(Release {
-            member,
-            position: None,
-            successor: None,
-        });
-        record.members.clear();
+        make_again(&mut observed, other_holder().incarnation.member);
         observed
     }
 

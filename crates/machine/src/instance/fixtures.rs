@@ -7,7 +7,7 @@ use api::status::{BootstrapGrant, DurabilityMode};
 use super::*;
 use crate::protocol::{
     Epoch, Fork, HolderRecord, Incarnation, LeaseRecord, Lsn, MemberId, MemberReport, MemberState, Position,
-    PromiseReply, Timeline,
+    PromiseReply, Release, Timeline,
 };
 use crate::quorum::SyncRule;
 use crate::timing::Timing;
@@ -475,6 +475,19 @@ pub(super) fn elected() -> Observed {
     });
     observed.tasks.lease.running = Some(Work::WriteLease);
     observed
+}
+
+/// The Lease was lost, and the operator has made it again for `last`, which held it last.
+pub(super) fn make_again(observed: &mut Observed, last: MemberId) {
+    let record = record(observed);
+    record.holder = None;
+    record.release = Some(Release {
+        member: last,
+        position: None,
+        successor: None,
+    });
+    record.members.clear();
+    record.positions.clear();
 }
 
 pub(super) fn third() -> MemberId {

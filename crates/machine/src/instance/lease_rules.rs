@@ -352,16 +352,9 @@ mod tests {
     #[test]
     fn a_lease_that_was_made_again_is_taken_under_a_rule_that_is_known_to_hold() {
         let mut observed = restarted();
-        let lease = record(&mut observed);
-        let member = lease.holder.take().unwrap().incarnation.member;
-        lease.release = Some(Release {
-            member,
-            position: None,
-            successor: None,
-        });
-        lease.rule = SyncRule::any(1, [third()]);
-        lease.members.clear();
-        lease.positions.clear();
+        let own = record(&mut observed).holder.take().unwrap().incarnation.member;
+        make_again(&mut observed, own);
+        record(&mut observed).rule = SyncRule::any(1, [third()]);
         let Data::Present(database) = &mut volume(&mut observed).data else {
             panic!("data")
         };
@@ -372,9 +365,8 @@ mod tests {
             DurabilityMode::Required,
         ] {
             cluster(&mut observed).durability.mode = mode;
-            let Action::WriteLease { content, purpose, .. } = decided(&observed, 1_001).action else {
-                panic!("{:?}", decided(&observed, 1_001))
-            };
+            let decision = decided(&observed, 1_001);
+            let (content, purpose) = content(&decision);
             assert_eq!(
                 (purpose, content.positions["orders-0"].lsn),
                 (Purpose::Take, Lsn(0x180))
