@@ -3,7 +3,6 @@
 
 use super::decision::Step;
 use super::facts::{Facts, list};
-use super::members::ordinal_of;
 use super::observed::{Claim, Pod};
 use super::rule::{Proposal, Rule};
 
@@ -117,7 +116,9 @@ pub(super) fn before_hibernating(facts: &Facts<'_>) -> Option<Proposal> {
     let deleted_ones = words(facts)?;
     let released = facts.lease.and_then(|lease| lease.release.as_ref());
     let held = facts.holder().map(|holder| &holder.incarnation.member);
-    let newest = held.or(released.map(|release| &release.member)).and_then(ordinal_of);
+    let newest = held
+        .or(released.map(|release| &release.member))
+        .and_then(|member| member.ordinal());
     let stays = |ordinal| {
         let claim = facts.data_claim(ordinal).filter(|claim| !claim.terminating);
         let pod = facts.pod(ordinal);

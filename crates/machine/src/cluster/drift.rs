@@ -261,7 +261,7 @@ pub(super) fn returning(facts: &Facts<'_>) -> u32 {
 fn leading(facts: &Facts<'_>) -> u32 {
     let holder = facts.holder().and_then(|holder| facts.ordinal(&holder.incarnation.pod));
     let release = facts.lease.and_then(|lease| lease.release.as_ref());
-    let last = release.and_then(|release| super::members::ordinal_of(&release.member));
+    let last = release.and_then(|release| release.member.ordinal());
     holder.max(last).map_or(0, |ordinal| ordinal.saturating_add(1))
 }
 
@@ -1017,7 +1017,7 @@ mod tests {
         else {
             panic!("{:?}", scene.decide())
         };
-        assert_eq!(super::super::members::ordinal_of(&member), Some(1));
+        assert_eq!(member.ordinal(), Some(1));
         assert_eq!((epoch, timeline), (Epoch(3), Some(Timeline(1))));
         assert_eq!((rule.required, rule.names.len(), rule.promises_needed()), (1, 2, 2));
         assert!(!rule.names.contains(&member));

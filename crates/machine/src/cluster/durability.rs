@@ -9,7 +9,6 @@ use api::status::{DurabilityMode, DurabilityStatus};
 use super::decision::Step;
 use super::facts::{Facts, list};
 use super::hibernation;
-use super::members::ordinal_of;
 use super::rule::{Proposal, Rule};
 use crate::protocol::ASYNC_LOSS;
 use crate::timing::Timing;
@@ -69,7 +68,7 @@ pub(super) fn before_scale_down(facts: &Facts<'_>, replicas: u32) -> Option<Prop
     let leave = rule
         .names
         .iter()
-        .filter_map(ordinal_of)
+        .filter_map(|name| name.ordinal())
         .filter(|ordinal| *ordinal >= replicas);
     let leave: BTreeSet<String> = leave
         .map(|ordinal| format!("{}-{ordinal}", facts.wanted.name))
@@ -341,7 +340,7 @@ mod tests {
             "commits to do without demo-3, demo-4, to scale down"
         );
         let rule = &mut scene.lease_mut().unwrap().rule;
-        rule.names.retain(|name| ordinal_of(name) < Some(3));
+        rule.names.retain(|name| name.ordinal() < Some(3));
         assert_eq!(
             scene.decide().because.to_string(),
             "commits to wait for no more than 1 standby, to scale down"

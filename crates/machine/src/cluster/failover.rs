@@ -12,7 +12,6 @@ use super::decision::Step;
 use super::facts::{Facts, list};
 use super::fenced;
 use super::hibernation;
-use super::members::ordinal_of;
 use super::observed::{Known, Pod};
 use super::rule::{Proposal, Rule};
 use super::transitions::may_follow;
@@ -109,7 +108,7 @@ fn await_primary(facts: &Facts<'_>) -> Option<Proposal> {
         }
         None => {
             let what = format!("the pod of the member {last}, which held the Lease last");
-            let leaving = ordinal_of(last).and_then(|ordinal| facts.pod(ordinal));
+            let leaving = last.ordinal().and_then(|ordinal| facts.pod(ordinal));
             let maker = || unmade(facts).map_or_else(|| "the StatefulSet controller".to_owned(), |(_, who)| who);
             let who = leaving.map_or_else(maker, remover);
             Proposal::wait(facts, Step::Primary, what, who)
@@ -157,7 +156,7 @@ fn last(lease: &LeaseRecord) -> Option<&MemberId> {
 
 /// The pod that this member's volume belongs to.
 fn pod_of<'a>(facts: &Facts<'a>, member: &MemberId) -> Option<&'a Pod> {
-    let ordinal = ordinal_of(member)?;
+    let ordinal = member.ordinal()?;
     facts.pod(ordinal).filter(|pod| !pod.terminating)
 }
 
@@ -193,7 +192,9 @@ fn what(facts: &Facts<'_>, lease: &LeaseRecord) -> String {
 
 fn pod_name(facts: &Facts<'_>, member: &MemberId) -> String {
     let name = facts.wanted.name;
-    ordinal_of(member).map_or_else(|| member.to_string(), |ordinal| format!("{name}-{ordinal}"))
+    member
+        .ordinal()
+        .map_or_else(|| member.to_string(), |ordinal| format!("{name}-{ordinal}"))
 }
 
 /// Where a member's WAL ended when it was told last: in its release, or in its report to the primary.
@@ -202,7 +203,7 @@ fn position(facts: &Facts<'_>, lease: &LeaseRecord, ordinal: u32) -> String {
     let released = lease
         .release
         .as_ref()
-        .filter(|release| ordinal_of(&release.member) == Some(ordinal));
+        .filter(|release| release.member.ordinal() == Some(ordinal));
     let known = released.and_then(|release| release.position);
     match known.or_else(|| lease.positions.get(&pod).copied()) {
         Some(Position { timeline, lsn }) => format!("{pod} {lsn} on timeline {}", timeline.0),
@@ -235,7 +236,7 @@ fn electors(facts: &Facts<'_>, lease: &LeaseRecord) -> String {
     }
     let needed = all.len().max(lease.rule.promises_needed());
     let counted: BTreeSet<_> = lease.rule.names.iter().chain(all).collect();
-    let ordinals: Vec<u32> = counted.into_iter().filter_map(ordinal_of).collect();
+    let ordinals: Vec<u32> = counted.into_iter().filter_map(MemberId::ordinal).collect();
     let name = |ordinal: &u32| format!("{}-{ordinal}", facts.wanted.name);
     let all: Vec<String> = ordinals.iter().map(name).collect();
     let all = list(all.iter().map(String::as_str));

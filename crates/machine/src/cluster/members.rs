@@ -186,11 +186,6 @@ pub(super) fn made_on(member: &MemberId, ordinal: u32, claim_uid: &str) -> bool 
     same_ordinal && parts.next().is_some_and(|claim| claim.bytes().eq(digits))
 }
 
-/// The ordinal in a member's identity.
-pub(super) fn ordinal_of(member: &MemberId) -> Option<u32> {
-    member.ordinal()
-}
-
 fn describe(changes: &[StatusChange]) -> String {
     let (mut published, mut keys, mut others) = (Vec::new(), Vec::new(), Vec::new());
     for change in changes {
@@ -323,6 +318,6 @@ mod tests {
         let member = MemberId::new(2, "1A2B3c4d-5e6f", 7);
         assert!(made_on(&member, 2, "1A2B3c4d-5e6f"));
         assert!(!made_on(&member, 1, "1A2B3c4d-5e6f") && !made_on(&member, 2, "2A2B3c4d-5e6f"));
-        assert_eq!(ordinal_of(&member), Some(2));
+        assert_eq!(member.ordinal(), Some(2));
     }
 }

@@ -11,7 +11,7 @@ use super::drift::{self, foreign_claim};
 use super::durability;
 use super::facts::Facts;
 use super::fenced;
-use super::members::{exact_claim, ordinal_of};
+use super::members::exact_claim;
 use super::observed::{ChildKind, Claim, SetFacts, Volume};
 use super::rule::{Proposal, Rule};
 
@@ -168,7 +168,7 @@ fn removed<'a>(facts: &Facts<'a>) -> Option<(&'a str, u32, Option<&'a str>)> {
     let kept = facts.wanted.replicas().max(set.replicas);
     let counted = |ordinal: u32| {
         let mut names = facts.lease.iter().flat_map(|lease| &lease.rule.names);
-        names.any(|name| ordinal_of(name) == Some(ordinal))
+        names.any(|name| name.ordinal() == Some(ordinal))
     };
     facts.status.members.iter().find_map(|(pod, member)| {
         let ordinal = facts.ordinal(pod)?;

@@ -8,7 +8,6 @@ use api::status::MemberStatus;
 use api::{ClusteredDatabaseStatus, Phase};
 use chrono::{DateTime, TimeDelta, Utc};
 
-use crate::cluster::members::ordinal_of;
 use crate::cluster::{
     Action, ChildKind, ChildState, Claim, Decision, ImageError, Known, Observed, Pod, Resources, SetFacts,
     StorageClass, Volume, WalVolumes, Wanted, decide, due, image_in_use, status,
@@ -182,7 +181,7 @@ impl Scene {
     pub fn synchronize(&mut self) {
         let required = self.spec.wanted_durability().standbys;
         let replicas = u32::try_from(self.spec.replicas).unwrap_or(0);
-        let stays = |name: &MemberId| ordinal_of(name).is_some_and(|ordinal| ordinal < replicas);
+        let stays = |name: &MemberId| name.ordinal().is_some_and(|ordinal| ordinal < replicas);
         let Some(lease) = self.lease_mut() else { return };
         let holder = lease.holder.as_ref().map(|holder| holder.incarnation.member.clone());
         let names = lease.members.values().map(|report| report.member.clone());

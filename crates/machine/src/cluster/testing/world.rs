@@ -11,7 +11,6 @@ use chrono::{DateTime, TimeDelta, Utc};
 
 use super::scene::{NAME, Scene, UID, bare_of, child_uid, claim, empty_lease, holder, pod, set, wal_claim};
 use crate::cluster::budgets::{primary_stays, replicas_stay};
-use crate::cluster::members::ordinal_of;
 use crate::cluster::{
     Action, Apply, ApplyHow, ChildKind, ChildState, Claim, Decision, Due, Exact, Fault, FaultKind, Growth, ImageError,
     Known, Pod, PodMark, Resources, SetFacts, Target, Volume, WalVolumes,
@@ -860,8 +859,11 @@ impl World {
             .filter(|report| report.state == MemberState::Streaming)
             .map(|report| report.member.clone())
             .collect();
-        let stays =
-            |member: &MemberId| ordinal_of(member).is_some_and(|ordinal| i64::from(ordinal) < i64::from(replicas));
+        let stays = |member: &MemberId| {
+            member
+                .ordinal()
+                .is_some_and(|ordinal| i64::from(ordinal) < i64::from(replicas))
+        };
         let others = |report: &&MemberReport| report.state != MemberState::Primary && stays(&report.member);
         lease.rule.names.retain(|name| streaming.contains(name));
         // A rule that is in force is not weakened because members are away.
