@@ -1,6 +1,7 @@
 //! Starts a testbed.
 
 use std::fs;
+use std::os::unix::fs::MetadataExt;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
@@ -23,6 +24,11 @@ use crate::{cluster, down, images, network, pki, preflight};
 /// How long a running API server may take to answer before it counts as stopped;
 /// generous, because the machine may be busy compiling.
 const ANSWER_LIMIT: Duration = Duration::from_secs(15);
+
+/// Every kubelet makes this socket anew when it starts, whatever its own directory is.
+const DEVICE_PLUGINS: &str = "/var/lib/kubelet/device-plugins/kubelet.sock";
+/// How long a kubelet may take for that on a busy machine.
+const KUBELET_LIMIT: Duration = Duration::from_secs(60);
 
 /// What [`Testbed::up`] did.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -227,7 +233,7 @@ impl<'a> Start<'a> {
         cluster::wait_api(&client, || self.check()).await?;
         self.start([plane.controller_manager(), plane.scheduler()]).await?;
         try_join_all(nodes.iter().map(async |n| n.containerd_layout().wait().await)).await?;
-        self.start(nodes.iter().map(Node::kubelet)).await?;
+        self.start_kubelets(&nodes).await?;
         cluster::create_objects(&client).await?;
         self.start(nodes.iter().map(Node::proxy)).await?;
         self.start([plane.dns(), plane.provisioner()]).await?;
@@ -257,6 +263,28 @@ impl<'a> Start<'a> {
             node.write_files()?;
             self.template.lend(&node.containerd_layout().root)?;
             self.start([node.containerd()]).await?;
+        }
+        Ok(())
+    }
+
+    /// One after another: two that make the socket of device plugins at once take it from each other, and one of them ends.
+    async fn start_kubelets(&mut self, nodes: &[Node<'_>]) -> Result<()> {
+        let made = || {
+            let socket = fs::metadata(DEVICE_PLUGINS).ok()?;
+            Some((socket.ctime(), socket.ctime_nsec()))
+        };
+        for node in nodes {
+            let (before, begun) = (made(), Instant::now());
+            self.start([node.kubelet()]).await?;
+            while made().is_none_or(|now| Some(now) == before) {
+                self.check()?;
+                ensure!(
+                    begun.elapsed() < KUBELET_LIMIT,
+                    "{} was not made within {KUBELET_LIMIT:?}",
+                    DEVICE_PLUGINS
+                );
+                tokio::time::sleep(Duration::from_millis(20)).await;
+            }
         }
         Ok(())
     }
