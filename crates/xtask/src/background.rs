@@ -6,7 +6,7 @@ use std::time::Instant;
 use anyhow::{Context, Result, ensure};
 use tokio::task::JoinHandle;
 
-/// Programs that run one after another while other things go on; they are ended when this program is.
+/// Programs that run one after another while other things go on; they are ended when this program is. One that fails is run once more.
 #[derive(Debug)]
 pub struct Background {
     /// None once its end was seen.
@@ -19,7 +19,10 @@ impl Background {
         let steps: Vec<_> = steps.into_iter().collect();
         let work = async {
             for (what, command) in steps {
-                run(&what, &command).await?;
+                // Once more: it may have been the network, or what ran beside it.
+                if run(&what, &command).await.is_err() {
+                    run(&what, &command).await?;
+                }
             }
             Ok(())
         };
@@ -108,6 +111,14 @@ mod tests {
         let error = work.finish().await.unwrap_err();
         assert_eq!(error.to_string(), "exit $CODE: exit status: 3");
         work.check().await.unwrap();
+    }
+
+    #[tokio::test]
+    async fn a_step_that_fails_once_is_no_failure() {
+        let mark = std::env::temp_dir().join(format!("cdb-background-{}", std::process::id()));
+        let mark = mark.display();
+        let mut work = Background::start([shell(&format!("mkdir {mark} && exit 1; rmdir {mark}"))]);
+        work.finish().await.unwrap();
     }
 
     #[tokio::test]
