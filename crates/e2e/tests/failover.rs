@@ -29,7 +29,10 @@ const CASES: [Case; 15] = [
     Case::new("pod-delete-forced", 20.0, false),
     Case::new("postmaster-kill", 15.0, false),
     Case::new("container-kill", 20.0, false),
-    Case::new("standby-cut", 15.0, false),
+    Case {
+        stays: true,
+        ..Case::new("standby-cut", 15.0, false)
+    },
     // The others promise not to take the lease, as long as they hear it.
     Case {
         stays: true,
@@ -63,12 +66,16 @@ const CASES: [Case; 15] = [
 
 /// Those in which the operator has a part, a lost node, and what dies at once. All others:
 /// `cargo xtask availability --operator-killed`.
-const WITHOUT_OPERATOR: [&str; 6] = [
+const WITHOUT_OPERATOR: [&str; 10] = [
     "switchover",
     "pod-delete",
+    "pod-delete-forced",
     "postmaster-kill",
     "container-kill",
+    "standby-cut",
     "node-cut",
+    "rolling-parameter",
+    "rolling-resources",
     "rolling-image",
 ];
 

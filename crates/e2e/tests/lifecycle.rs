@@ -9,7 +9,7 @@ use api::names::Names;
 use api::{ClusteredDatabase, ClusteredDatabaseStatus};
 use e2e::namespace::summary;
 use e2e::wait::{Seen, until};
-use e2e::{Namespace, SqlClient, connect_for_test};
+use e2e::{Namespace, SqlClient, connect_for_test, writing};
 use k8s_openapi::api::apps::v1::StatefulSet;
 use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod, Service};
 use kube::ResourceExt;
@@ -19,6 +19,10 @@ use testbed::POSTGRES_IMAGE;
 
 /// Bound of every step; far above what it takes, since the machine may be busy.
 const BOUND: Duration = Duration::from_secs(180);
+/// Longest time without a write while a primary is moved or lost; the machine may be busy.
+const INTERRUPTION: Duration = Duration::from_secs(20);
+/// Those that each test of lasting rows begins with: others are written meanwhile.
+const ROWS: &str = "SELECT count(*) FROM t WHERE v BETWEEN 1 AND 100";
 
 async fn fresh(name: &str) -> Result<Namespace> {
     Namespace::fresh(connect_for_test().await?, name).await
@@ -59,11 +63,23 @@ async fn address_of(namespace: &Namespace, pod: &str) -> Result<String> {
     status.and_then(|status| status.pod_ip).context("an address")
 }
 
-/// Waits until a query of `t` on a pod itself gives `rows`.
+/// Makes a change and waits until it is carried out, under writes of which none may be lost.
+async fn written_through(namespace: &Namespace, sql: &SqlClient, what: &str, change: serde_json::Value) -> Result<()> {
+    let done = async {
+        namespace.change("db", change).await?;
+        namespace.wait_ready("db", BOUND).await
+    };
+    let (_, gap) = writing(sql, done).await.with_context(|| what.to_owned())?;
+    println!("{what}: {:.1} s without a write", gap.as_secs_f64());
+    ensure!(gap < INTERRUPTION, "{what}: {gap:?} without a write");
+    Ok(())
+}
+
+/// Waits until a pod itself has `rows` of [`ROWS`].
 async fn rows_at(namespace: &Namespace, sql: &SqlClient, pod: &str, rows: &str) -> Result<()> {
     until(&format!("{rows} rows on {pod}"), Duration::from_secs(30), || async {
         let address = address_of(namespace, pod).await?;
-        let seen = sql.sql_at(&address, "SELECT count(*) FROM t").await?;
+        let seen = sql.sql_at(&address, ROWS).await?;
         Ok(if seen == rows {
             Seen::Yes(())
         } else {
@@ -160,8 +176,7 @@ async fn scales_and_changes_its_image_one_pod_at_a_time() -> Result<()> {
     })
     .await?;
     let fewer = json!({"replicas": 3, "primary": {"prefer": null}});
-    namespace.change("db", fewer).await?;
-    namespace.wait_ready("db", BOUND).await?;
+    written_through(&namespace, &sql, "the primary is one of those that go", fewer).await?;
     until("the claims of the removed instances to go", BOUND, || async {
         let claims = namespace.claim_uids("db").await?;
         Ok(if claims.len() == 3 {
@@ -198,17 +213,13 @@ async fn scales_and_changes_its_image_one_pod_at_a_time() -> Result<()> {
         namespace.pod_uids("db").await? == three,
         "a paused database was changed"
     );
-    namespace.change("db", json!({"paused": false})).await?;
-    namespace.wait_ready("db", BOUND).await?;
+    written_through(&namespace, &sql, "another image", json!({"paused": false})).await?;
     let rolled = namespace.pod_uids("db").await?;
     ensure!(
         rolled.iter().all(|(name, uid)| three.get(name) != Some(uid)),
         "a pod was not replaced: {rolled:?}"
     );
-    ensure!(
-        sql.sql("SELECT count(*) FROM t").await? == "100",
-        "rows were lost in the rollout"
-    );
+    ensure!(sql.sql(ROWS).await? == "100", "rows were lost in the rollout");
     volumes_that_are_deleted_are_filled_again(&namespace, &sql).await?;
     namespace.remove().await
 }
@@ -239,16 +250,24 @@ async fn an_image_that_cannot_be_had_costs_one_standby(namespace: &Namespace, sq
     let before = namespace.pod_uids("db").await?;
     let primary = namespace.get("db").await?.status.and_then(|s| s.current_primary);
     let primary = primary.context("a primary")?;
-    let image = json!({"postgres": {"image": "localhost/no/such:image"}});
-    namespace.change("db", image).await?;
-    says(namespace, "the error of its pod", |status| {
-        let failed = status.conditions.iter().any(|one| one.message.contains("no/such"));
-        failed || waits_for(status, "no/such")
-    })
+    let stops = async {
+        let image = json!({"postgres": {"image": "localhost/no/such:image"}});
+        namespace.change("db", image).await?;
+        says(namespace, "the error of its pod", |status| {
+            let failed = status.conditions.iter().any(|one| one.message.contains("no/such"));
+            failed || waits_for(status, "no/such")
+        })
+        .await
+    };
+    let ((), gap) = writing(sql, stops).await?;
+    ensure!(gap < INTERRUPTION, "a standby's image: {gap:?} without a write");
+    written_through(
+        namespace,
+        sql,
+        "the image of before",
+        json!({"postgres": {"image": null}}),
+    )
     .await?;
-    sql.sql("INSERT INTO t VALUES (0); DELETE FROM t WHERE v = 0").await?;
-    namespace.change("db", json!({"postgres": {"image": null}})).await?;
-    namespace.wait_ready("db", BOUND).await?;
     let after = namespace.pod_uids("db").await?;
     let replaced: Vec<_> = after.iter().filter(|(pod, uid)| before[*pod] != **uid).collect();
     ensure!(
@@ -268,20 +287,24 @@ async fn volumes_that_are_deleted_are_filled_again(namespace: &Namespace, sql: &
         let is_its = |pod: &&String| (**pod == primary) == (role == "primary");
         let (ordinal, pod) = (0..).zip(pods.keys()).find(|(_, pod)| is_its(pod)).context("a pod")?;
         let claim = Names::new("db").data_claim(ordinal);
-        let now = DeleteParams::default();
-        namespace.api::<PersistentVolumeClaim>().delete(&claim, &now).await?;
-        namespace.api::<Pod>().delete(pod, &now).await?;
-        until("another volume", BOUND, || async {
-            let claims = namespace.claim_uids("db").await?;
-            let is_new = claims.get(&claim).is_some_and(|uid| *uid != before[&claim]);
-            Ok(if is_new {
-                Seen::Yes(())
-            } else {
-                Seen::NotYet(format!("{claims:?}"))
+        let filled = async {
+            let now = DeleteParams::default();
+            namespace.api::<PersistentVolumeClaim>().delete(&claim, &now).await?;
+            namespace.api::<Pod>().delete(pod, &now).await?;
+            until("another volume", BOUND, || async {
+                let claims = namespace.claim_uids("db").await?;
+                let is_new = claims.get(&claim).is_some_and(|uid| *uid != before[&claim]);
+                Ok(if is_new {
+                    Seen::Yes(())
+                } else {
+                    Seen::NotYet(format!("{claims:?}"))
+                })
             })
-        })
-        .await?;
-        namespace.wait_ready("db", BOUND).await?;
+            .await?;
+            namespace.wait_ready("db", BOUND).await
+        };
+        let (_, gap) = writing(sql, filled).await?;
+        ensure!(gap < INTERRUPTION, "the {role}'s volume: {gap:?} without a write");
         rows_at(namespace, sql, pod, "100").await?;
         let kept = namespace.claim_uids("db").await?;
         ensure!(

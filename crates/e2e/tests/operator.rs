@@ -275,6 +275,7 @@ async fn what_was_decided_in_a_failover_is_recorded_and_replays_to_the_same() ->
     ensure!(page.differing == 0, "{} decisions are other ones", page.differing);
 
     let preview = cli::upgrade::online(&cluster, &namespace.name, "db").await?;
+    ensure!(preview.replay.is_some(), "what was decided was not decided again");
     let same = cli::upgrade::page(vec![preview], Vec::new());
     ensure!(
         same.exit() == 0,

@@ -94,6 +94,7 @@ async fn evict(namespace: &Namespace, pod: &str) -> Result<Duration> {
 async fn a_cordoned_node_loses_its_primary_and_no_pod() -> Result<()> {
     let (namespace, sql) = ready("e2e-cordon").await?;
     let (before, pods) = (primary(&namespace).await?, namespace.pod_uids("db").await?);
+    let claims = namespace.claim_uids("db").await?;
     let node = node_of(&namespace, &before).await?;
     let (after, interruption) = cordoned(&namespace, &node, writing(&sql, moved(&namespace, &before))).await?;
     println!(
@@ -105,6 +106,7 @@ async fn a_cordoned_node_loses_its_primary_and_no_pod() -> Result<()> {
     namespace.wait_ready("db", BOUND).await?;
     ensure!(namespace.pod_uids("db").await? == pods, "a pod was replaced");
     ensure!(primary(&namespace).await? == after, "it went back");
+    ensure!(namespace.claim_uids("db").await? == claims, "a claim was replaced");
     namespace.remove().await
 }
 
@@ -112,7 +114,8 @@ async fn a_cordoned_node_loses_its_primary_and_no_pod() -> Result<()> {
 async fn a_drain_ends_without_anybodys_help() -> Result<()> {
     let (namespace, sql) = ready("e2e-drain").await?;
     let before = primary(&namespace).await?;
-    let uid = namespace.pod_uids("db").await?.remove(&before);
+    let (mut pods, claims) = (namespace.pod_uids("db").await?, namespace.claim_uids("db").await?);
+    let uid = pods.remove(&before);
     let node = node_of(&namespace, &before).await?;
     // No wait for the move: the budget holds the eviction back.
     let drained = writing(&sql, evict(&namespace, &before));
@@ -125,10 +128,10 @@ async fn a_drain_ends_without_anybodys_help() -> Result<()> {
     ensure!(interruption < INTERRUPTION, "{interruption:?} without a write");
     ensure!(primary(&namespace).await? != before, "it was evicted as primary");
     namespace.wait_ready("db", BOUND).await?;
-    ensure!(
-        namespace.pod_uids("db").await?.remove(&before) != uid,
-        "the pod is the same"
-    );
+    let mut after = namespace.pod_uids("db").await?;
+    ensure!(after.remove(&before) != uid, "the pod is the same");
+    ensure!(after == pods, "another pod was replaced");
+    ensure!(namespace.claim_uids("db").await? == claims, "a claim was replaced");
     namespace.remove().await
 }
 
@@ -139,9 +142,14 @@ async fn one_instance_can_be_drained() -> Result<()> {
         .create("db", json!({"replicas": 1, "storage": {"size": "1Gi"}}))
         .await?;
     namespace.wait_ready("db", BOUND).await?;
+    let sql = SqlClient::start(&namespace, "db", POSTGRES_IMAGE).await?;
+    sql.sql("CREATE TABLE t (v int)").await?;
     let node = node_of(&namespace, "db-0").await?;
-    cordoned(&namespace, &node, evict(&namespace, "db-0")).await?;
-    namespace.wait_ready("db", BOUND).await?;
+    let drained = async {
+        cordoned(&namespace, &node, evict(&namespace, "db-0")).await?;
+        namespace.wait_ready("db", BOUND).await
+    };
+    writing(&sql, drained).await?;
     namespace.remove().await
 }
 

@@ -277,6 +277,7 @@ impl Writers {
             scenario: plan.scenario.name.clone(),
             run: plan.number,
             operator_killed: plan.operator_killed,
+            agent_version: scene.subject.agent_version().await?,
             primary_node: scene.primary.node.clone(),
             writer_node: self.node.clone(),
             ready: ready.map(|time| time.as_secs_f64() * 1_000.0),

@@ -140,6 +140,17 @@ impl Subject {
         Ok(keys)
     }
 
+    /// The version of its agents; none if it is another operator's.
+    ///
+    /// # Errors
+    /// When the API server does not say.
+    pub async fn agent_version(&self) -> Result<Option<String>> {
+        let Some(name) = &self.own else { return Ok(None) };
+        let status = self.namespace.get(name).await?.status.unwrap_or_default();
+        let mut members = status.members.into_values();
+        Ok(members.find_map(|member| member.agent_version))
+    }
+
     /// Says what is missing for the database to be whole; nothing if it is. The newest spec counts.
     ///
     /// # Errors

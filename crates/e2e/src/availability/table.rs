@@ -17,6 +17,9 @@ pub struct Run {
     pub run: usize,
     /// The operator's pods were killed at the same moment.
     pub operator_killed: bool,
+    /// Version of the agents that were measured; absent for another operator's database.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub agent_version: Option<String>,
     /// Node of the first primary.
     pub primary_node: String,
     /// Node of the writer.
@@ -285,6 +288,7 @@ mod tests {
             scenario: scenario.to_owned(),
             run: 1,
             operator_killed: false,
+            agent_version: None,
             primary_node: "n1".to_owned(),
             writer_node: "n2".to_owned(),
             ready: Some(5_000.0),
