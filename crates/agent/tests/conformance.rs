@@ -443,7 +443,7 @@ impl Servers {
             &mut member.sql,
             &config,
             timeline,
-            &rule,
+            &rule.names,
             || true,
         )
         .await;
@@ -478,8 +478,17 @@ impl Servers {
             }
         }
         let mut members = Vec::new();
+        let mut served = BTreeSet::new();
         for at in 0..MEMBERS {
-            members.push(self.seen(at).await);
+            let (seen, serves) = self.seen(at).await;
+            members.push(seen);
+            served.extend(serves.into_iter().map(|to| (at, to)));
+        }
+        // Who is refused tries again and again, and calls that streaming.
+        for (at, seen) in members.iter_mut().enumerate() {
+            if let Runs::Standby(from) = &mut seen.runs {
+                *from = from.filter(|from| served.contains(&(*from, at)));
+            }
         }
         let commits = self.commits.iter().map(|(row, (_, commit))| (*row, *commit)).collect();
         View {
@@ -489,23 +498,25 @@ impl Servers {
         }
     }
 
-    async fn seen(&mut self, at: usize) -> Seen {
+    /// How a member is, and whom it sends WAL.
+    async fn seen(&mut self, at: usize) -> (Seen, BTreeSet<usize>) {
         if self.members[at].server.is_none() {
-            return self.seen_down(at).await;
+            return (self.seen_down(at).await, BTreeSet::new());
         }
         let Ok(status) = self.members[at].sql.status().await else {
             let runs = Runs::Recovers;
-            return Seen {
+            let seen = Seen {
                 runs,
                 ..Seen::default()
             };
+            return (seen, BTreeSet::new());
         };
         let number = |name: &str| self.members.iter().position(|member| member.member.id.as_str() == name);
         let streams = status
             .receiver
             .as_ref()
             .is_some_and(|receiver| receiver.status == "streaming");
-        Seen {
+        let seen = Seen {
             runs: match status.in_recovery {
                 true => Runs::Standby(self.upstream[at].filter(|_| streams)),
                 false => Runs::Primary(status.history.iter().map(|fork| fork.timeline.0).collect()),
@@ -518,7 +529,10 @@ impl Servers {
                 .collect(),
             slots: status.slots.iter().filter_map(|slot| number(&slot.name)).collect(),
             rows: self.rows(at).await,
-        }
+        };
+        let begun = status.senders.iter().filter(|sender| sender.state != "startup");
+        let serves = begun.filter_map(|sender| number(&sender.user)).collect();
+        (seen, serves)
     }
 
     async fn seen_down(&self, at: usize) -> Seen {

@@ -218,6 +218,11 @@ fn a_former_primary_makes_an_election_possible_when_its_successor_is_lost_before
             let (second, _) = replaced(&cluster, first, 2, 30).await;
             cluster.kill_agent(second);
             cluster.start_agent(first);
+            let noted =
+                async |cluster: &Cluster| cluster.volume(first).join("agent/was-primary").exists().then_some(());
+            cluster
+                .until("its data is a primary's, and is started as a standby", 100, noted)
+                .await;
             let (third, _) = replaced(&cluster, second, 3, 120).await;
             assert_eq!(rows(&cluster, third).await, "1,2,3");
             let asked = "an election needs to know where this member's WAL ends";
@@ -378,6 +383,7 @@ fn a_standby_whose_wal_was_removed_is_copied_anew_by_itself() {
     small["postgres"]["parameters"]["max_slot_wal_keep_size"] = "16MB".into();
     small["postgres"]["parameters"]["max_wal_size"] = "32MB".into();
     small["postgres"]["parameters"]["min_wal_size"] = "32MB".into();
+    small["postgres"]["parameters"]["wal_keep_size"] = "0".into();
     in_a_cluster(
         "a_standby_whose_wal_was_removed_is_copied_anew_by_itself",
         small,

@@ -12,12 +12,13 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use agent::postgres::{
-    PostgresError, Promoted, Reload, Role, StartError, StopMode, open, promise, promote, reload, rewind, set_sync,
+    PostgresError, Promoted, Reload, Role, StartError, Status, StopMode, open, promise, promote, reload, rewind,
+    set_sync,
 };
 use agent::process::postgres_processes;
 use agent::volume::DataState;
 use instance::{Instance, PASSWORD, Scene, is_streaming, open_primary};
-use machine::protocol::{Epoch, Lsn, Timeline};
+use machine::protocol::{Epoch, Lsn, MemberId, Timeline};
 use machine::quorum::SyncRule;
 use rustix::process::{Pid, Signal, kill_process};
 use unprivileged::unprivileged;
@@ -201,7 +202,16 @@ async fn promoted(
     let config = standby.config(&closed(rule.clone()));
     let server = standby.server.as_ref().expect("a server");
     let sql = &mut standby.sql;
-    promote(&standby.volume, server, sql, &config, Timeline(timeline), rule, allowed).await
+    promote(
+        &standby.volume,
+        server,
+        sql,
+        &config,
+        Timeline(timeline),
+        &rule.names,
+        allowed,
+    )
+    .await
 }
 
 fn stubs(instance: &Instance) -> Vec<String> {
@@ -255,13 +265,18 @@ fn a_promotion_picks_the_reserved_timeline_over_a_gap() {
         assert_eq!(stubs(&second), [""; 0]);
 
         let idle = second.session(DATABASE).await;
+        let (former, users) = (MemberId::new(3, "cccc0000-3333", 3), "archive");
+        for slot in [former.as_str(), users] {
+            let made = format!("SELECT pg_create_physical_replication_slot('{slot}')");
+            idle.batch_execute(&made).await.expect("a slot");
+        }
         let begun = Instant::now();
         let made = promoted(&mut second, 5, &names, || true).await.expect("promoted");
         println!("promoted within {:?}", begun.elapsed());
         let status = second.sql.status().await.expect("a status");
         assert_eq!((made.timeline, status.position.timeline), (Timeline(5), Timeline(5)));
         assert_eq!(made.history.len(), 1, "{made:?}");
-        assert!(made.history[0].timeline == Timeline(1) && made.history[0].end < made.at);
+        assert!(made.history[0].timeline == Timeline(1) && made.history[0].end == made.at);
         assert_eq!(status.history, made.history);
         assert!(second.control().await.is_primarys());
         assert!(
@@ -272,6 +287,9 @@ fn a_promotion_picks_the_reserved_timeline_over_a_gap() {
             let slot = status.slots.iter().find(|slot| slot.name == name.member.id.as_str());
             assert!(slot.is_some_and(|slot| slot.restart.is_some()), "{:?}", status.slots);
         }
+        let has = |name: &str| status.slots.iter().any(|slot| slot.name == name);
+        assert!(!has(former.as_str()), "it would stream before it has promised");
+        assert!(has(users), "the user's own stays");
         let waiting = commit(&second, 5).await;
         second.until("makes the commit wait", |_| true).await;
         tokio::time::sleep(Duration::from_millis(500)).await;
@@ -280,6 +298,10 @@ fn a_promotion_picks_the_reserved_timeline_over_a_gap() {
             "names before promotion"
         );
         third.follow(&second, 2).await;
+        let holds = |status: &Status| status.receiving().get(&third.member.id) >= Some(&made.at);
+        second
+            .until("hears that the standby has all up to the fork", holds)
+            .await;
         within(Duration::from_secs(30), "a standby follows over the gap", waiting).await;
         let followed = third.until("replays", |status| status.replayed > Some(made.at)).await;
         assert_eq!(followed.position.timeline, Timeline(5));

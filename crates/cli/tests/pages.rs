@@ -475,6 +475,20 @@ fn a_loss_without_a_rule() {
     what_if("what-if-one", &ready(&spec(1)), &["instance=demo-0", "api"]);
 }
 
+/// The last standby that is left is waited for, and none if none is.
+#[test]
+fn a_loss_where_standbys_are_waited_for_if_they_are_there() {
+    for (name, replicas) in [("what-if-preferred", 3), ("what-if-preferred-two", 2)] {
+        let mut preferred = spec(replicas);
+        preferred["durability"] = json!({"mode": "Preferred", "standbys": 1});
+        let mut world = ready(&preferred);
+        if replicas == 3 {
+            place(&mut world, &[0x0300_0148, 0x0300_0148, 0x0300_0060]);
+        }
+        what_if(name, &world, &["instance=demo-0", "instance=demo-1", "api"]);
+    }
+}
+
 #[test]
 fn a_loss_after_a_loss_is_not_reckoned() {
     let mut world = ready(&spec(3));

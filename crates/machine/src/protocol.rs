@@ -503,6 +503,33 @@ mod tests {
     }
 
     #[test]
+    fn every_part_tells_one_run_from_another() {
+        let holder = lease().holder.unwrap().incarnation;
+        let others: [fn(&mut Incarnation); 4] = [
+            |o| o.pod = "orders-1".to_owned(),
+            |o| o.pod_uid = "q".to_owned(),
+            |o| o.run = "s".to_owned(),
+            |o| o.member = MemberId::new(0, "11112222-0000", 2),
+        ];
+        for (index, change) in others.iter().enumerate() {
+            let mut other = holder.clone();
+            change(&mut other);
+            assert_ne!(other.identity(), holder.identity(), "{index}");
+        }
+    }
+
+    #[test]
+    fn a_report_says_that_it_lowers_limits_only_if_it_does() {
+        let mut report = lease().members["orders-0"].clone();
+        for lowers in [false, true] {
+            report.lowers_limits = lowers;
+            let written = serde_json::to_value(&report).unwrap();
+            assert_eq!(written.get("lowersLimits").is_some(), lowers);
+            assert_eq!(serde_json::from_value::<MemberReport>(written).unwrap(), report);
+        }
+    }
+
+    #[test]
     fn data_leaves_a_history_where_the_first_of_both_ends_on_their_newest_common_timeline() {
         let forks = |ends: &[(u32, u64)]| -> Vec<Fork> {
             let fork = |&(timeline, end): &(u32, u64)| Fork {

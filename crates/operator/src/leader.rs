@@ -63,7 +63,12 @@ pub async fn run(
 
 /// Milliseconds that go on while the machine sleeps.
 pub fn now() -> BootTime {
-    let time = rustix::time::clock_gettime(rustix::time::ClockId::Boottime);
+    // Apple's monotonic clock is such a one, and there is no other.
+    #[cfg(target_vendor = "apple")]
+    let clock = rustix::time::ClockId::Monotonic;
+    #[cfg(not(target_vendor = "apple"))]
+    let clock = rustix::time::ClockId::Boottime;
+    let time = rustix::time::clock_gettime(clock);
     let (seconds, nanoseconds) = (time.tv_sec.unsigned_abs(), time.tv_nsec.unsigned_abs());
     BootTime(seconds * 1_000 + nanoseconds / 1_000_000)
 }

@@ -245,12 +245,26 @@ fn smallest(plan: Plan) -> bool {
         println!("seed {}: nothing is wrong", plan.seed);
         return false;
     };
-    let numbers: Vec<_> = left_out.iter().map(usize::to_string).collect();
-    let (seed, whole) = (plan.seed, plan.whole);
+    let again = again(&plan, &left_out);
     explain(plan.without(&left_out));
-    let whole = if whole { " --whole" } else { "" };
-    println!("again: sim explain {seed}{whole} --without {}", numbers.join(","));
+    println!("again: {again}");
     true
+}
+
+/// The command that explains the same run.
+fn again(plan: &Plan, left_out: &BTreeSet<usize>) -> String {
+    let mut command = format!("sim explain {}", plan.seed);
+    if plan.whole {
+        command += " --whole";
+    }
+    if let Some(bug) = plan.bug {
+        command += &format!(" --bug {bug:?}");
+    }
+    if !left_out.is_empty() {
+        let numbers: Vec<_> = left_out.iter().map(usize::to_string).collect();
+        command += &format!(" --without {}", numbers.join(","));
+    }
+    command
 }
 
 fn conclude(outcome: &Outcome) {

@@ -120,9 +120,13 @@ const DECIDED: [Decided; 22] = [
     (
         &[
             "machine/src/instance/standby.rs::to_follow",
+            "machine/src/instance/primary.rs::followers",
             "agent/src/volume/promise.rs::follow",
         ],
-        &["agent/src/volume/promise.rs::a_promise_takes_the_credential_away_and_following_brings_it_back"],
+        &[
+            "agent/src/volume/promise.rs::a_promise_takes_the_credential_away_and_following_brings_it_back",
+            "sim/tests/simulator.rs::who_follows_a_primary_of_long_ago_is_not_counted_by_that_of_now",
+        ],
     ),
     (
         &["machine/src/instance/lease_rules.rs::promised_above"],
@@ -503,8 +507,8 @@ const INVARIANTS: [Invariant; 31] = [
     (
         "What is waited for is so",
         "M",
-        &[OPERATOR],
-        "of a wait only the form is checked: what for, who can end it, and until when",
+        &[OPERATOR, "machine/tests/exploration/waits.rs::is_so"],
+        "of each wait the form is checked (what for, who can end it, and until when); whether it is so, of the operator's commonest: for pods, for the primary, for rest",
     ),
 ];
 

@@ -1,6 +1,6 @@
 //! Scenarios of docs/scenarios.md, by number, in the simulator: each a script of faults, with a transcript that is compared
 //! with what stands in `golden/`. What must hold whatever the transcript says is checked at every step by the simulator, and by
-//! the script. The operator takes no part.
+//! the script. The operator takes part in the one of A alone.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by it")]
 
@@ -31,17 +31,16 @@ fn script(name: &str, members: usize, standbys: usize, strikes: &[Strike]) -> To
         target,
         other: 0,
     });
-    told(name, members, standbys, injections.collect())
+    told(name, planned(members, standbys, injections.collect()))
 }
 
-fn told(name: &str, members: usize, standbys: usize, faults: Vec<Injection>) -> Told {
+fn planned(members: usize, standbys: usize, faults: Vec<Injection>) -> Plan {
     let ends = faults.iter().map(|fault| fault.at + fault.lasts).max().unwrap_or(0);
-    let first = faults.iter().map(|fault| fault.at).min().unwrap_or(0);
     let mode = match standbys {
         0 => DurabilityMode::Async,
         _ => DurabilityMode::Required,
     };
-    let plan = Plan {
+    Plan {
         members,
         replicas: members,
         durability: WantedDurability { mode, standbys },
@@ -55,7 +54,11 @@ fn told(name: &str, members: usize, standbys: usize, faults: Vec<Injection>) -> 
         bug: None,
         faults,
         seed: 1,
-    };
+    }
+}
+
+fn told(name: &str, plan: Plan) -> Told {
+    let first = plan.faults.iter().map(|fault| fault.at).min().unwrap_or(0);
     let outcome = run(plan, true);
     let transcript = transcript(&outcome, first);
     assert_eq!(outcome.wrong, None, "{transcript}");
@@ -121,6 +124,25 @@ fn compare(name: &str, transcript: &str) {
 /// Others than the first are struck one by one.
 const NODE: fn(usize) -> Target = Target::Node;
 
+/// Here the operator takes part, and is away for half a minute: nobody needs it for that.
+#[test]
+fn a_10_the_operator_and_the_primary_are_lost_at_once() {
+    let faults = [Fault::KillOperator, Fault::Reboot].map(|fault| Injection {
+        fault,
+        at: 30_000,
+        lasts: 30_000,
+        target: PRIMARY,
+        other: 0,
+    });
+    let plan = Plan {
+        whole: true,
+        ..planned(3, 1, faults.to_vec())
+    };
+    let told = told("10-operator-and-primary-lost", plan);
+    assert_eq!(told.holders().len(), 1, "{:?}", told.holders());
+    assert!(told.opened_after() < 5_000, "{}", told.opened_after());
+}
+
 #[test]
 fn b_16_the_rule_grows_unseen_and_the_primary_dies() {
     let late = (1..5).map(|node| (4_000, 8_000, Fault::LagWatch, NODE(node), 0));
@@ -135,7 +157,10 @@ fn b_16_the_rule_grows_unseen_and_the_primary_dies() {
         target,
         other,
     });
-    let told = told("16-the-rule-grows-and-the-primary-dies", 5, 1, faults.collect());
+    let told = told(
+        "16-the-rule-grows-and-the-primary-dies",
+        planned(5, 1, faults.collect()),
+    );
     assert_eq!(told.holders().len(), 1, "{:?}", told.holders());
 }
 
@@ -239,10 +264,49 @@ fn e_51_the_disk_hangs() {
     assert!(told.opened_after() < 25_000);
 }
 
+/// Whose disk takes seconds loses the lease to one with a fast disk, and only once.
+#[test]
+fn e_51_the_primarys_disk_takes_seconds() {
+    let told = script(
+        "51-a-disk-that-takes-seconds",
+        3,
+        1,
+        &[(5_000, 120_000, Fault::CrawlDisk, NODE(0))],
+    );
+    assert_eq!(told.holders().len(), 1, "{:?}", told.holders());
+}
+
+/// Where all disks are so slow, nobody else can take it in time: the holder gives way once, takes it back, and then stays.
+#[test]
+fn e_51_all_disks_take_seconds() {
+    let strikes = [0, 1, 2].map(|node| (5_000, 120_000, Fault::CrawlDisk, NODE(node)));
+    let told = script("51-all-disks-take-seconds", 3, 1, &strikes);
+    assert!(told.holders().is_empty(), "{:?}", told.holders());
+    assert_eq!((told.count("take: "), told.count("PostgreSQL has ended")), (1, 1));
+}
+
 #[test]
 fn e_54_one_standby_is_slow() {
     let told = script("54-a-slow-standby", 3, 1, &[(5_000, 60_000, Fault::SlowDisk, NODE(2))]);
     assert_eq!((told.holders().len(), told.count("PostgreSQL has ended")), (0, 0));
+}
+
+/// Both standbys and the primary reach the API server, and one standby and the primary do not reach each other.
+#[test]
+fn e_54_one_standby_is_cut_off_from_the_primary_only() {
+    let faults = [(0, 0), (1, 1)].map(|(node, other)| Injection {
+        fault: Fault::CutPair,
+        at: 5_000,
+        lasts: 60_000,
+        target: NODE(node),
+        other,
+    });
+    let told = told("54-cut-off-from-the-primary-only", planned(3, 1, faults.to_vec()));
+    assert!(
+        told.holders().is_empty(),
+        "nobody takes the lease of a primary that renews it"
+    );
+    assert_eq!((told.count("fence: "), told.count("PostgreSQL has ended")), (0, 0));
 }
 
 #[test]

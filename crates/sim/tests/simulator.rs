@@ -4,7 +4,7 @@
 mod seeds;
 
 use sim::computing::{computed, per_second};
-use sim::simulator::{Bug, Fault, Injection, Plan, Target, run, shrink};
+use sim::simulator::{Bug, Fault, Injection, Line, Plan, Target, run, shrink};
 
 #[test]
 fn one_seed_is_one_run() {
@@ -97,6 +97,39 @@ fn a_watch_that_is_dead_keeps_no_elected_primary_closed() {
     assert!(others > 0, "the one with the dead watch was elected each time");
 }
 
+/// No WAL can be written anywhere: an elected standby cannot be promoted, and leaves the lease to another one that cannot be either. That
+/// is not to go on each few seconds, with a timeline each, and somebody serves as soon as there is room.
+#[test]
+fn where_all_disks_are_full_the_lease_does_not_go_round() {
+    for seed in 0..10 {
+        let full = |node| Injection {
+            fault: Fault::FillDisk,
+            at: 5_000,
+            lasts: 300_000,
+            target: Target::Node(node),
+            other: 0,
+        };
+        let mut plan = Plan::failovers(seed, Fault::FillDisk, 0);
+        (plan.length, plan.faults) = (330_000, (0..3).map(full).collect());
+        let outcome = run(plan, true);
+        assert_eq!(outcome.wrong, None);
+        let mut since = outcome.lines.iter().filter(|line| line.at > 5_000);
+        let takes = since
+            .clone()
+            .filter(|line| line.what.contains(" holds the lease, epoch "))
+            .count();
+        assert!((2..=8).contains(&takes), "seed {seed}: taken {takes} times");
+        let opened = since
+            .find(|line| line.what.starts_with("open: "))
+            .expect("somebody serves");
+        assert!(
+            (305_000..325_000).contains(&opened.at),
+            "seed {seed}: at {} ms",
+            opened.at
+        );
+    }
+}
+
 /// Nobody else would notice: the primary stays, and the standby follows it by all that its agent has done.
 #[test]
 fn a_standby_that_lost_its_stream_behind_its_agents_back_streams_again() {
@@ -166,4 +199,48 @@ fn an_elected_primary_and_a_former_one_do_not_wait_for_each_other() {
         );
     }
     assert!(closed > 0, "the elected one was let in each time");
+}
+
+/// A standby and the primary are cut off with WAL that the others lack. The former primary comes back, is rewound, and is primary again,
+/// before the standby can be reached: its PostgreSQL still goes by that address, and its agent by an old Lease.
+#[test]
+fn who_follows_a_primary_of_long_ago_is_not_counted_by_that_of_now() {
+    let mut reached = 0;
+    for (seed, heals) in (0..20).flat_map(|seed| [17_300, 17_600].map(|heals| (seed, heals))) {
+        let outcome = run(long_ago(seed, heals), true);
+        assert_eq!(outcome.wrong, None, "seed {seed}, heals at {heals}");
+        let again = |line: &Line| line.node == Some(0) && line.at > 13_000 && line.what.starts_with("promote: ");
+        let first = outcome.lines.iter().find(|line| again(line));
+        let diverged = |line: &Line| line.node == Some(4) && line.what.starts_with("rewind: ");
+        let last = outcome.lines.iter().find(|line| diverged(line));
+        reached += usize::from(
+            first
+                .zip(last)
+                .is_some_and(|(first, last)| first.at < heals && last.at > heals),
+        );
+    }
+    assert!(reached > 10, "the situation came about {reached} times");
+}
+
+fn long_ago(seed: u64, heals: u64) -> Plan {
+    let strike = |fault, at, until, node, other| Injection {
+        fault,
+        at,
+        lasts: until - at,
+        target: Target::Node(node),
+        other,
+    };
+    let mut plan = Plan::failovers(seed, Fault::CutNode, 1);
+    (plan.members, plan.replicas, plan.rates) = (5, 5, vec![0; 5]);
+    (plan.durability.standbys, plan.pace, plan.length) = (2, 20, 40_000);
+    plan.faults = vec![
+        strike(Fault::CutPair, 4_500, 9_500, 0, 0),
+        strike(Fault::CutPair, 4_500, 9_500, 0, 1),
+        strike(Fault::CutPair, 4_500, 9_500, 0, 2),
+        strike(Fault::CutNode, 5_000, 9_500, 0, 0),
+        strike(Fault::CutNode, 5_000, heals, 4, 0),
+        strike(Fault::KillWatch, 4_000, 64_000, 4, 0),
+        strike(Fault::EditPrimary, 13_000, 64_000, 0, 0),
+    ];
+    plan
 }

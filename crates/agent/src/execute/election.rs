@@ -1,6 +1,6 @@
 //! Promising, asking for promises (to elect, and not to take the lease), and promotion.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -9,7 +9,7 @@ use std::time::Duration;
 use api::names::PEER_PORT;
 use futures::future::join_all;
 use machine::instance::{Mode, Work};
-use machine::protocol::{Epoch, FailsafeRequest, PromiseRequest, Timeline};
+use machine::protocol::{Epoch, FailsafeRequest, MemberId, PromiseRequest, Timeline};
 use machine::quorum::SyncRule;
 use machine::timing::BootTime;
 
@@ -69,13 +69,21 @@ impl Executor {
         });
     }
 
-    pub(super) fn promote(&self, world: &World, until: BootTime, timeline: Timeline, rule: SyncRule) {
+    pub(super) fn promote(
+        &self,
+        world: &mut World,
+        until: BootTime,
+        timeline: Timeline,
+        (rule, members): (SyncRule, BTreeSet<MemberId>),
+    ) {
         let Some(wanted) = self.wanted_as_configured(world, Work::Promote) else {
             return;
         };
         let Some(server) = world.server.as_ref().map(|running| Arc::clone(&running.server)) else {
             return self.fail(Work::Promote, "PostgreSQL does not run");
         };
+        // The slots of others go.
+        world.observed.admitted.retain(|member| members.contains(member));
         let allowed = self.allowed_to_write(until);
         let (written, sql, files) = (Arc::clone(&self.written), Arc::clone(&self.sql), self.files.clone());
         let volume = wanted.volume().clone();
@@ -90,7 +98,7 @@ impl Executor {
             let mut sql = sql.lock().await;
             let sql = sql.get_or_insert_with(|| Sql::new(files.socket, wanted.port()));
             let volume = wanted.volume();
-            let promoted = promote(volume, &server, sql, &config, timeline, &rule, allowed).await?;
+            let promoted = promote(volume, &server, sql, &config, timeline, &members, allowed).await?;
             let asked = boot_time();
             let dropping = volume.clone();
             let (promise, status) = tokio::join!(blocking(move || dropping.drop_promoting()), sql.status());

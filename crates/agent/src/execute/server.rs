@@ -130,20 +130,27 @@ impl Executor {
             return;
         };
         let allowed = self.allowed_to_write(until);
-        self.start(wanted, Mode::Primary, Written { rule, open: false }, allowed);
+        self.start(wanted, Mode::Primary, Written { rule, open: false }, None, allowed);
     }
 
-    pub(super) fn start_standby(&self, world: &World, upstream: Option<Upstream>, settings: String) {
+    pub(super) fn start_standby(&self, world: &World, upstream: Option<Upstream>, settings: String, was_primary: bool) {
         let Some(wanted) = self.wanted(world, Work::StartStandby, settings, upstream) else {
             return;
         };
         self.undo_start.store(false, Ordering::SeqCst);
         let undo = Arc::clone(&self.undo_start);
         let allowed = move || !undo.load(Ordering::SeqCst);
-        self.start(wanted, Mode::Standby, Written::default(), allowed);
+        self.start(wanted, Mode::Standby, Written::default(), Some(was_primary), allowed);
     }
 
-    fn start(&self, wanted: Wanted, mode: Mode, begin: Written, allowed: impl Fn() -> bool + Send + Sync + 'static) {
+    fn start(
+        &self,
+        wanted: Wanted,
+        mode: Mode,
+        begin: Written,
+        was_primary: Option<bool>,
+        allowed: impl Fn() -> bool + Send + Sync + 'static,
+    ) {
         let work = match mode {
             Mode::Primary => Work::StartPrimary,
             Mode::Standby => Work::StartStandby,
@@ -152,6 +159,10 @@ impl Executor {
         self.spawn(work, Some(START), async move {
             let mut written = written.lock().await;
             *written = begin;
+            if let Some(was_primary) = was_primary {
+                let volume = wanted.volume.clone();
+                blocking(move || volume.note_was_primary(was_primary)).await?;
+            }
             let promise = wanted.follow().await?;
             let learned = |failure: Failure| Failure {
                 news: failure.news.or(promise.map(News::Promise)),

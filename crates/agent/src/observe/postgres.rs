@@ -10,7 +10,7 @@ use tokio::sync::watch;
 
 use super::World;
 use crate::deadman::boot_time;
-use crate::postgres::{Sql, SqlError, Status};
+use crate::postgres::{Sender, Sql, SqlError, Status};
 use crate::process::postgres_processes;
 
 /// So many questions in a row must go unanswered before PostgreSQL counts as not answering: a slow one is not a dead one.
@@ -98,7 +98,7 @@ impl World {
     pub(super) fn take_answer(&mut self, status: Box<Status>, asked: BootTime) {
         let answer = self.answer(&status, asked);
         self.heard = answer.heard;
-        let strange = strange_senders(&status);
+        let strange = strange_senders(&status.senders);
         if strange != self.strange {
             if !strange.is_empty() {
                 tracing::warn!(senders = ?strange, "WAL senders that are no member's, or are one's twice");
@@ -245,8 +245,8 @@ fn working_in(directory: &Path) -> std::io::Result<Vec<u32>> {
 }
 
 /// Streams that no member should have, or that a member has twice (protocol.md rule 3).
-fn strange_senders(status: &Status) -> Vec<String> {
-    let streaming = status.senders.iter().filter(|sender| sender.state == "streaming");
+fn strange_senders(senders: &[Sender]) -> Vec<String> {
+    let streaming = senders.iter().filter(|sender| sender.state == "streaming");
     let (mut known, mut strange) = (BTreeSet::new(), BTreeSet::new());
     for sender in streaming {
         let is_member = machine::protocol::MemberId::parse(&sender.user).is_some();
@@ -257,4 +257,43 @@ fn strange_senders(status: &Status) -> Vec<String> {
         }
     }
     strange.into_iter().collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn streams_that_are_no_members_own_are_warned_of() {
+        let strange = |streams: &[(&str, &str, &str)]| {
+            let sender = |&(user, application, state): &(&str, &str, &str)| Sender {
+                user: user.to_owned(),
+                application: application.to_owned(),
+                pid: 1,
+                state: state.to_owned(),
+                sent: None,
+                flushed: None,
+                replayed: None,
+                reported: None,
+            };
+            strange_senders(&streams.iter().map(sender).collect::<Vec<_>>())
+        };
+        let (one, other) = ("cdb_1_aaaaaaaa_00000001", "cdb_2_bbbbbbbb_00000001");
+        assert!(strange(&[(one, one, "streaming"), (other, other, "streaming")]).is_empty());
+        let tool = format!("clone_{other}");
+        assert!(strange(&[(one, one, "streaming"), (other, &tool, "streaming")]).is_empty());
+        let wrong = [
+            [("backup", one, "streaming"), (one, one, "catchup")],
+            [(other, one, "streaming"), (one, one, "catchup")],
+            [(one, "walreceiver", "streaming"), (other, other, "streaming")],
+            [(one, one, "streaming"), (one, one, "streaming")],
+        ];
+        for streams in wrong {
+            assert_eq!(strange(&streams).len(), 1, "{streams:?}");
+        }
+        assert!(
+            strange(&[("backup", one, "backup")]).is_empty(),
+            "it acknowledges nothing"
+        );
+    }
 }

@@ -46,6 +46,31 @@ impl Sql {
         .await
     }
 
+    /// Drops the slots of members other than `wanted`; of those in use ends the streams instead, and returns how many there are.
+    pub(super) async fn drop_slots_except(&mut self, wanted: &BTreeSet<MemberId>) -> Result<usize, SqlError> {
+        const SLOTS: &str = "SELECT slot_name::text, active_pid FROM pg_replication_slots WHERE slot_type = 'physical'";
+        const END: &str = "SELECT pg_terminate_backend($1)";
+        const DROP: &str = "SELECT pg_drop_replication_slot(slot_name) FROM pg_replication_slots
+            WHERE slot_name = $1 AND NOT active";
+        self.run(async |client| {
+            let mut used = 0;
+            for row in client.query_typed(SLOTS, &[]).await? {
+                let (name, user): (String, Option<i32>) = (row.try_get(0)?, row.try_get(1)?);
+                if MemberId::parse(&name).is_none_or(|member| wanted.contains(&member)) {
+                    continue;
+                }
+                if let Some(user) = user {
+                    used += 1;
+                    client.query_typed(END, &[(&user, Type::INT4)]).await?;
+                } else {
+                    client.query_typed(DROP, &[(&name, Type::NAME)]).await?;
+                }
+            }
+            Ok(used)
+        })
+        .await
+    }
+
     /// Drops slots of members other than `wanted`, on a primary with their roles, and returns whose were dropped. Those in use
     /// stay: that is an error, once the others are dropped.
     pub async fn drop_members_except(&mut self, wanted: &BTreeSet<MemberId>) -> Result<Vec<MemberId>, SqlError> {

@@ -1,13 +1,12 @@
 //! Promoting a standby to a reserved timeline (protocol.md rules 13, 14).
 
+use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
-use machine::protocol::{Fork, Lsn, Timeline};
-use machine::quorum::SyncRule;
+use machine::protocol::{Fork, Lsn, MemberId, Timeline};
 
 use super::reload::{have_read, write};
 use super::server::file;
-use super::sync::end_of_wal;
 use super::{
     Config, PostgresError, Server, Sql, SqlError, StartError, Status, StopMode, blocking, history, sql_failed,
 };
@@ -18,7 +17,7 @@ use crate::volume::Volume;
 pub struct Promoted {
     /// Its timeline: the reserved one.
     pub timeline: Timeline,
-    /// End of its WAL after the promotion: what may be in doubt is before it.
+    /// Where that begins: what may be in doubt is before it.
     pub at: Lsn,
     /// Ancestors of its timeline, oldest first.
     pub history: Vec<Fork>,
@@ -38,7 +37,7 @@ const CHECKPOINT_TIMEOUT: Duration = Duration::from_secs(3_600);
 
 /// Promotes the running standby to `timeline`. `config` is that of a primary with `rule`, closed to applications. In this
 /// order: lets all WAL be replayed, at the price of sessions that hold it up; leaves recovery (see [`leave_recovery`]), and beside
-/// that makes the slots of the rule's names. A checkpoint follows in the background.
+/// that makes the slots of `members`, and drops all others'. A checkpoint follows in the background.
 ///
 /// An error before the promotion is asked for leaves a standby with a primary's configuration, which has to be configured anew.
 /// After that an error, or dropping this future, stops the server at once.
@@ -48,7 +47,7 @@ pub async fn promote(
     sql: &mut Sql,
     config: &Config,
     timeline: Timeline,
-    rule: &SyncRule,
+    members: &BTreeSet<MemberId>,
     allowed: impl Fn() -> bool,
 ) -> Result<Promoted, PostgresError> {
     let before = status(sql).await?;
@@ -65,19 +64,19 @@ pub async fn promote(
     }
     let mut beside = sql.another();
     // Some flushes each: as long as all that has to come before the promotion.
-    let slots = beside.ensure_slots(&rule.names);
+    let slots = keep_slots(&mut beside, members);
     let promotion = leave_recovery(volume, server, sql, config, timeline, allowed);
     let (slots, promoted) = tokio::join!(slots, promotion);
     let (promoted, mut stop) = promoted?;
-    slots.map_err(sql_failed("make the slots of the standbys"))?;
+    slots?;
     stop.0 = None;
     checkpoint_later(sql);
     Ok(promoted)
 }
 
-/// Notes the promotion on the volume (and writes `config` meanwhile); has `config` read, and proves it; ends the sessions of
-/// applications; lays stubs so that PostgreSQL picks `timeline`; asks `allowed` for the last time; promotes; reads the timeline
-/// back. The server stops if what comes with the answer is dropped.
+/// Notes the promotion on the volume (meanwhile writes `config`, and lays stubs so that PostgreSQL picks `timeline`); has `config`
+/// read, and proves it; ends the sessions of applications; asks `allowed` for the last time; promotes; reads the timeline back. The
+/// server stops if what comes with the answer is dropped.
 async fn leave_recovery<'a>(
     volume: &Volume,
     server: &'a Server,
@@ -88,13 +87,13 @@ async fn leave_recovery<'a>(
 ) -> Result<(Promoted, StopUnlessProven<'a>), PostgresError> {
     // Nobody reads the configuration before the note is on disk.
     let noting = volume.blocking(move |volume| volume.record_promoting(timeline));
-    let (noted, before) = tokio::join!(noting, write(volume, sql, config));
+    let wal = volume.pgdata().join("pg_wal");
+    let reserving = blocking(move || history::reserve(&wal, timeline));
+    let (noted, before, reserved) = tokio::join!(noting, write(volume, sql, config), reserving);
     noted?;
+    reserved.map_err(file("reserve the timeline"))?;
     have_read(server, sql, config, &before?).await?;
     end_sessions(sql).await?;
-    let wal = volume.pgdata().join("pg_wal");
-    let reserved = blocking(move || history::reserve(&wal, timeline)).await;
-    reserved.map_err(file("reserve the timeline"))?;
     if !allowed() {
         return Err(StartError::CalledOff.into());
     }
@@ -107,7 +106,7 @@ async fn leave_recovery<'a>(
             after.position.timeline.0, timeline.0
         )));
     }
-    let at = end_of_wal(sql).await?;
+    let at = after.history.last().map_or(after.position.lsn, |fork| fork.end);
     let promoted = Promoted {
         timeline,
         at,
@@ -127,6 +126,20 @@ impl Drop for StopUnlessProven<'_> {
             tracing::error!("stop a server whose promotion is not proven: {error}");
         }
     }
+}
+
+/// Makes the slots of `members`, and drops those of others, whose streams it ends.
+async fn keep_slots(sql: &mut Sql, members: &BTreeSet<MemberId>) -> Result<(), PostgresError> {
+    let begun = Instant::now();
+    while sql.drop_slots_except(members).await.map_err(sql_failed("drop slots"))? > 0 {
+        if begun.elapsed() > SESSIONS_TIMEOUT {
+            let words = "slots of members that do not follow yet are still in use";
+            return Err(PostgresError::Unproven(words.to_owned()));
+        }
+        tokio::time::sleep(LOOK_AGAIN).await;
+    }
+    let made = sql.ensure_slots(members).await;
+    made.map_err(sql_failed("make the slots of the standbys"))
 }
 
 async fn status(sql: &mut Sql) -> Result<Status, PostgresError> {

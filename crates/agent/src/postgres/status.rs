@@ -108,10 +108,11 @@ impl Status {
             .collect()
     }
 
-    /// The members that receive WAL from here, in whatever state.
-    pub fn receiving(&self) -> BTreeSet<MemberId> {
+    /// The members that receive WAL from here, in whatever state, and how far they have flushed; 0/0 before they say it.
+    pub fn receiving(&self) -> BTreeMap<MemberId, Lsn> {
         let own = self.senders.iter().filter(|sender| sender.user == sender.application);
-        own.filter_map(|sender| MemberId::parse(&sender.user)).collect()
+        own.filter_map(|sender| Some((MemberId::parse(&sender.user)?, sender.flushed.unwrap_or_default())))
+            .collect()
     }
 
     /// The members that have a slot here.
@@ -359,6 +360,28 @@ mod tests {
     }
 
     #[test]
+    fn only_a_members_own_stream_counts() {
+        let (one, other) = ("cdb_1_aaaaaaaa_00000001", "cdb_2_bbbbbbbb_00000001");
+        let counted = |user: &str, application: &str| {
+            let sender = format!(
+                r#""senders": [{{"user": "{user}", "application": "{application}", "pid": 7, "state": "streaming",
+                "sent": "0/5000000", "flushed": "0/5000000", "replayed": null, "reported": null}}]"#
+            );
+            let status = parse(&STANDBY.replace(r#""senders": []"#, &sender)).expect("readable");
+            (status.standbys().len(), status.receiving().len())
+        };
+        assert_eq!(counted(one, one), (1, 1));
+        for (user, application) in [
+            (other, one),
+            (one, "walreceiver"),
+            ("backup", "backup"),
+            ("backup", one),
+        ] {
+            assert_eq!(counted(user, application), (0, 0), "{user} as {application}");
+        }
+    }
+
+    #[test]
     fn without_a_receiver_the_segments_tell_the_timeline() {
         let text = STANDBY.replace(r#""fileTimeline": null"#, r#""fileTimeline": "0000000A""#);
         let status = parse(&text).expect("readable");
@@ -413,21 +436,26 @@ mod tests {
     #[test]
     fn only_members_that_stream_under_their_own_name_count() {
         let sender = |user: &str, application: &str, state: &str| {
+            let flushed = if state == "startup" { "null" } else { r#""0/5""# };
             format!(
                 r#"{{"user": "{user}", "application": "{application}", "pid": 1, "state": "{state}", "sent": "0/5",
-                "flushed": "0/5", "replayed": "0/4", "reported": null}}"#
+                "flushed": {flushed}, "replayed": "0/4", "reported": null}}"#
             )
         };
         let senders = [
             sender("cdb_1_a_b", "cdb_1_a_b", "streaming"),
             sender("cdb_2_a_b", "cdb_2_a_b", "catchup"),
-            sender("cdb_3_a_b", "clone-cdb_3_a_b", "streaming"),
+            sender("cdb_3_a_b", "cdb_3_a_b", "startup"),
+            sender("cdb_4_a_b", "clone-cdb_4_a_b", "streaming"),
             sender("app", "app", "streaming"),
         ];
         let text = STANDBY.replace(r#""senders": []"#, &format!(r#""senders": [{}]"#, senders.join(",")));
-        let standbys = parse(&text).expect("readable").standbys();
-        let expected = MemberId::parse("cdb_1_a_b").expect("a member");
-        assert_eq!(standbys, BTreeMap::from([(expected, Lsn(5))]));
+        let status = parse(&text).expect("readable");
+        let [first, second, third] =
+            ["cdb_1_a_b", "cdb_2_a_b", "cdb_3_a_b"].map(|name| MemberId::parse(name).expect("a member"));
+        assert_eq!(status.standbys(), BTreeMap::from([(first.clone(), Lsn(5))]));
+        let receiving = BTreeMap::from([(first, Lsn(5)), (second, Lsn(5)), (third, Lsn(0))]);
+        assert_eq!(status.receiving(), receiving, "the third has not said yet what it has");
     }
 
     #[test]

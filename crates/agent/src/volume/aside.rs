@@ -98,6 +98,21 @@ impl Volume {
         remove_durably(&self.rewinding_file())
     }
 
+    /// The data was a primary's before it was started as a standby.
+    pub fn was_primary(&self) -> Result<bool, VolumeError> {
+        exists(&self.was_primary_file())
+    }
+
+    /// Notes that, durably, or that it is of no account any more.
+    pub fn note_was_primary(&self, was_primary: bool) -> Result<(), VolumeError> {
+        let mark = self.was_primary_file();
+        match was_primary {
+            true if exists(&mark)? => Ok(()),
+            true => write_atomically(&mark, b"", 0o600).map_err(failed("write", &mark)),
+            false => remove_durably(&mark),
+        }
+    }
+
     /// A setting aside was begun.
     pub(super) fn is_setting_aside(&self) -> Result<bool, VolumeError> {
         exists(&self.going_file())
@@ -124,6 +139,7 @@ impl Volume {
             remove_tree(&place)?;
         }
         remove_durably(&self.rewinding_file())?;
+        remove_durably(&self.was_primary_file())?;
         remove_durably(&mark)
     }
 
@@ -176,6 +192,10 @@ impl Volume {
 
     fn rewinding_file(&self) -> PathBuf {
         self.agent_directory().join("rewinding")
+    }
+
+    fn was_primary_file(&self) -> PathBuf {
+        self.agent_directory().join("was-primary")
     }
 }
 
@@ -245,6 +265,7 @@ mod tests {
         for round in 1..=2 {
             let wal = data(&volume);
             volume.begin_rewind().expect("marked");
+            volume.note_was_primary(true).expect("noted");
             begin(&volume, true);
             if round == 2 {
                 // Broken off between the renames.
@@ -254,6 +275,7 @@ mod tests {
             volume.discard_unfinished().await.expect("completed");
             assert!(!volume.pgdata().exists() && !wal.exists());
             assert!(!volume.is_rewinding().expect("readable") && !volume.is_setting_aside().expect("readable"));
+            assert!(!volume.was_primary().expect("readable"), "a copy is none");
             let kept = scratch.0.join(format!(
                 "data/aside/2-0_3000060-{round}/pg_wal/000000020000000000000003"
             ));

@@ -322,3 +322,33 @@ impl DeletionStep {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::testing::Scene;
+    use super::*;
+
+    #[test]
+    fn only_fewer_replicas_take_pods() {
+        let observed = Scene::ready(3).observed;
+        let takes = |replicas| {
+            let apply = Apply {
+                kind: ChildKind::StatefulSet,
+                how: ApplyHow::Make,
+                replicas,
+                wal: None,
+            };
+            apply.takes_pods(&observed)
+        };
+        assert_eq!([None, Some(2), Some(3)].map(takes), [false, true, false]);
+    }
+
+    #[test]
+    fn a_precondition_names_an_object_in_full() {
+        let exact = Exact::new("name", "uid", "7");
+        assert_eq!(
+            (exact.name(), exact.uid(), exact.resource_version()),
+            ("name", "uid", "7")
+        );
+    }
+}

@@ -124,6 +124,21 @@ mod tests {
     }
 
     #[test]
+    fn nothing_is_granted_to_a_claim_that_goes_or_to_a_database_that_does_or_sleeps() {
+        let mut going = before();
+        going.claims_mut()[0].terminating = true;
+        assert_eq!(granted(&going.decide()), Some("demo-1"));
+        for change in [
+            |scene: &mut Scene| scene.deleting = true,
+            |scene: &mut Scene| scene.spec.hibernated = true,
+        ] {
+            let mut scene = before();
+            change(&mut scene);
+            assert!(scene.with_facts(|facts| super::grant(facts).is_none()));
+        }
+    }
+
+    #[test]
     fn a_grant_moves_only_when_its_claim_and_pod_are_gone_and_known_to_be() {
         let mut scene = before();
         scene.store();

@@ -169,6 +169,23 @@ mod tests {
     }
 
     #[test]
+    fn nothing_is_signed_without_the_ca_or_for_a_holder_that_does_not_serve() {
+        let new = |change: fn(&mut Scene)| {
+            let mut scene = Scene::ready(3);
+            scene.report_mut(1).public_key = Some("new".to_owned());
+            change(&mut scene);
+            let mut changes = Vec::new();
+            scene.with_facts(|facts| sign(facts, &mut changes));
+            changes.len()
+        };
+        let without = [
+            |scene: &mut Scene| scene.set_child(ChildKind::CaSecret, ChildState::Missing),
+            |scene: &mut Scene| scene.lease_mut().unwrap().holder.as_mut().unwrap().serving = false,
+        ];
+        assert_eq!((new(|_| {}), without.map(new)), (1, [0, 0]));
+    }
+
+    #[test]
     fn no_key_is_signed_for_a_claim_that_is_gone() {
         let mut scene = Scene::ready(3);
         scene.report_mut(2).public_key = Some("new".to_owned());

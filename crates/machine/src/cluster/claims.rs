@@ -140,6 +140,7 @@ mod tests {
     use super::super::Known;
     use super::super::rollout::HOLDER_PATIENCE;
     use super::super::testing::Scene;
+    use super::*;
 
     /// Somebody has deleted the data claim of this instance, in one way or another.
     const DELETED: [fn(&mut Scene, usize); 2] = [
@@ -210,9 +211,10 @@ mod tests {
         scene.pod_mut(1).revision = Some("r2".to_owned());
         scene.claims_mut()[0].terminating = true;
         scene.store();
+        let who = scene.stored.waiting.clone().unwrap().who_can_end_it;
+        assert!(who.contains("the agents, by a primary that serves"), "{who}");
         scene.now += HOLDER_PATIENCE;
-        let decision = scene.decide();
-        assert_eq!((scene.replaced(), decision.rule), (None, "replace-idle"));
+        assert_eq!((scene.replaced(), scene.decide().rule), (None, "replace-idle"));
         scene.elect(1);
         scene.pod_mut(1).ready = true;
         assert_eq!(scene.replaced(), Some("demo-2".to_owned()), "a primary has it all");
@@ -244,6 +246,11 @@ mod tests {
             );
             let waiting = scene.stored.waiting.clone().unwrap();
             assert!(waiting.what.ends_with(": data-demo-1"), "{}", waiting.what);
+            assert!(
+                waiting.who_can_end_it.contains("one after another"),
+                "{}",
+                waiting.who_can_end_it
+            );
             let safe = |scene: &Scene| {
                 let found = scene.stored.conditions.iter().find(|found| found.type_ == "DataSafe");
                 found.map(|found| (found.status.clone(), found.reason.clone())).unwrap()
@@ -252,6 +259,15 @@ mod tests {
             scene.observed.claims = Scene::ready(3).observed.claims;
             assert_eq!(scene.store().rule, "rest");
             assert_eq!(safe(&scene).1, "Replicated");
+            delete(&mut scene, 1);
+            scene.pod_mut(1).node = None;
+            assert_ne!(scene.decide().rule, "await-claim", "a pod without a node keeps none");
+            let mut alone = Scene::ready(1);
+            delete(&mut alone, 0);
+            let waits = alone.store();
+            let who = alone.stored.waiting.clone().unwrap().who_can_end_it;
+            assert_eq!(waits.rule, "await-claim");
+            assert!(who.contains("by a second instance"), "{who}");
         }
     }
 
@@ -267,6 +283,12 @@ mod tests {
                 standby.stored.intent.stop,
                 "the primary has it all, and its volume stays"
             );
+            let mut gone = scene.clone();
+            delete(&mut gone, 2);
+            gone.claims_mut().retain(|claim| claim.ordinal != 0);
+            gone.pods_mut().remove(0);
+            let waits = gone.with_facts(before_hibernating);
+            assert!(waits.is_some(), "what the primary had is gone with its volume");
             delete(&mut scene, 0);
             let decision = scene.store();
             assert_eq!(
@@ -287,5 +309,14 @@ mod tests {
             stopping.edit(|spec| spec.hibernated = false);
             assert_eq!(stopping.decide().rule, "wake", "the user can take it back");
         }
+    }
+
+    #[test]
+    fn a_primary_that_has_not_reported_has_it_all_the_same() {
+        let mut scene = Scene::ready(2);
+        scene.claims_mut()[1].terminating = true;
+        scene.lease_mut().unwrap().members.remove("demo-0");
+        let kept = |ordinal: usize| scene.with_facts(|facts| before_replacing(facts, &facts.pods()[ordinal]));
+        assert_eq!(kept(1), None);
     }
 }

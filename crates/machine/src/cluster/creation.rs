@@ -236,6 +236,7 @@ pub(super) fn remover(pod: &Pod) -> String {
 mod tests {
     use super::super::testing::Scene;
     use super::super::{Action, ChildKind, Fault, FaultKind, Known, Target, Trouble};
+    use super::*;
 
     #[test]
     fn nothing_is_made_before_the_finalizer() {
@@ -373,6 +374,54 @@ mod tests {
             claim_uid: scene.claims_mut()[0].uid.clone(),
         });
         assert_eq!(waits(&mut scene).0, what);
+    }
+
+    #[test]
+    fn the_first_database_waits_for_a_pod_that_does_not_go() {
+        let waits = |granted: bool, change: fn(&mut Scene)| {
+            let mut scene = Scene::ready(1);
+            scene.stored.system_identifier = None;
+            scene.lease_mut().unwrap().system_id = None;
+            scene.stored.intent.bootstrap = granted.then(|| api::status::BootstrapGrant {
+                pod: "demo-0".to_owned(),
+                claim_uid: scene.claims_mut()[0].uid.clone(),
+            });
+            scene.pod_mut(0).ready = false;
+            change(&mut scene);
+            match scene.with_facts(await_database).unwrap().action {
+                Action::Wait(waiting) => waiting.what.into_owned(),
+                other => panic!("{other:?}"),
+            }
+        };
+        let going: fn(&mut Scene) = |scene| scene.pod_mut(0).terminating = true;
+        assert_eq!(waits(false, |_| {}), "pod demo-0 to be ready");
+        assert_eq!(waits(false, going), "pods of StatefulSet demo");
+        assert_eq!(waits(true, |_| {}), "demo-0 to make the first database");
+        assert_eq!(waits(true, going), "pod demo-0, which may make the first database");
+    }
+
+    #[test]
+    fn a_pod_that_does_not_run_is_looked_at_again_or_late() {
+        let mut scene = Scene::ready(1);
+        let wait = |scene: &Scene| {
+            let found = scene
+                .with_facts(|facts| pending(facts, Step::Standbys, &facts.pods()[0]))
+                .unwrap();
+            let Action::Wait(waiting) = found.action else {
+                panic!("{:?}", found.action)
+            };
+            (waiting.deadline, found.wake)
+        };
+        assert_eq!(wait(&scene), (None, None));
+        scene.pod_mut(0).node = None;
+        assert_eq!(wait(&scene), (None, Some(scene.now + PENDING_RECHECK)));
+        scene.pod_mut(0).image_error = Some(scene.image_error());
+        let late = scene
+            .with_facts(|facts| failure::image_deadline(facts, &facts.pods()[0]))
+            .unwrap();
+        assert_eq!(wait(&scene).0, Some(late));
+        scene.now = late;
+        assert_eq!(wait(&scene).0, None, "it has become a failure");
     }
 
     #[test]

@@ -345,4 +345,11 @@ mod tests {
         scene.finalizer = false;
         assert!(matches!(scene.decide().action, Action::Wait(_)));
     }
+
+    #[test]
+    fn a_clean_stop_is_told_as_a_step_of_its_own() {
+        let step = |done: DeletionStep| record(done, "it is done").unwrap().step.unwrap();
+        let done = [DeletionStep::Stopped, DeletionStep::PodsGone, DeletionStep::Volumes];
+        assert_eq!(done.map(step), [Step::Stopping, Step::Removing, Step::Removing]);
+    }
 }

@@ -516,13 +516,65 @@ mod tests {
             }
             let decision = scene.decide();
             assert_eq!((decision.rule, decision.phase), ("blocked", Phase::Failed));
-            assert_eq!(decision.failure.unwrap().reason, FailureReason::PartLost);
+            let waiting = scene.status(&decision).waiting.unwrap();
+            let failure = decision.failure.unwrap();
+            assert_eq!(failure.reason, FailureReason::PartLost);
+            let way_back = match kind {
+                ChildKind::Lease => "the annotation clustereddatabase.io/recreate-lease",
+                _ => "restoring the Secret",
+            };
+            assert!(waiting.what.ends_with("which is lost"), "{}", waiting.what);
+            assert!(waiting.who_can_end_it.contains(way_back), "{}", waiting.who_can_end_it);
+            let lost = format!("{} {} is lost", kind.kind(), scene_name(kind));
+            assert!(failure.message.starts_with(&lost), "{}", failure.message);
             scene.set_child(kind, drifted(kind, false));
             assert!(
                 matches!(scene.decide().action, Action::Apply(_)),
                 "one that was restored is taken back"
             );
         }
+    }
+
+    #[test]
+    fn whose_turn_it_is_with_an_object_is_told() {
+        let told = |kind: ChildKind, state: Known<ChildState>| {
+            let mut scene = Scene::ready(3);
+            scene.observed.children[kind] = state;
+            let waiting = scene.status(&scene.decide()).waiting.unwrap();
+            (waiting.what, waiting.who_can_end_it)
+        };
+        let foreign = ChildState::Foreign {
+            why: "somebody's".to_owned(),
+        };
+        assert_eq!(
+            told(ChildKind::RoService, Known::Known(foreign)).0,
+            "Service demo-ro to go away, which is somebody's"
+        );
+        assert_eq!(told(ChildKind::Role, Known::Unknown).0, "Role demo to be read");
+        let damaged = ChildState::Damaged {
+            uid: "u".to_owned(),
+            resource_version: "9".to_owned(),
+            what: "holds no password".to_owned(),
+            recoverable: false,
+        };
+        let (what, who) = told(ChildKind::AppSecret, Known::Known(damaged));
+        assert!(
+            what.ends_with("which is lost") && who.contains("restoring"),
+            "{what}; {who}"
+        );
+    }
+
+    #[test]
+    fn a_lost_lease_whose_last_holder_is_not_on_record_is_told_so() {
+        let mut scene = Scene::ready(3);
+        scene.set_child(ChildKind::Lease, ChildState::Missing);
+        (scene.observed.lease, scene.recreate_lease) = (
+            Known::Known(None),
+            Some(scene.with_wanted(|wanted| wanted.uid.to_owned())),
+        );
+        scene.stored.members.clear();
+        let message = scene.decide().failure.unwrap().message;
+        assert!(message.contains("who held it last is not on record"), "{message}");
     }
 
     #[test]

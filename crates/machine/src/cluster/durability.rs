@@ -204,6 +204,16 @@ mod tests {
     use super::super::testing::Scene;
     use super::*;
 
+    #[test]
+    fn the_only_instance_loses_all_with_its_volume() {
+        let bound = |replicas| promised(&Scene::ready(replicas)).loss_bound;
+        assert!(bound(1).starts_with("none while the volume survives"), "{}", bound(1));
+        let mut copied = Scene::ready(2);
+        copied.lease_mut().unwrap().rule = Default::default();
+        let bound = promised(&copied).loss_bound;
+        assert!(bound.starts_with("the last commits"), "{bound}");
+    }
+
     fn promised(scene: &Scene) -> DurabilityStatus {
         scene.status(&scene.decide()).durability.unwrap()
     }

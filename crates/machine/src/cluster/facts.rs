@@ -258,3 +258,33 @@ impl<'a> Facts<'a> {
 pub(super) fn list<'n>(names: impl Iterator<Item = &'n str>) -> String {
     names.collect::<Vec<_>>().join(", ")
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::testing::Scene;
+    use super::*;
+
+    #[test]
+    fn a_pod_that_was_made_again_holds_nothing() {
+        let mut scene = Scene::ready(3);
+        assert!(scene.with_facts(|facts| facts.primary().is_some()));
+        scene.pod_mut(0).uid = "new".to_owned();
+        assert!(scene.with_facts(|facts| facts.holder_pod().is_none() && facts.primary().is_none()));
+    }
+
+    #[test]
+    fn all_is_known_only_if_every_part_is() {
+        let unread: [fn(&mut Observed); 4] = [
+            |observed| observed.pods = Known::Unknown,
+            |observed| observed.claims = Known::Unknown,
+            |observed| observed.lease = Known::Unknown,
+            |observed| observed.children[ChildKind::Role] = Known::Unknown,
+        ];
+        assert!(Scene::ready(3).with_facts(|facts| facts.all_known()));
+        for (index, unread) in unread.into_iter().enumerate() {
+            let mut scene = Scene::ready(3);
+            unread(&mut scene.observed);
+            assert!(!scene.with_facts(|facts| facts.all_known()), "{index}");
+        }
+    }
+}

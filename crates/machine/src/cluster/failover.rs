@@ -329,7 +329,7 @@ fn obstacle(facts: &Facts<'_>, ordinal: u32) -> Option<&'static str> {
 #[cfg(test)]
 mod tests {
     use super::super::testing::Scene;
-    use super::super::{Due, ImageError};
+    use super::super::{ChildKind, ChildState, Due, ImageError};
     use super::*;
     use crate::protocol::{Lsn, Release, Timeline};
 
@@ -385,12 +385,23 @@ mod tests {
                  annotate clustereddatabase demo --overwrite clustereddatabase.io/accept-loss={uid}/1{known}"
             )
         );
-        scene.accept_loss = Some(format!("{uid}/0"));
-        assert!(
-            waiting(&scene)
-                .1
-                .contains("/0, which is not of this resource and epoch. If they")
-        );
+        let unasked = scene.decide();
+        for stale in [
+            format!("{uid}/0"),
+            format!("{uid}/2"),
+            "another-uid/1".to_owned(),
+            "1".to_owned(),
+        ] {
+            scene.accept_loss = Some(stale.clone());
+            let told = format!("says {stale}, which is not of this resource and epoch. If they");
+            assert!(waiting(&scene).1.contains(&told), "{stale}");
+            let decision = scene.decide();
+            assert_eq!(
+                (decision.phase, decision.rule),
+                (unasked.phase, unasked.rule),
+                "{stale}: nothing else changes"
+            );
+        }
         scene.accept_loss = Some(format!("{uid}/1"));
         assert!(waiting(&scene).1.contains("is accepted: the others go on without them"));
         scene.elect(1);
@@ -650,5 +661,72 @@ mod tests {
         scene.stored.phase = Some(Phase::Creating);
         scene.pod_mut(0).ready = false;
         assert_eq!(scene.decide().phase, Phase::Creating);
+    }
+
+    #[test]
+    fn a_limit_counts_from_when_the_primary_was_left_or_lost_whatever_was_waited_for_meanwhile() {
+        let bound = TimeDelta::seconds(10) + ELECTION;
+        let deadline = |scene: &Scene| scene.status(&scene.decide()).waiting.unwrap().deadline.unwrap();
+        let mut left = Scene::ready(3);
+        left.pod_mut(0).terminating = true;
+        for mut scene in [lost(), left] {
+            scene.now += TimeDelta::minutes(10);
+            let until = scene.now + bound;
+            assert_eq!(deadline(&scene), until, "the phase of before has nothing to do with it");
+            scene.store();
+            scene.now += TimeDelta::seconds(20);
+            let (mut nothing, mut other) = (scene.clone(), scene);
+            nothing.stored.waiting = None;
+            other.stored.step = Some(Step::Rollout.as_str().to_owned());
+            other.stored.waiting.as_mut().unwrap().deadline = Some(other.now);
+            assert_eq!([deadline(&nothing), deadline(&other)], [until; 2]);
+        }
+        let mut before = lost();
+        before.store();
+        before.stored.phase = Some(Phase::Updating);
+        before.stored.waiting.as_mut().unwrap().deadline = Some(before.now);
+        assert_eq!(deadline(&before), before.now + bound, "that was of something else");
+    }
+
+    #[test]
+    fn whoever_was_not_told_to_leave_is_lost() {
+        let mut new = Scene::ready(3);
+        new.lease_mut().unwrap().holder.as_mut().unwrap().serving = false;
+        assert_eq!(new.decide().phase, Phase::FailingOver);
+        let mut moved = Scene::ready(3);
+        moved.stored.phase = Some(Phase::SwitchingOver);
+        moved.stored.memo.phase_since = Some(moved.now);
+        moved.pod_mut(0).ready = false;
+        assert_eq!(moved.decide().phase, Phase::FailingOver, "it served, and is not ready");
+    }
+
+    #[test]
+    fn a_lease_that_is_made_again_is_no_failover_yet() {
+        let mut scene = Scene::ready(3);
+        scene.set_child(ChildKind::Lease, ChildState::Missing);
+        scene.observed.lease = Known::Known(None);
+        scene.recreate_lease = Some(scene.with_wanted(|wanted| wanted.uid.to_owned()));
+        assert_eq!(scene.decide().phase, Phase::Updating);
+    }
+
+    #[test]
+    fn what_the_last_primary_itself_lacks_keeps_nobody_away() {
+        let mut scene = lost();
+        let lease = scene.lease_mut().unwrap();
+        let member = lease.holder.take().unwrap().incarnation.member;
+        let end = lease.positions["demo-0"];
+        lease.release = Some(Release {
+            member,
+            position: Some(end),
+            successor: None,
+        });
+        lease.rule = Default::default();
+        let mut others = |lacks: u64| {
+            let lsn = Lsn(end.lsn.0 - lacks);
+            scene.lease_mut().unwrap().positions.get_mut("demo-1").unwrap().lsn = lsn;
+            waiting(&scene).1
+        };
+        assert!(others(ASYNC_LOSS).starts_with("an agent with the data"));
+        assert!(others(ASYNC_LOSS + 1).starts_with("a member with the WAL of the last primary"));
     }
 }

@@ -323,8 +323,8 @@ fn describe(facts: &Facts<'_>, target: &Target) -> String {
 mod tests {
     use api::Phase;
 
-    use super::super::ImageError;
     use super::super::testing::Scene;
+    use super::super::{Apply, Exact, ImageError};
     use super::*;
 
     fn fault(scene: &Scene, kind: FaultKind, attempts: u32) -> Fault {
@@ -373,6 +373,39 @@ mod tests {
             scene.now += TimeDelta::seconds(rest);
             assert!(matches!(scene.decide().action, Action::Apply(_)));
         }
+    }
+
+    #[test]
+    fn what_failed_is_told_by_what_was_to_be_done() {
+        let told = |action: &Action, target: Target| {
+            let mut scene = missing_service();
+            let fault = fault(&scene, FaultKind::Transient, 1);
+            scene.observed.faults = vec![Fault { target, ..fault }];
+            let Some(Action::Wait(waiting)) = scene.with_facts(|facts| resting(facts, action)).map(|rest| rest.action)
+            else {
+                panic!("{action:?}")
+            };
+            waiting.what.split(' ').next().unwrap().to_owned()
+        };
+        let apply = |how| {
+            Action::Apply(Apply {
+                kind: ChildKind::RwService,
+                how,
+                replicas: None,
+                wal: None,
+            })
+        };
+        let exact = || Exact::new("name", "uid", "7");
+        let service = || Target::Child(ChildKind::RwService);
+        assert_eq!(told(&apply(ApplyHow::Make), service()), "making");
+        assert_eq!(told(&apply(ApplyHow::Renew(exact())), service()), "changing");
+        let claim = Action::MakeWalClaim {
+            name: "name".to_owned(),
+            node: "node".to_owned(),
+        };
+        assert_eq!(told(&claim, claim.target().unwrap()), "making");
+        let deletion = Action::DeleteClaim(exact());
+        assert_eq!(told(&deletion, deletion.target().unwrap()), "deleting");
     }
 
     #[test]
@@ -505,6 +538,10 @@ mod tests {
         scene.now += TimeDelta::seconds(30);
         let decision = scene.decide();
         assert_eq!((decision.failure, decision.wake), (None, deadline));
+        let next = |now: DateTime<Utc>| {
+            scene.with_wanted(|wanted| next_deadline(&Facts::new(wanted, &scene.observed, &scene.stored, now)))
+        };
+        assert_eq!((next(scene.now), next(deadline)), (Some(deadline), None));
         scene.now = deadline;
         assert_eq!(scene.decide().failure.unwrap().reason, FailureReason::ImageCannotRun);
         scene.revision = "r2".to_owned();
@@ -526,5 +563,35 @@ mod tests {
         let failure = scene.decide().failure.unwrap();
         assert_eq!(failure.reason, FailureReason::BootstrapFailed);
         assert!(failure.message.ends_with("syntax error"));
+    }
+
+    #[test]
+    fn what_holds_everything_up_is_not_said_to_be_passed_over() {
+        let mut scene = Scene::ready(3);
+        scene.revision = "r2".to_owned();
+        let target = Target::Pod("demo-2".to_owned());
+        scene.observed.faults = vec![Fault {
+            target,
+            ..fault(&scene, FaultKind::Forbidden, 1)
+        }];
+        assert_eq!(scene.decide().rule, "replace-serving");
+        assert_eq!(scene.with_facts(passed_over), None, "the rule waits for it");
+    }
+
+    #[test]
+    fn a_lease_that_is_lost_says_how_it_can_be_made_again() {
+        let mut scene = Scene::ready(3);
+        scene.set_child(ChildKind::Lease, ChildState::Missing);
+        scene.observed.lease = super::super::Known::Known(None);
+        let message = |scene: &Scene| scene.with_facts(lost).map(|failure| failure.message.into_owned());
+        assert!(
+            message(&scene)
+                .unwrap()
+                .contains("clustereddatabase.io/recreate-lease=")
+        );
+        scene.recreate_lease = Some(scene.with_wanted(|wanted| wanted.uid.to_owned()));
+        assert_eq!(message(&scene), None, "it is being made");
+        scene.stored.members.clear();
+        assert!(message(&scene).unwrap().contains("is not on record"));
     }
 }

@@ -398,3 +398,45 @@ fn data_safe(facts: &Facts<'_>) -> Answer {
         None => Answer::new(false, Reason::NotReplicated, "no standby streams from the primary"),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::testing::Scene;
+    use super::*;
+
+    /// The reason of a condition.
+    fn reason(scene: &Scene, kind: ConditionKind) -> &'static str {
+        scene.with_facts(|facts| answer(facts, kind).reason.as_str())
+    }
+
+    #[test]
+    fn a_database_that_was_not_made_is_not_one_without_a_primary() {
+        assert_eq!(reason(&Scene::new(3), ConditionKind::Available), "NotMade");
+        let mut scene = Scene::ready(3);
+        scene.pod_mut(0).ready = false;
+        for kind in [ConditionKind::Available, ConditionKind::DataSafe] {
+            assert_eq!(reason(&scene, kind), "NoPrimary");
+            scene.spec.hibernated = true;
+            assert_eq!(reason(&scene, kind), "Hibernated");
+            scene.spec.hibernated = false;
+        }
+        let mut stopping = Scene::ready(3);
+        stopping.spec.hibernated = true;
+        assert_eq!(
+            reason(&stopping, ConditionKind::DataSafe),
+            "Replicated",
+            "until it has stopped"
+        );
+    }
+
+    #[test]
+    fn a_pause_is_told_unless_the_resource_goes() {
+        let mut scene = Scene::ready(3);
+        scene.pod_mut(2).ready = false;
+        assert_eq!(reason(&scene, ConditionKind::Progressing), "NotAsWanted");
+        scene.spec.paused = true;
+        assert_eq!(reason(&scene, ConditionKind::Progressing), "Paused");
+        scene.deleting = true;
+        assert_eq!(reason(&scene, ConditionKind::Progressing), "Deleting");
+    }
+}

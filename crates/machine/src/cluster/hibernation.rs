@@ -216,6 +216,18 @@ mod tests {
     }
 
     #[test]
+    fn it_is_back_when_a_primary_serves_in_a_later_epoch_than_it_was_put_down_in() {
+        let is_back = |put_down: Option<u64>| {
+            let mut scene = Scene::ready(3);
+            scene.stored.memo.put_down = put_down;
+            scene.with_facts(super::is_back)
+        };
+        let epoch = Scene::ready(3).lease_mut().unwrap().epoch.0;
+        let put_down = [None, Some(epoch), Some(epoch - 1)];
+        assert_eq!(put_down.map(is_back), [false, false, true]);
+    }
+
+    #[test]
     fn everything_stops_before_the_pods_go() {
         let mut scene = hibernating(3);
         scene.stored.intent.primary = Some("demo-1".to_owned());

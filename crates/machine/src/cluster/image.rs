@@ -79,6 +79,24 @@ mod tests {
     }
 
     #[test]
+    fn another_default_is_told_of_a_database_that_was_made_with_one() {
+        let told = |change: fn(&mut Scene)| {
+            let mut scene = Scene::ready(3);
+            scene.store();
+            scene.default_image = "postgres:17.7".to_owned();
+            change(&mut scene);
+            scene.with_facts(super::other_default).is_some()
+        };
+        assert!(told(|_| {}));
+        assert!(!told(|scene| scene.default_image = Scene::ready(3).default_image));
+        assert!(!told(|scene| scene.spec.postgres.image = Some("mine".to_owned())));
+        assert!(!told(|scene| {
+            scene.stored.system_identifier = None;
+            scene.lease_mut().unwrap().system_id = None;
+        }));
+    }
+
+    #[test]
     fn a_default_is_kept_until_the_spec_or_an_order_changes_it() {
         let (mut postgres, mut status) = (PostgresSpec::default(), ClusteredDatabaseStatus::default());
         let with = |postgres: &PostgresSpec, status: &ClusteredDatabaseStatus, order, running| {

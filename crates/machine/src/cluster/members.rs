@@ -239,6 +239,76 @@ mod tests {
     }
 
     #[test]
+    fn what_is_written_is_told_the_members_first() {
+        let member = |ordinal: u32| crate::protocol::MemberId::new(ordinal, "aaaa", 1);
+        let publish = |pod: &str| StatusChange::PublishMember {
+            pod: pod.to_owned(),
+            pod_uid: "u".to_owned(),
+            claim_uid: "c".to_owned(),
+        };
+        let sign = StatusChange::SignCertificate {
+            pod: "demo-1".to_owned(),
+            claim: super::super::Exact::new("data-demo-1", "c", "1"),
+            member: member(1),
+            public_key: "key".to_owned(),
+        };
+        let told = describe(&[
+            StatusChange::RecordLeaseMade,
+            publish("demo-0"),
+            sign,
+            publish("demo-1"),
+        ]);
+        assert_eq!(
+            told,
+            "pods demo-0, demo-1 have claims; keys of demo-1 are to be signed; the Lease exists"
+        );
+        let granted = |granted| describe(&[StatusChange::RecordGranted(granted)]);
+        assert_eq!(granted(Default::default()), "no volume is refused its size any more");
+        let refused = api::status::GrantedStorage {
+            data: Some("1Gi".to_owned()),
+            wal: None,
+        };
+        assert_eq!(granted(refused), "volumes are refused their size");
+    }
+
+    #[test]
+    fn the_system_identifier_is_recorded_once_the_first_primary_serves() {
+        let recorded = |epoch: u64, serving: bool| {
+            let mut scene = Scene::ready(3);
+            scene.stored.system_identifier = None;
+            let lease = scene.lease_mut().unwrap();
+            lease.epoch.0 = epoch;
+            lease.holder.as_mut().unwrap().serving = serving;
+            let mut changes = Vec::new();
+            scene.with_facts(|facts| record_system_identifier(facts, &mut changes));
+            !changes.is_empty()
+        };
+        assert_eq!(
+            [recorded(1, false), recorded(1, true), recorded(2, false)],
+            [false, true, true]
+        );
+    }
+
+    #[test]
+    fn a_pod_that_goes_is_published_only_if_its_claim_is_to_go_with_it() {
+        let published = |ordinal: u32, change: fn(&mut Scene)| {
+            let mut scene = Scene::ready(3);
+            scene.spec.volume_policy.on_scale_down = api::spec::VolumeFate::Delete;
+            scene.observed.stateful_set.as_mut().unwrap().replicas = 2;
+            scene.stored.members.clear();
+            scene.pod_mut(ordinal).terminating = true;
+            change(&mut scene);
+            scene.with_facts(|facts| claim_to_publish(facts, facts.pod(ordinal).unwrap()).is_some())
+        };
+        assert!(published(2, |_| {}));
+        assert!(!published(1, |_| {}), "it comes back");
+        assert!(!published(2, |scene| scene.deleting = true));
+        assert!(!published(2, |scene| {
+            scene.spec.volume_policy.on_scale_down = api::spec::VolumeFate::Retain;
+        }));
+    }
+
+    #[test]
     fn the_old_primary_loses_its_label_before_the_new_one_gets_it() {
         let mut scene = Scene::ready(3);
         let labels: Vec<_> = scene.pods().iter().map(|pod| pod.role.clone()).collect();

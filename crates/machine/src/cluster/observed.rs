@@ -531,3 +531,16 @@ pub enum FaultKind {
     /// Anything else; may go away by itself.
     Transient,
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::testing::Scene;
+    use super::*;
+
+    #[test]
+    fn what_was_seen_of_objects_is_read_as_it_was_written() {
+        let children = Scene::ready(3).observed.children;
+        let written = serde_json::to_string(&children).unwrap();
+        assert_eq!(serde_json::from_str::<Children>(&written).unwrap(), children);
+    }
+}

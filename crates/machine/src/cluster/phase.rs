@@ -242,4 +242,59 @@ mod tests {
         );
         assert_eq!(phase(&|scene| scene.observed.lease = Known::Unknown), Phase::Ready);
     }
+
+    #[test]
+    fn who_has_failed_has_not_recovered_because_nothing_is_known_or_done() {
+        let doubts: [fn(&mut Scene); 3] = [
+            |scene| scene.observed.lease = Known::Unknown,
+            |scene| scene.spec.paused = true,
+            |scene| scene.set_child(ChildKind::RwService, ChildState::Missing),
+        ];
+        for (index, doubt) in doubts.into_iter().enumerate() {
+            let mut scene = Scene::ready(3);
+            scene.stored.phase = Some(Phase::Failed);
+            scene.stored.failure = Some(api::status::FailureStatus {
+                reason: api::status::FailureReason::InvalidSpec,
+                message: "refused".to_owned(),
+            });
+            let failed = |scene: &Scene| {
+                let decision = scene.decide();
+                (decision.phase, decision.failure.is_some())
+            };
+            assert_eq!(failed(&scene), (Phase::Ready, false));
+            doubt(&mut scene);
+            assert_eq!(failed(&scene), (Phase::Failed, true), "{index}");
+            if index == 2 {
+                scene.generation += 1;
+                assert_eq!(
+                    failed(&scene),
+                    (Phase::Updating, false),
+                    "the spec that was refused is another"
+                );
+            }
+        }
+    }
+
+    #[test]
+    fn a_spec_that_is_refused_or_a_resource_that_is_not_ours_yet_is_not_ready() {
+        let changes: [fn(&mut Scene); 3] = [
+            |scene| scene.invalid = Some("replicas".to_owned()),
+            |scene| scene.finalizer = false,
+            |scene| scene.deleting = true,
+        ];
+        assert!(Scene::ready(3).with_facts(ready));
+        for (index, change) in changes.into_iter().enumerate() {
+            let mut scene = Scene::ready(3);
+            change(&mut scene);
+            assert!(!scene.with_facts(ready), "{index}");
+        }
+    }
+
+    #[test]
+    fn a_database_whose_status_was_wiped_is_not_created_again() {
+        let mut scene = Scene::ready(3);
+        scene.stored = Default::default();
+        scene.pod_mut(2).ready = false;
+        assert_eq!(scene.decide().phase, Phase::Updating);
+    }
 }

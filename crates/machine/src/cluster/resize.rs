@@ -486,4 +486,23 @@ mod tests {
         scene.pod_mut(1).ready = false;
         assert_eq!(step(&mut scene), (1, "ReplacePod"));
     }
+
+    #[test]
+    fn what_is_refused_at_its_limit_is_not_tried_all_the_time() {
+        let mut scene = changed();
+        let (to, since) = (scene.revision.clone(), scene.now);
+        scene.pod_mut(2).resizing = Some(Resizing { to, since });
+        assert_eq!(step(&mut scene.clone()), (2, "ResizePod"));
+        scene.now += PATIENCE;
+        scene.observed.faults = vec![Fault {
+            target: Target::Resize("demo-2".to_owned()),
+            kind: FaultKind::Forbidden,
+            message: "no".to_owned(),
+            attempts: 1,
+            at: scene.now,
+        }];
+        let decision = scene.decide();
+        assert_eq!((decision.rule, decision.action.name()), ("resize", "Wait"));
+        assert!(decision.wake > scene.now);
+    }
 }

@@ -296,7 +296,7 @@ pub const AWAIT_ROLLOUT: Rule = Rule {
 };
 
 fn await_rollout(facts: &Facts<'_>) -> Option<Proposal> {
-    next(facts).filter(|pod| !resize::waits_for_settings(facts, pod))?;
+    next(facts).filter(|pod| !resize::waits_for_settings(facts, pod) && refusal(facts).is_none())?;
     let doing = if outdated(facts).any(|pod| needs_replacing(facts, pod)) {
         "replace"
     } else {
@@ -458,6 +458,8 @@ mod tests {
         assert_eq!(scene.replaced(), None);
         scene.pod_mut(1).node = None;
         assert_eq!(scene.replaced(), None, "nor one that never ran");
+        scene.revision = "r3".to_owned();
+        assert!(scene.replaced().is_some(), "the spec was changed again");
     }
 
     /// A pod of the wanted template, spoiled in some way; the primary of before, of the older one, is away.
@@ -639,5 +641,94 @@ mod tests {
             !leave(&mut lowered).contains("annotate"),
             "nor would another primary be further"
         );
+    }
+
+    #[test]
+    fn who_may_be_given_up_for_a_doubtful_template() {
+        let worth = |new_runs: bool, spoil: fn(&mut Pod)| {
+            let mut scene = outdated(0);
+            scene.pod_mut(2).revision = Some("r2".to_owned());
+            scene.pod_mut(2).ready = new_runs;
+            scene.pod_mut(1).ready = false;
+            spoil(scene.pod_mut(1));
+            scene.with_facts(|facts| is_worth_a_doubt(facts, &facts.pods()[1]))
+        };
+        let fails = |pod: &mut Pod| pod.restarts = MANY;
+        assert!(!worth(true, |_| {}), "it may be back in a moment");
+        assert!(!worth(false, fails), "another of the older template serves");
+        assert!(worth(true, fails));
+        assert!(worth(false, |pod| pod.unstarted = true));
+        assert!(worth(false, |pod| pod.node = None));
+    }
+
+    #[test]
+    fn a_pod_is_new_with_its_wal_volume_and_while_it_lacks_nothing_else() {
+        let mut lacks = Scene::ready(3);
+        lacks.add_wal_volume();
+        for (index, scene) in [Scene::ready(3), Scene::with_wal(3), lacks].iter().enumerate() {
+            assert!(scene.with_facts(|facts| is_new(facts, &facts.pods()[2])), "{index}");
+        }
+    }
+
+    #[test]
+    fn an_only_instance_is_replaced_at_once_though_nobody_holds_the_lease() {
+        let mut scene = Scene::ready(1);
+        scene.revision = "r2".to_owned();
+        scene.lease_mut().unwrap().holder = None;
+        scene.pod_mut(0).ready = false;
+        assert_eq!(scene.replaced(), Some("demo-0".to_owned()));
+    }
+
+    #[test]
+    fn no_pod_goes_while_postgresql_restarts_in_one() {
+        let mut scene = Scene::pending_restart(false);
+        scene.store();
+        assert!(scene.stored.intent.restart.is_some());
+        scene.revision = "r2".to_owned();
+        assert_eq!(scene.replaced(), None);
+        scene.stored.intent.restart = None;
+        assert_eq!(scene.replaced(), Some("demo-2".to_owned()));
+    }
+
+    #[test]
+    fn no_leave_is_asked_for_where_nothing_is_to_change_or_settings_are_refused() {
+        let mut scene = Scene::ready(3);
+        supervised(&mut scene);
+        scene.store();
+        assert_eq!(scene.decide().rule, "rest");
+        scene.revision = "r2".to_owned();
+        for ordinal in [2, 1] {
+            scene.pod_mut(ordinal).revision = Some("r2".to_owned());
+        }
+        assert_eq!(scene.decide().rule, "await-supervisor");
+        scene.report_mut(1).settings_error = Some("no such parameter".to_owned());
+        assert_eq!(
+            scene.decide().rule,
+            "await-settings",
+            "the refusal is what the user can end"
+        );
+    }
+
+    #[test]
+    fn one_that_is_replaced_already_and_serves_keeps_no_idle_one_where_it_is() {
+        let mut scene = outdated(0);
+        scene.pod_mut(2).revision = Some("r2".to_owned());
+        scene.pod_mut(1).ready = false;
+        assert_eq!(scene.decide().rule, "replace-idle");
+        let error = scene.image_error();
+        scene.pod_mut(2).image_error = Some(error);
+        assert_ne!(scene.decide().rule, "replace-idle", "it would not run either");
+    }
+
+    #[test]
+    fn pods_that_may_not_be_replaced_now_are_named() {
+        let waits = |scene: &Scene| Some(scene.with_facts(await_rollout)?.because.to_string());
+        let mut scene = outdated(0);
+        scene.pod_mut(1).ready = false;
+        assert_eq!(
+            waits(&scene).as_deref(),
+            Some("all others to serve, to replace demo-2, demo-1, demo-0")
+        );
+        assert_eq!(waits(&Scene::ready(3)), None);
     }
 }

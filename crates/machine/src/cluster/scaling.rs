@@ -492,4 +492,37 @@ mod tests {
         assert!(matches!(decision.action, Action::Wait(_)), "{decision:?}");
         assert_eq!(decision.phase, Phase::Failed);
     }
+
+    #[test]
+    fn a_scale_down_needs_a_primary_and_says_so() {
+        let mut scene = Scene::ready(3);
+        scene.edit(|spec| spec.replicas = 2);
+        scene.pod_mut(0).ready = false;
+        let Action::Wait(waiting) = scene.with_facts(await_scale).unwrap().action else {
+            panic!()
+        };
+        assert_eq!(waiting.what, "a primary that serves, to go from 3 to 2 instances");
+    }
+
+    #[test]
+    fn only_a_claim_of_this_database_that_nobody_returns_to_is_abandoned() {
+        let abandoned = |change: fn(&mut Claim)| {
+            let mut scene = Scene::ready(1);
+            let mut left = Scene::ready(2).claims_mut()[1].clone();
+            left.bound = false;
+            change(&mut left);
+            scene.claims_mut().push(left);
+            scene.with_facts(|facts| super::abandoned(facts).is_some())
+        };
+        assert!(abandoned(|_| {}));
+        assert!(!abandoned(|claim| claim.cluster_uid = Some("another".to_owned())));
+        let mut scene = Scene::ready(2);
+        scene.pods_mut().truncate(1);
+        scene.claims_mut()[1].bound = false;
+        scene.stored.members.remove("demo-1");
+        assert!(
+            scene.with_facts(|facts| super::abandoned(facts).is_none()),
+            "its pod comes back"
+        );
+    }
 }

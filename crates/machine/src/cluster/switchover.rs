@@ -780,4 +780,67 @@ mod tests {
         assert_eq!(scene.stored.intent.primary, None);
         assert_eq!(scene.decide().phase, Phase::Failed);
     }
+
+    #[test]
+    fn the_requested_and_then_the_preferred_instance_comes_before_others_that_are_as_fit() {
+        let mut scene = Scene::ready(4);
+        scene.elect(3);
+        scene.edit(|spec| (spec.replicas, spec.primary.prefer) = (3, Some("demo-2".to_owned())));
+        scene.synchronize();
+        assert_eq!(moved(&scene), Some("demo-2".to_owned()));
+        scene.edit(|spec| spec.primary.prefer = None);
+        scene.switchover = Some("demo-1/1".to_owned());
+        scene.store();
+        assert_eq!(moved(&scene), Some("demo-1".to_owned()));
+    }
+
+    #[test]
+    fn one_is_under_way_until_the_named_instance_serves() {
+        let mut scene = primary_outdated();
+        let under_way = |scene: &Scene| scene.with_facts(under_way);
+        assert!(!under_way(&scene));
+        scene.store();
+        assert!(under_way(&scene));
+        let target = scene.stored.intent.primary.clone().unwrap();
+        let mut other = scene.clone();
+        other.stored.intent.primary = Some("demo-0".to_owned());
+        let because = format!("{}", other.decide().because);
+        assert_eq!(because, "when demo-0 was to become primary is not on record");
+        scene.elect(if target == "demo-1" { 1 } else { 2 });
+        assert!(!under_way(&scene));
+    }
+
+    #[test]
+    fn what_keeps_a_primary_from_moving_is_told() {
+        let waits = |scene: &Scene| match scene.with_facts(await_switchover)?.action {
+            Action::Wait(waiting) => Some(waiting.what.into_owned()),
+            _ => None,
+        };
+        let mut scene = Scene::ready(3);
+        scene.edit(|spec| spec.primary.prefer = Some("demo-1".to_owned()));
+        let fit = "a standby that is fit to take over: demo-0 is primary, and spec.primary.prefer names demo-1";
+        assert_eq!(waits(&scene).as_deref(), Some(fit));
+        scene.stored.memo.switchover = Some(SwitchoverMemo {
+            target: "demo-1".to_owned(),
+            since: scene.now,
+            attempts: 1,
+            ended: Some(scene.now),
+        });
+        assert!(waits(&scene).unwrap().starts_with("another try"));
+        scene.now += FIRST_REST;
+        assert_eq!(waits(&scene).as_deref(), Some(fit), "the rest is over");
+        scene.report_mut(2).settings = "of before".to_owned();
+        assert_eq!(waits(&scene), None, "the settings are waited for");
+    }
+
+    #[test]
+    fn there_is_no_refuge_in_a_pod_that_goes() {
+        let mut scene = Scene::ready(3);
+        scene.pod_mut(1).terminating = true;
+        let why = scene.with_facts(|facts| no_refuge(facts, &facts.pods()[1]));
+        assert_eq!(why.as_deref(), Some("demo-1 is going away"));
+        scene.edit(|spec| spec.replicas = 2);
+        let why = scene.with_facts(|facts| no_refuge(facts, &facts.pods()[2]));
+        assert_eq!(why.as_deref(), Some("demo-2 is going away"));
+    }
 }

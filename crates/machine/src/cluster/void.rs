@@ -98,6 +98,27 @@ mod tests {
     }
 
     #[test]
+    fn who_serves_nobody_is_replaced_first_and_one_that_goes_or_is_too_many_holds_nobody_up() {
+        let mut scene = void(0);
+        scene.pod_mut(1).ready = false;
+        assert_eq!(scene.replaced(), Some("demo-1".to_owned()));
+        let mut going = void(0);
+        let revision = going.revision.clone();
+        let pod = going.pod_mut(2);
+        (pod.revision, pod.token_void, pod.node) = (Some(revision), false, None);
+        let stuck = |scene: &Scene| scene.with_facts(|facts| stuck(facts).count());
+        assert_eq!(stuck(&going), 0, "it is ready");
+        going.pod_mut(2).ready = false;
+        assert_eq!(stuck(&going), 1);
+        let mut fewer = going.clone();
+        fewer.spec.replicas = 2;
+        fewer.observed.stateful_set.as_mut().unwrap().replicas = 2;
+        assert_eq!(stuck(&fewer), 0);
+        going.pod_mut(2).terminating = true;
+        assert_eq!(stuck(&going), 0);
+    }
+
+    #[test]
     fn an_agent_that_the_api_server_does_not_know_is_not_kept_for_one_that_does_not_become_ready() {
         let mut scene = void(0);
         scene.edit(|spec| spec.primary.updates = PrimaryUpdates::Supervised);

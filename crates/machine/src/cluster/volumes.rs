@@ -488,4 +488,43 @@ mod tests {
         scene.data_bytes /= 2;
         assert_eq!(scene.decide().rule, "rest");
     }
+
+    #[test]
+    fn only_claims_with_volumes_of_members_are_grown() {
+        let small = |change: fn(&mut Claim)| {
+            let mut scene = Scene::ready(3);
+            scene.data_bytes *= 2;
+            change(&mut scene.claims_mut()[2]);
+            scene.with_facts(|facts| too_small(facts).count())
+        };
+        assert_eq!(small(|_| {}), 3);
+        let left_alone: [fn(&mut Claim); 5] = [
+            |claim| claim.cluster_uid = None,
+            |claim| claim.ordinal = 3,
+            |claim| claim.ordinal = 7,
+            |claim| claim.bound = false,
+            |claim| claim.terminating = true,
+        ];
+        assert_eq!(left_alone.map(small), [2; 5]);
+    }
+
+    #[test]
+    fn growth_is_looked_at_again_when_it_takes_a_new_pod_and_not_before_or_all_the_time() {
+        let mut scene = Scene::ready(1);
+        scene.data_bytes *= 2;
+        let (bytes, since) = (scene.data_bytes, scene.now);
+        let claim = &mut scene.claims_mut()[0];
+        (claim.requested, claim.capacity) = (bytes, Some(bytes / 2));
+        claim.growth = Some(Growth {
+            stage: AWAITS_MOUNT.to_owned(),
+            message: String::new(),
+            since,
+        });
+        let due = since + GROWS_MOUNTED;
+        let wake = |now: DateTime<Utc>| {
+            let scene = Scene { now, ..scene.clone() };
+            scene.with_facts(await_growth).unwrap().wake
+        };
+        assert_eq!((wake(since), wake(due)), (Some(due), None));
+    }
 }

@@ -444,4 +444,35 @@ pub(super) mod tests {
         scene.edit(|spec| spec.fenced = vec!["demo-1".to_owned()]);
         assert_eq!(scene.replaced(), Some("demo-1".to_owned()));
     }
+
+    #[test]
+    fn a_claim_that_no_pod_comes_back_to_withholds_no_templates() {
+        let mut scene = all_moved(3);
+        scene.pods_mut().truncate(2);
+        scene.claims_mut().retain(|claim| claim.name != "wal-demo-2");
+        let of = |replicas: u32| scene.with_facts(|facts| of_new_set(facts, replicas));
+        assert_eq!(
+            [of(2), of(3), of(0)],
+            [WalVolumes::Templated, WalVolumes::Withheld, WalVolumes::Withheld]
+        );
+    }
+
+    #[test]
+    fn claim_templates_go_when_a_pod_without_a_volume_is_there() {
+        let mut scene = all_moved(3);
+        set(&mut scene, WalVolumes::Templated);
+        assert!(scene.with_facts(settle).is_none());
+        make(&mut scene, 1, None);
+        let action = scene.with_facts(settle).unwrap().action;
+        assert!(matches!(action, Action::OrphanStatefulSet(_)), "{action:?}");
+    }
+
+    #[test]
+    fn nothing_is_on_record_of_volumes_that_the_spec_does_not_ask_for() {
+        let mut scene = Scene::with_wal(3);
+        scene.stored.memo.wal_volumes.clear();
+        assert_eq!(scene.with_facts(unrecorded).len(), 3);
+        scene.take_wal_volume_back();
+        assert!(scene.with_facts(unrecorded).is_empty());
+    }
 }

@@ -430,4 +430,57 @@ mod tests {
             "the user",
         );
     }
+
+    #[test]
+    fn only_a_claim_that_may_get_its_volume_is_waited_for() {
+        let mut scene = added();
+        scene.revision = scene.revision.replace("r1", "r2");
+        unbound(&mut scene, 2);
+        assert_eq!(scene.replaced(), None);
+        for spoil in [
+            |claim: &mut Claim| claim.cluster_uid = Some("another".to_owned()),
+            |claim: &mut Claim| claim.terminating = true,
+        ] {
+            let mut scene = scene.clone();
+            spoil(claim(&mut scene, 2));
+            assert_eq!(scene.replaced(), Some("demo-2".to_owned()));
+        }
+    }
+
+    #[test]
+    fn an_only_instance_that_differs_in_more_gets_its_claim_first() {
+        let mut scene = Scene::ready(1);
+        scene.add_wal_volume();
+        scene.revision = scene.revision.replace("r1", "r2");
+        assert_eq!(scene.decide().action.name(), "MakeWalClaim");
+    }
+
+    #[test]
+    fn there_is_a_limit_only_where_a_pod_is_replaced_then() {
+        let wait = |scene: &Scene| {
+            let proposal = scene.with_facts(await_volume).unwrap();
+            let Action::Wait(waiting) = proposal.action else {
+                panic!()
+            };
+            (waiting.what.into_owned(), waiting.deadline, proposal.wake)
+        };
+        let mut scene = added();
+        assert!(wait(&scene).0.starts_with("claim wal-demo-2 to be made"));
+        let mut unscheduled = scene.clone();
+        unscheduled.pod_mut(2).node = None;
+        assert!(wait(&unscheduled).0.starts_with("a node for pod demo-2"));
+        let mut classless = scene.clone();
+        without_class(&mut classless);
+        assert_eq!(wait(&classless).2, Some(scene.now + STORAGE_CLASS_RECHECK));
+        unbound(&mut scene, 2);
+        let until = Some(scene.now + PATIENCE);
+        let (_, deadline, wake) = wait(&scene);
+        assert_eq!((deadline, wake), (None, until), "it lacks nothing else, and stays");
+        let mut differs = scene.clone();
+        differs.revision = scene.revision.replace("r1", "r2");
+        let (_, deadline, wake) = wait(&differs);
+        assert_eq!((deadline, wake), (until, until));
+        scene.now += PATIENCE;
+        assert_eq!(wait(&scene).2, None);
+    }
 }

@@ -85,8 +85,8 @@ pub enum Action {
         request: FailsafeRequest,
     },
     /// Promote the running standby (protocol.md rules 13, 14): note the promotion on the volume; set `rule` and verify it;
-    /// close to applications; make the slots of the rule's names; lay stub history files so that PostgreSQL picks
-    /// `timeline`; promote; read the timeline back, and stop at once if it is another; drop the note.
+    /// close to applications; make the slots of `members`, and drop those of all others; lay stub history files so that PostgreSQL
+    /// picks `timeline`; promote; read the timeline back, and stop at once if it is another; drop the note.
     Promote {
         /// The epoch in which the lease is held.
         epoch: Epoch,
@@ -96,6 +96,8 @@ pub enum Action {
         timeline: Timeline,
         /// The synchronous rule on record.
         rule: SyncRule,
+        /// Of its names those that may stream at once.
+        members: BTreeSet<MemberId>,
     },
     /// Set `synchronous_standby_names` and prove that every WAL sender uses it (protocol.md rule 11).
     SetSync {
@@ -134,6 +136,8 @@ pub enum Action {
         upstream: Option<Upstream>,
         /// Hash of the settings to start with.
         settings: String,
+        /// What the volume is to say before, durably: [`super::VolumeView::was_primary`].
+        was_primary: bool,
     },
     /// Write the configuration of a running PostgreSQL and reload it.
     Configure {

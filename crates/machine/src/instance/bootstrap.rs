@@ -158,6 +158,7 @@ mod tests {
         observed.tasks.volume = Task {
             failures: 1,
             ended: BootTime(900),
+            error: Some("no space".to_owned()),
             ..Task::default()
         };
         let decision = decided(&observed);

@@ -241,8 +241,8 @@ impl<'a> Context<'a> {
     /// WAL of it, and PostgreSQL reads no further after a crash, though it had (and acknowledged) more. Counted on the new timeline it
     /// would win against members with more of the ancestor; counted on the ancestor it would speak for commits that it cannot show any
     /// more. So WAL that ends before its own timeline begins is no position: the member neither stands nor is counted, until it has
-    /// streamed past the fork. (The agent removes such a segment before a start, if the ancestor's is there; this holds for one that is
-    /// torn off while PostgreSQL runs, or whose ancestor's is gone.)
+    /// streamed past the fork. (The agent removes such a segment before a start, if the ancestor's is there, and who has one while the
+    /// primary is suspected is started again: `standby::stop_torn`.)
     pub fn electable_position(&self) -> Option<Position> {
         let begins = self.observed.postgres.answer?.begins?;
         self.final_position().filter(|position| position.lsn >= begins)

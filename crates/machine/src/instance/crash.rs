@@ -105,6 +105,13 @@ mod tests {
     }
 
     #[test]
+    fn a_postmaster_that_runs_looks_after_what_is_left_of_one_before() {
+        let mut observed = primary();
+        observed.postgres.strays = 3;
+        assert_ne!(decide(&observed, &settled(), BootTime(1_200)).rule, "kill strays");
+    }
+
+    #[test]
     fn a_killed_postmaster_is_restarted_at_once_when_its_children_are_gone() {
         let mut observed = crashed(1_500, 90_000);
         observed.postgres.strays = 3;

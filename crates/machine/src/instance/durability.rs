@@ -42,7 +42,8 @@ fn knows_rule(context: &Context) -> bool {
     lease.running.is_none() && lease.failures == 0
 }
 
-/// As many names of the rule as it requires have flushed whatever was in doubt.
+/// As many names of the rule as it requires have flushed whatever was in doubt. Who follows a promoted primary says so with its first
+/// report, while it is sent the segment of the fork once more; commits wait until it has that.
 fn is_replicated(context: &Context) -> bool {
     let Some(rule) = context.record().map(|record| &record.rule) else {
         return false;
@@ -52,7 +53,12 @@ fn is_replicated(context: &Context) -> bool {
         return !rule.is_synchronous();
     };
     let names = rule.names.iter();
-    let hold = names.filter(|name| postgres.standbys.get(*name).is_some_and(|flushed| *flushed >= in_doubt));
+    let hold = names.filter(|name| {
+        postgres
+            .receiving
+            .get(*name)
+            .is_some_and(|flushed| *flushed >= in_doubt)
+    });
     hold.count() >= rule.required && rule.covers(&postgres.sync.proven)
 }
 
@@ -63,7 +69,7 @@ pub(super) fn awaits(context: &Context, member: &MemberId) -> bool {
     };
     let postgres = &context.observed.postgres;
     let others = rule.names.iter().filter(|name| *name != member);
-    let receive = others.filter(|name| postgres.receiving.contains(*name)).count();
+    let receive = others.filter(|name| postgres.receiving.contains_key(*name)).count();
     context.accepting() && !postgres.open && rule.names.contains(member) && receive < rule.required
 }
 
@@ -183,7 +189,7 @@ mod tests {
         record(&mut observed).rule = rule.clone();
         let postgres = &mut observed.postgres;
         (postgres.open, postgres.in_doubt, postgres.sync.proven) = (false, Some(Lsn(0x100)), rule);
-        postgres.standbys = BTreeMap::from([(third(), Lsn(0x100))]);
+        postgres.receiving = BTreeMap::from([(third(), Lsn(0x100))]);
         observed
     }
 
@@ -196,8 +202,8 @@ mod tests {
     fn applications_wait_until_enough_members_hold_what_is_in_doubt() {
         assert!(opens(&closed()));
         let spoil: [fn(&mut Observed); 6] = [
-            |o| o.postgres.standbys.clear(),
-            |o| o.postgres.standbys.extend([(third(), Lsn(0xff))]),
+            |o| o.postgres.receiving.clear(),
+            |o| o.postgres.receiving.extend([(third(), Lsn(0xff))]),
             |o| o.postgres.in_doubt = None,
             |o| o.postgres.sync.proven = SyncRule::default(),
             |o| record(o).rule.required = 2,
@@ -215,8 +221,9 @@ mod tests {
         let first = other_holder().incarnation.member;
         let told = |observed: &Observed| [&first, &third()].map(|member| awaits(&Context::new(observed, NOW), member));
         let mut observed = closed();
+        observed.postgres.receiving.clear();
         assert_eq!(told(&observed), [true, true], "either");
-        observed.postgres.receiving.insert(third());
+        observed.postgres.receiving.insert(third(), Lsn(0));
         assert_eq!(told(&observed), [false, true], "one is to flush it soon");
         record(&mut observed).rule.required = 2;
         assert_eq!(told(&observed), [true, true], "both");
@@ -241,6 +248,76 @@ mod tests {
         observed.tasks.lease.running = None;
         observed.tasks.lease.failures = 1;
         assert!(!opens(&observed), "a write may have changed it");
+    }
+
+    /// The same, which serves; both others stream from it.
+    fn followed() -> Observed {
+        let mut observed = closed();
+        let first = other_holder().incarnation.member;
+        observed.postgres.open = true;
+        observed
+            .postgres
+            .standbys
+            .extend([(first, Lsn(0x100)), (third(), Lsn(0x100))]);
+        let members = &mut record(&mut observed).members;
+        let mut report = members["orders-1"].clone();
+        report.member = third();
+        members.insert("orders-2".to_owned(), report);
+        observed
+    }
+
+    fn changed(observed: &Observed) -> Option<Verdict> {
+        change(&Context::new(observed, NOW), &mut Draft::default())
+    }
+
+    #[test]
+    fn commits_wait_for_new_names_before_elections_count_by_them() {
+        let mut observed = followed();
+        assert!(changed(&observed).is_none(), "all is as it is wanted");
+        let both = std::mem::take(&mut record(&mut observed).rule);
+        observed.postgres.sync.proven = SyncRule::default();
+        let Verdict { action, because } = changed(&observed).unwrap();
+        assert_eq!(action, Action::SetSync { rule: both.clone() });
+        let first = other_holder().incarnation.member;
+        assert_eq!(because, format!("commits are to wait for 1 of {first}, {}", third()));
+        let busy: [fn(&mut Observed); 3] = [
+            |o| o.tasks.lease.running = Some(Work::WriteLease),
+            |o| o.tasks.sync.running = Some(Work::SetSync),
+            |o| o.postgres.answer.as_mut().unwrap().in_recovery = true,
+        ];
+        for (index, busy) in busy.iter().enumerate() {
+            let mut observed = observed.clone();
+            busy(&mut observed);
+            assert!(changed(&observed).is_none(), "{index}");
+        }
+        observed.postgres.sync.proven = both.clone();
+        let verdict = changed(&observed).unwrap();
+        let Action::WriteLease { content, .. } = verdict.action else {
+            panic!("{:?}", verdict.action)
+        };
+        assert_eq!(content.rule, both);
+        record(&mut observed).rule = both;
+        cluster(&mut observed).durability.mode = DurabilityMode::Async;
+        let because = changed(&observed).unwrap().because;
+        assert_eq!(because, "elections are to count by nobody");
+    }
+
+    #[test]
+    fn names_are_of_wanted_members_that_stream_or_did_a_moment_ago() {
+        let named = |observed: &Observed, away: u64| {
+            let mut draft = Draft::default();
+            draft.memo.away.insert(third(), BootTime(NOW.0 - away));
+            let names = goal(&Context::new(observed, NOW), &mut draft).unwrap().names;
+            (names.contains(&third()), draft.wake)
+        };
+        let mut observed = followed();
+        assert!(named(&observed, 0).0);
+        observed.postgres.standbys.remove(&third());
+        assert_eq!(named(&observed, AWAY - 1), (true, Some(NOW.plus(1))));
+        assert!(!named(&observed, AWAY).0, "one is enough");
+        let mut unwanted = followed();
+        cluster(&mut unwanted).replicas = 2;
+        assert!(!named(&unwanted, 0).0);
     }
 
     #[test]

@@ -1030,6 +1030,63 @@ mod tests {
     }
 
     #[test]
+    fn only_a_standby_that_receives_nothing_knows_where_its_wal_ends() {
+        let knows = |change: fn(&mut Observed)| {
+            let mut observed = silenced();
+            change(&mut observed);
+            Context::new(&observed, BootTime(SILENT)).final_position().is_some()
+        };
+        assert!(knows(|_| {}));
+        let spoil: [fn(&mut Observed); 4] = [
+            |o| o.postgres.answer.as_mut().unwrap().received_all = false,
+            |o| o.postgres.answer.as_mut().unwrap().in_recovery = false,
+            |o| o.postgres.process = Process::Running { mode: Mode::Primary },
+            |o| o.tasks.start.running = Some(Work::Promote),
+        ];
+        for (index, spoil) in spoil.into_iter().enumerate() {
+            assert!(!knows(spoil), "{index}");
+        }
+    }
+
+    #[test]
+    fn a_suspicion_lasts_from_its_beginning_in_one_epoch() {
+        let since = |epoch: u64| {
+            let memo = Memo {
+                suspected: Some((Epoch(epoch), BootTime(7))),
+                ..settled()
+            };
+            decide(&silenced(), &memo, BootTime(SILENT)).memo.suspected
+        };
+        assert_eq!(since(1), Some((Epoch(1), BootTime(7))));
+        assert_eq!(since(0), Some((Epoch(1), BootTime(SILENT))), "of another primary");
+    }
+
+    #[test]
+    fn what_an_election_waits_for_is_told() {
+        let told = |observed: &Observed, now: u64| {
+            let context = Context::new(observed, BootTime(now));
+            let why = suspicion(&context, &mut Draft::default()).unwrap();
+            let waits = waiting(&context).unwrap();
+            waits.strip_prefix(why).expect("the suspicion first").to_owned()
+        };
+        let mut observed = asking(2);
+        record(&mut observed).rule = member_rule(1, &[third()]);
+        let missing = format!("these do not answer: {}", third());
+        assert!(told(&observed, SILENT).ends_with(&missing));
+        third_answers(&mut observed, 1, Some(0x100));
+        assert!(
+            told(&observed, SILENT).ends_with(&missing),
+            "it has promised nothing yet"
+        );
+        third_answers(&mut observed, 2, Some(0x101));
+        assert!(told(&observed, SILENT).ends_with("has WAL up to 0/101, this member up to 0/100"));
+        third_answers(&mut observed, 2, Some(0x100));
+        assert_eq!(told(&observed, SILENT), "");
+        let stopped = asynchronous(vacant(Some(0x101), None));
+        assert!(told(&stopped, 1_001).ends_with("stopped on purpose, and has 60 s to come back"));
+    }
+
+    #[test]
     fn strict_reads_wait_for_the_lease_to_run_out() {
         let mut observed = silenced();
         cluster(&mut observed).strict_reads = true;
@@ -1055,7 +1112,11 @@ mod tests {
 
     #[test]
     fn a_released_lease_goes_to_who_covers_its_position_at_once() {
-        assert_eq!(decided(&vacant(Some(0x100), None), 1_001).rule, "win election");
+        let decision = decided(&vacant(Some(0x100), None), 1_001);
+        let Action::WriteLease { content, .. } = &decision.action else {
+            panic!("{decision:?}")
+        };
+        assert_eq!((decision.rule, &content.release), ("win election", &None));
         assert_eq!(decided(&vacant(Some(0x101), None), 1_001).action, Action::Wait);
         assert_eq!(
             decided(&vacant(None, None), 1_001).action,
@@ -1145,6 +1206,18 @@ mod tests {
         );
         super::super::fixtures::record(&mut forked).history.clear();
         assert_eq!(elected_at(&forked), None, "nothing of it is known to be the same");
+        let mut later = asynchronous(vacant(Some(0x101), None));
+        later
+            .postgres
+            .answer
+            .as_mut()
+            .unwrap()
+            .position
+            .as_mut()
+            .unwrap()
+            .timeline = Timeline(2);
+        super::super::fixtures::record(&mut later).timeline = Some(Timeline(2));
+        assert_eq!(elected_at(&later), Some(1_000 + MUSTER), "it has gone on from there");
     }
 
     #[test]
@@ -1169,6 +1242,8 @@ mod tests {
         };
         for release in [false, true] {
             assert!(elected_at(&behind(ASYNC_LOSS, release)).is_some(), "{release}");
+            let waits = decided(&behind(ASYNC_LOSS, release), 1_000 + RETURN).because;
+            assert!(!waits.contains("that member has to come back"), "{waits}");
             let mut far = behind(ASYNC_LOSS + 1, release);
             assert_eq!(elected_at(&far), None, "{release}");
             let waits = decided(&far, 1_000 + RETURN).because;

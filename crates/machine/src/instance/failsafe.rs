@@ -357,8 +357,9 @@ mod tests {
 
     #[test]
     fn a_record_that_says_otherwise_ends_it_at_once() {
-        let changes: [fn(&mut Observed); 5] = [
+        let changes: [fn(&mut Observed); 6] = [
             |o| hold_by(o, other_holder(), 1),
+            |o| o.lease.confirmed.as_mut().unwrap().epoch = Epoch(2),
             |o| record(o).epoch = Epoch(2),
             |o| record(o).holder = None,
             |o| record(o).holder.as_mut().unwrap().incarnation.run = "run-2".to_owned(),
@@ -369,7 +370,9 @@ mod tests {
             promises(&mut observed, 1, 1, 6_000);
             assert_ne!(decide(&observed, &settled(), BootTime(FENCE)).rule, "fence");
             change(&mut observed);
-            assert_eq!(decide(&observed, &settled(), BootTime(FENCE)).rule, "fence", "{index}");
+            let decision = decide(&observed, &settled(), BootTime(FENCE));
+            let dead_man = Some(BootTime(FENCE + 1_125));
+            assert_eq!((decision.rule, decision.dead_man), ("fence", dead_man), "{index}");
         }
     }
 
@@ -419,6 +422,9 @@ mod tests {
         let mut longer = voter();
         record(&mut longer).duration = 60_000;
         assert_eq!(answer(&longer, now, &request()).unwrap().1.until, now.plus(60_000));
+        let mut followed = voter();
+        volume(&mut followed).promise.as_mut().unwrap().epoch = Epoch(1);
+        assert!(answer(&followed, now, &request()).is_ok(), "it follows that one");
     }
 
     #[test]

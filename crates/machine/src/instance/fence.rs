@@ -98,6 +98,20 @@ mod tests {
     use super::*;
 
     #[test]
+    fn who_can_write_wakes_at_the_deadline_and_nobody_else_does() {
+        let wakes = |observed: &Observed, now: u64| {
+            let mut observed = observed.clone();
+            observed.tasks.lease.running = Some(Work::WriteLease);
+            decide(&observed, &settled(), BootTime(now)).wake == Some(BootTime(FENCE))
+        };
+        let mut observed = primary();
+        assert!(wakes(&observed, FENCE - 1));
+        assert!(!wakes(&observed, FENCE), "it would wake again and again");
+        observed.postgres = stopped();
+        assert!(!wakes(&observed, FENCE - 1), "nothing runs that could");
+    }
+
+    #[test]
     fn past_the_deadline_everything_stops_and_then_is_killed() {
         let observed = primary();
         let at = BootTime(FENCE);

@@ -102,6 +102,7 @@ pub(super) fn blank() -> Observed {
             data: Data::Empty,
             promise: Some(Promise::default()),
             rewinding: false,
+            was_primary: false,
             read: BootTime(900),
         }),
         ..Observed::nothing(own)

@@ -29,7 +29,7 @@ const CALM: u64 = 120_000;
 /// For so long PostgreSQL may take no new session, in milliseconds. One is begun each five seconds: on a machine that is busy with
 /// other things it may take some seconds, and where the postmaster stands still it never comes, while those that were there go on.
 const GREETING: u64 = 12_000;
-/// Having given way, a holder that took the lease back, since nobody else did, keeps it for this long, in milliseconds,
+/// Having given way, a holder that has the lease again, since nobody else came to serve, keeps it for this long, in milliseconds,
 /// whatever happens.
 const AGAIN: u64 = 120_000;
 
@@ -42,8 +42,9 @@ pub(super) fn remember(context: &Context, memo: &mut Memo) {
         let lapsed = context.tenure() == Tenure::Lapsed;
         let same = context.record().map(|record| record.epoch);
         memo.gives_way = memo.gives_way.filter(|of| lapsed && Some(*of) == same);
-        if matches!(context.tenure(), Tenure::Other(_)) {
-            // Somebody did take over: it may be of use again.
+        if matches!(context.tenure(), Tenure::Other(holder) if holder.serving) {
+            // Somebody did take over: it may be of use again. Who took the lease and does not serve may be as unable: where all volumes
+            // are full, the lease would go to and fro without end, with a timeline each.
             memo.gave_way = None;
         }
         return;
@@ -76,7 +77,7 @@ pub(super) fn remember(context: &Context, memo: &mut Memo) {
     }
 }
 
-/// It did not give way lately, or somebody took over then.
+/// It did not give way lately, or somebody served then.
 pub(super) fn is_rested(context: &Context, memo: &Memo) -> bool {
     memo.gave_way.is_none_or(|at| context.now >= at.plus(AGAIN))
 }
@@ -117,7 +118,7 @@ pub(super) fn is_mute(context: &Context) -> bool {
 /// Stops whatever lives, and releases the lease. Until it is released, it is not renewed, and members that report are told.
 pub(super) fn give_way(context: &Context, draft: &mut Draft) -> Option<Verdict> {
     draft.memo.gives_way?;
-    if context.running() == Some(Mode::Standby) && context.starting().is_none() && context.final_position().is_some() {
+    if context.final_position().is_some() {
         return lease_rules::release(context, draft, None);
     }
     let because = why(context, draft);
@@ -299,6 +300,7 @@ mod tests {
             ("give way", Action::Stop(Stop::Immediate))
         );
         assert_eq!(decision.memo.gives_way, Some(Epoch(1)));
+        assert!(is_said(&decision.memo, Epoch(1)) && !is_said(&decision.memo, Epoch(2)));
         observed.postgres.wrote = Some(BootTime(9_001 - CANARY));
         assert_ne!(decided(&observed, 9_000).rule, "give way", "a slow disk is no dead one");
     }
@@ -406,7 +408,8 @@ mod tests {
 
     #[test]
     fn nobody_gives_way_to_nobody() {
-        let spoil: [fn(&mut Observed); 5] = [
+        let spoil: [fn(&mut Observed); 6] = [
+            |o| o.peers.get_mut("orders-1").unwrap().heard = BootTime(9_000 - members::SILENT),
             // The API server is away: nobody could take the lease, and only a release would end it.
             |o| o.tasks.lease.failures = 1,
             |o| o.lease.confirmed.as_mut().unwrap().sent = BootTime(9_000 - 3_000),
@@ -542,6 +545,20 @@ mod tests {
     }
 
     #[test]
+    fn who_gives_way_does_so_until_another_epoch() {
+        let gives_way = |epoch: u64| {
+            let mut lapsed = primary();
+            lapsed.lease.confirmed = None;
+            let memo = Memo {
+                gives_way: Some(Epoch(epoch)),
+                ..settled()
+            };
+            decide(&lapsed, &memo, BootTime(1_500)).memo.gives_way
+        };
+        assert_eq!((gives_way(1), gives_way(0)), (Some(Epoch(1)), None));
+    }
+
+    #[test]
     fn a_long_recovery_is_interrupted_once_in_two_minutes_at_most() {
         let now = 400_000;
         let mut observed = stuck(now);
@@ -555,9 +572,13 @@ mod tests {
         assert_eq!(rule(&unable(None)), "give way");
         assert_ne!(rule(&unable(Some(BootTime(now - AGAIN + 1)))), "give way");
         assert_eq!(rule(&unable(Some(BootTime(now - AGAIN)))), "give way");
-        // Once another one has held the lease in between, it is of use again.
+        // Once another one has served in between, it is of use again; not if that one only held the lease.
         let gave_way = unable(Some(BootTime(now - 10_000)));
-        assert_eq!(decide(&standby(), &gave_way, BootTime(1_100)).memo.gave_way, None);
+        let after = |other: &Observed| decide(other, &gave_way, BootTime(1_100)).memo.gave_way;
+        assert_eq!(after(&standby()), None);
+        let mut unable_as_well = standby();
+        record(&mut unable_as_well).holder.as_mut().unwrap().serving = false;
+        assert_eq!(after(&unable_as_well), gave_way.gave_way);
         assert_eq!(
             decide(&observed, &gave_way, BootTime(now)).memo.gave_way,
             gave_way.gave_way

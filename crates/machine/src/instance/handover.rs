@@ -318,6 +318,23 @@ mod tests {
     }
 
     #[test]
+    fn a_handover_ends_with_the_lease_and_when_it_is_taken_again() {
+        let goes_on = |observed: &Observed, begun_in: u64| {
+            let mut memo = Memo {
+                handing_over: Some("orders-1".to_owned()),
+                handing_in: Some(Epoch(begun_in)),
+                ..settled()
+            };
+            super::remember(&context::Context::new(observed, BootTime(NOW)), &mut memo);
+            memo.handing_over.is_some()
+        };
+        assert!(goes_on(&asked(), 1) && !goes_on(&asked(), 0));
+        let mut gone = asked();
+        hold_by(&mut gone, other_holder(), 2);
+        assert!(!goes_on(&gone, 1));
+    }
+
+    #[test]
     fn a_handover_that_failed_is_not_tried_again_at_once() {
         let tried = |at: u64| Memo {
             handed_over: Some(BootTime(at)),

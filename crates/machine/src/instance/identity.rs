@@ -110,6 +110,38 @@ mod tests {
     }
 
     #[test]
+    fn no_member_is_made_for_data_or_beside_other_work() {
+        let spoil: [fn(&mut Observed); 4] = [
+            |o| volume(o).data = standby().volume.is().unwrap().data.clone(),
+            |o| volume(o).data = Data::Unknown,
+            |o| o.tasks.start.running = Some(Work::StartStandby),
+            |o| o.tasks.volume.running = Some(Work::DiscardStaging),
+        ];
+        for (index, spoil) in spoil.iter().enumerate() {
+            let mut observed = blank();
+            spoil(&mut observed);
+            assert_ne!(decided(&observed).rule, "create member", "{index}");
+        }
+    }
+
+    #[test]
+    fn only_data_of_this_claim_and_this_cluster_is_used() {
+        let fault = |observed: &Observed| {
+            let context = Context::new(observed, BootTime(1_000));
+            assert!(super::fault(&context).is_none() || !super::is_sound(&context));
+            super::fault(&context).unwrap_or_default()
+        };
+        let mut observed = standby();
+        assert_eq!(fault(&observed), "");
+        cluster(&mut observed).claim_uid = Some("other".to_owned());
+        assert!(fault(&observed).contains("made on another claim than other"));
+        let mut first = made_first();
+        assert_eq!(fault(&first), "");
+        volume(&mut first).made_for = Some("another".to_owned());
+        assert!(fault(&first).contains("an older database"));
+    }
+
+    #[test]
     fn an_identity_is_never_replaced_under_data() {
         let mut observed = standby();
         cluster(&mut observed).claim_uid = Some("other".to_owned());

@@ -335,7 +335,7 @@ mod tests {
     use super::super::fixtures::*;
     use super::super::*;
     use super::*;
-    use crate::protocol::{Lsn, Position, Timeline};
+    use crate::protocol::{FAULT_SILENT, Lsn, Position, Timeline};
     use crate::timing::{BootTime, Timing};
 
     fn decided(observed: &Observed, now: u64) -> Decision {
@@ -501,6 +501,121 @@ mod tests {
         assert_eq!(decided(&observed, 1_000).action, Action::Wait);
     }
 
+    /// A new run of the member that released the lease; nobody else followed.
+    fn released() -> Observed {
+        let mut observed = restarted();
+        let record = record(&mut observed);
+        let member = record.holder.take().unwrap().incarnation.member;
+        record.release = Some(Release {
+            member,
+            position: None,
+            successor: None,
+        });
+        record.members.remove("orders-1");
+        observed
+    }
+
+    fn taken(observed: &Observed, memo: &Memo) -> Option<LeaseContent> {
+        match decide(observed, memo, BootTime(1_000)).action {
+            Action::WriteLease {
+                content,
+                purpose: Purpose::Take,
+                ..
+            } => Some(*content),
+            _ => None,
+        }
+    }
+
+    #[test]
+    fn a_timeline_is_gone_on_with_only_by_the_data_of_its_primary() {
+        for (primary, reserved, timeline) in [
+            (true, None, None),
+            (true, Some(1), Some(1)),
+            (true, Some(2), Some(3)),
+            (false, Some(1), Some(2)),
+        ] {
+            let mut observed = released();
+            record(&mut observed).timeline = reserved.map(Timeline);
+            let Data::Present(database) = &mut volume(&mut observed).data else {
+                panic!("data")
+            };
+            database.primary = primary;
+            let content = taken(&observed, &settled()).unwrap();
+            assert_eq!(content.timeline, timeline.map(Timeline), "{primary} {reserved:?}");
+            let holder = content.holder.unwrap();
+            assert_eq!((holder.incarnation.run.as_str(), holder.serving), ("run-2", false));
+            assert_eq!(content.release, None, "it counts no more");
+        }
+    }
+
+    #[test]
+    fn a_released_lease_is_taken_beside_a_standby_and_nothing_else() {
+        let follows = || Observed {
+            postgres: standby().postgres,
+            ..released()
+        };
+        assert_eq!(taken(&follows(), &settled()).unwrap().timeline, Some(Timeline(2)));
+        type Spoil = fn(&mut Observed);
+        let promoted: Spoil = |o| o.postgres.answer.as_mut().unwrap().in_recovery = false;
+        let starting: Spoil = |o| o.tasks.start.running = Some(Work::StartStandby);
+        let writing: Spoil = |o| o.tasks.lease.running = Some(Work::WriteLease);
+        let strays: Spoil = |o| o.postgres.strays = 1;
+        let unread: Spoil = |o| {
+            let exit = Exit {
+                at: BootTime(950),
+                ran: 90_000,
+                asked: true,
+            };
+            o.postgres.process = Process::Stopped { exit: Some(exit) };
+        };
+        let spoilt = [
+            (follows(), promoted),
+            (follows(), starting),
+            (follows(), writing),
+            (released(), strays),
+            (released(), unread),
+            (released(), writing),
+        ];
+        for (index, (mut observed, spoil)) in spoilt.into_iter().enumerate() {
+            spoil(&mut observed);
+            // What is to be killed is being killed.
+            let stopping = Some(Stopping {
+                stop: Stop::Kill,
+                since: BootTime(1_000),
+            });
+            let memo = Memo { stopping, ..settled() };
+            assert_eq!(taken(&observed, &memo), None, "{index}");
+        }
+    }
+
+    #[test]
+    fn news_of_the_holder_are_written_at_once() {
+        type Change = fn(&mut Observed);
+        let cases: [(Change, &str); 3] = [
+            (
+                |o| record(o).holder.as_mut().unwrap().serving = false,
+                "this member serves writes now",
+            ),
+            (
+                |o| o.postgres.open = false,
+                "this member does not serve writes any more",
+            ),
+            (
+                |o| o.own.address = "10.0.0.9".to_owned(),
+                "this member has something new to tell of itself",
+            ),
+        ];
+        for (change, words) in cases {
+            let mut observed = primary();
+            change(&mut observed);
+            let decision = decided(&observed, 1_100);
+            assert_eq!((decision.rule, decision.because.as_ref()), ("renew", words));
+            let context = Context::new(&observed, BootTime(1_100));
+            let told = holder(&context, context.record().unwrap());
+            assert_eq!(content(&decision).0.holder, told);
+        }
+    }
+
     #[test]
     fn only_the_member_that_released_takes_a_released_lease() {
         let mut observed = restarted();
@@ -516,6 +631,15 @@ mod tests {
         assert_eq!(content(&decided(&observed, HANDBACK)).1, Purpose::Take);
         record(&mut observed).members.get_mut("orders-1").unwrap().state = MemberState::CatchingUp;
         assert_ne!(decided(&observed, HANDBACK - 1).rule, "take");
+        let gone: [fn(&mut MemberReport); 2] = [
+            |report| report.fault = Some(FAULT_SILENT.to_owned()),
+            |report| report.state = MemberState::Stopped,
+        ];
+        for gone in gone {
+            let mut observed = observed.clone();
+            gone(record(&mut observed).members.get_mut("orders-1").unwrap());
+            assert_eq!(content(&decided(&observed, 1)).1, Purpose::Take);
+        }
         record(&mut observed).members.remove("orders-1");
         assert_eq!(content(&decided(&observed, 1)).1, Purpose::Take);
         record(&mut observed).release.as_mut().unwrap().member = other_holder().incarnation.member;
@@ -567,6 +691,9 @@ mod tests {
         };
         assert_eq!(decided(&observed, 3_500).wake, Some(BootTime(3_600)));
         assert_eq!(decided(&observed, 3_600).rule, "renew");
+        (observed.tasks.lease.failures, observed.tasks.lease.ended) = (10, BootTime(2_500));
+        let soon = BootTime(2_500 + Timing::DEFAULT.renew / 2);
+        assert_eq!(decided(&observed, 3_200).wake, Some(soon), "however often it failed");
     }
 
     #[test]

@@ -70,6 +70,21 @@ mod tests {
     use crate::timing::Timing;
 
     #[test]
+    fn a_loss_is_accepted_anew_in_each_epoch() {
+        let since = |epoch: u64| {
+            let memo = Memo {
+                accepted_loss: Some((Epoch(epoch), BootTime(7))),
+                ..settled()
+            };
+            let mut observed = silenced();
+            cluster(&mut observed).accepted_loss = Some(Epoch(1));
+            decide(&observed, &memo, BootTime(SILENT)).memo.accepted_loss
+        };
+        assert_eq!(since(1), Some((Epoch(1), BootTime(7))));
+        assert_eq!(since(0), Some((Epoch(1), BootTime(SILENT))));
+    }
+
+    #[test]
     fn an_accepted_loss_elects_the_best_of_those_that_answer_once_the_lease_has_run_out() {
         let expiry = Timing::DEFAULT.lease;
         let accepted = SILENT + 1_000;
@@ -114,12 +129,19 @@ mod tests {
             rule(&observed, now)
         };
         assert_eq!(told(1, false, None, mustered + 600_000), "wait", "it hears the primary");
+        assert_eq!(told(1, true, Some(0x80), mustered), "wait", "it is about to promise");
+        assert_eq!(told(1, true, Some(0x80), accepted + MUSTER_SLOW), "win election");
+        assert_eq!(told(2, false, Some(0x80), mustered), "win election", "it has promised");
         assert_eq!(told(2, true, None, mustered), "wait", "it replays");
         assert_eq!(
             told(2, true, None, accepted + MUSTER_SLOW),
             "win election",
             "for too long"
         );
+        let mut old = answer_of_third(1, None);
+        (old.reply.suspects, old.at) = (false, BootTime(mustered - FRESH));
+        observed.promises.insert("orders-3".to_owned(), old);
+        assert_eq!(rule(&observed, mustered), "win election", "that was long ago");
         observed.promises.clear();
         let better = answer_of_third(2, Some(0x180));
         observed.promises.insert("orders-2".to_owned(), better);

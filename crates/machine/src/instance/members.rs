@@ -164,6 +164,30 @@ mod tests {
     }
 
     #[test]
+    fn a_holder_describes_itself_as_it_is_now() {
+        let mut observed = primary();
+        observed.postgres.version = Some("17.6".to_owned());
+        let own = &members_at(&observed, 1_100)["orders-0"];
+        assert_eq!(own.server_version.as_deref(), Some("17.6"));
+    }
+
+    #[test]
+    fn nobody_wakes_for_a_silent_member_but_to_forget_it() {
+        let wakes = |replicas: u32| {
+            let mut observed = primary();
+            cluster(&mut observed).replicas = replicas;
+            let memo = Memo {
+                holding_since: Some(BootTime(0)),
+                ..Memo::default()
+            };
+            let mut draft = Draft { memo, wake: None };
+            reports(&Context::new(&observed, BootTime(1_000 + super::SILENT)), &mut draft);
+            draft.wake
+        };
+        assert_eq!((wakes(3), wakes(1)), (None, Some(BootTime(1_000 + FORGOTTEN))));
+    }
+
+    #[test]
     fn only_a_member_that_is_no_longer_wanted_is_forgotten() {
         let mut observed = primary();
         assert!(members_at(&observed, 60_000).contains_key("orders-1"));

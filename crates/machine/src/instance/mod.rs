@@ -281,6 +281,10 @@ pub const RULES: &[Rule] = &[
         apply: standby::stop_stranded,
     },
     Rule {
+        name: "stop torn",
+        apply: standby::stop_torn,
+    },
+    Rule {
         name: "rewind",
         apply: rejoin::rewind,
     },

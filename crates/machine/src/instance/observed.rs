@@ -293,6 +293,9 @@ pub struct VolumeView {
     pub promise: Option<Promise>,
     /// A rewind was begun and is not finished: the data must not be started.
     pub rewinding: bool,
+    /// The data was a primary's, and may have what nobody else has; noted when it is started as a standby: from then on its control file
+    /// does not say so any more.
+    pub was_primary: bool,
     /// When `data` was read.
     pub read: BootTime,
 }
@@ -379,14 +382,14 @@ pub struct PostgresView {
     pub version: Option<String>,
     /// Applications may connect over the network; a primary starts closed (protocol.md rule 13).
     pub open: bool,
-    /// End of its WAL when it was started or promoted for writing: what may be in doubt is before it.
+    /// Where its WAL ended when it was started for writing, or its timeline began: what may be in doubt is before it.
     pub in_doubt: Option<Lsn>,
     /// A primary's setting of `synchronous_standby_names`.
     pub sync: SyncSetting,
     /// How far the standbys that stream from here have flushed (`pg_stat_replication`, state `streaming`).
     pub standbys: BTreeMap<MemberId, Lsn>,
-    /// Members that receive WAL from here, in whatever state.
-    pub receiving: BTreeSet<MemberId>,
+    /// Members that receive WAL from here, in whatever state, and how far they have flushed by what they say; 0/0 before they say it.
+    pub receiving: BTreeMap<MemberId, Lsn>,
     /// Members that have a replication slot here, also on a standby.
     pub slots: BTreeSet<MemberId>,
     /// When a small write to the WAL was last flushed here (a primary's canary).
@@ -417,7 +420,7 @@ impl PostgresView {
             in_doubt: None,
             sync: SyncSetting::default(),
             standbys: BTreeMap::new(),
-            receiving: BTreeSet::new(),
+            receiving: BTreeMap::new(),
             slots: BTreeSet::new(),
             wrote: None,
             greeted: None,
@@ -745,3 +748,39 @@ impl Task {
 
 /// Wait before the first repetition of a failed task, in milliseconds: longer than a lost race, shorter than anybody notices.
 const FIRST_RETRY: u64 = 200;
+
+#[cfg(test)]
+mod tests {
+    use super::super::fixtures::*;
+    use super::*;
+
+    #[test]
+    fn a_promise_that_is_new_ends_what_was_known_and_followed_and_a_late_word_of_a_lower_one_nothing() {
+        let promised = |epoch: u64, follows: u64| {
+            let mut observed = silenced();
+            volume(&mut observed).promise.as_mut().unwrap().epoch = Epoch(2);
+            let configured = observed.postgres.configured.as_mut().unwrap();
+            configured.upstream.as_mut().unwrap().epoch = Epoch(follows);
+            let said = observed.promised(Promise {
+                epoch: Epoch(epoch),
+                promoting: None,
+            });
+            let postgres = &observed.postgres;
+            let ended = postgres.answer.is_some_and(|answer| answer.received_all);
+            let follows = postgres.configured.as_ref().unwrap().upstream.is_some();
+            (said, volume(&mut observed).promise.unwrap().epoch.0, ended, follows)
+        };
+        assert_eq!(promised(1, 1), (None, 2, true, true));
+        assert_eq!(promised(2, 2), (Some(false), 2, true, true));
+        assert_eq!(promised(3, 2), (Some(true), 3, false, false));
+        assert_eq!(promised(3, 3), (Some(true), 3, false, true));
+    }
+
+    #[test]
+    fn what_works_on_the_volume_is_one_class() {
+        let mut tasks = Tasks::default();
+        tasks.of_mut(Work::Clone).running = Some(Work::Clone);
+        assert_eq!(tasks.of_mut(Work::Initdb).running, Some(Work::Clone));
+        assert_eq!(tasks.volume.running, Some(Work::Clone));
+    }
+}

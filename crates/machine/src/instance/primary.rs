@@ -9,7 +9,7 @@ use super::identity::is_sound;
 use super::lease_rules::{self, Write};
 use super::recovery::{self, Way};
 use super::{Action, Draft, Purpose, Route, Verdict, election, members, settings, standby};
-use crate::protocol::{Epoch, MemberId, Timeline};
+use crate::protocol::{Epoch, LeaseRecord, MemberId, MemberState, Timeline};
 
 /// Longest wait between failed tries, in milliseconds.
 const RETRY: u64 = 2_000;
@@ -31,6 +31,7 @@ pub(super) fn promote(context: &Context, draft: &mut Draft) -> Option<Verdict> {
         until,
         timeline,
         rule: record.rule.clone(),
+        members: followers(context, record, epoch, own),
     };
     Verdict::new(
         action,
@@ -39,6 +40,26 @@ pub(super) fn promote(context: &Context, draft: &mut Draft) -> Option<Verdict> {
             timeline.0
         ),
     )
+}
+
+/// Of the rule's names those that may stream as soon as this member, whose WAL is of timeline `own`, is promoted (protocol.md rule 6).
+///
+/// A standby that has heard of nothing since this member was primary before, and was rewound since, streams from here by itself, before
+/// its agent knows of this epoch: PostgreSQL serves it if the fork is in its last segment, and counts all that it says it has, which is
+/// more. Without a slot it does not. So at once only those get one who have promised this epoch, and stream when their agent has looked
+/// at their data; and those that had WAL of `own`: whoever wrote that, this member has all that they got from there.
+fn followers(context: &Context, record: &LeaseRecord, epoch: Epoch, own: Timeline) -> BTreeSet<MemberId> {
+    let promises = context.observed.promises.values().map(|promised| &promised.reply);
+    let promised = promises
+        .filter(|reply| reply.promised >= epoch)
+        .map(|reply| &reply.member);
+    let with = record.positions.iter().filter(|(_, position)| position.timeline == own);
+    let with = with.filter_map(|(pod, _)| Some(&record.members.get(pod)?.member));
+    let known = promised.chain(with);
+    known
+        .filter(|member| record.rule.names.contains(*member))
+        .cloned()
+        .collect()
 }
 
 /// The number was used: this member's WAL is of it, or a promotion to it was begun here. One that was begun to a lower number
@@ -60,9 +81,7 @@ pub(super) fn reserve_again(context: &Context, draft: &mut Draft) -> Option<Verd
     }
     let reserved = election::next_timeline(record, own.max(begun.unwrap_or_default()));
     let write = Write {
-        holder: lease_rules::holder(context, record),
         epoch: Epoch(record.epoch.0 + 1),
-        release: None,
         timeline: Some(reserved),
         purpose: Purpose::Take,
         ..Write::renewal(record)
@@ -90,7 +109,11 @@ pub(super) fn start_to_promote(context: &Context, draft: &mut Draft) -> Option<V
     let settings = settings::to_start_with(context)?;
     let upstream = None;
     Verdict::new(
-        Action::StartStandby { upstream, settings },
+        Action::StartStandby {
+            upstream,
+            settings,
+            was_primary: context.volume()?.was_primary,
+        },
         "this member holds the lease, and its data is a standby's: it is to be promoted",
     )
 }
@@ -143,9 +166,10 @@ pub(super) fn route(context: &Context, draft: &mut Draft) -> Option<Verdict> {
 }
 
 /// Makes the replication role and slot of a member that reports now (the slot of one that is away would keep WAL until it is lost,
-/// again and again), unless it is forgotten: its slot would keep WAL for ever.
+/// again and again), unless it is forgotten: its slot would keep WAL for ever. A standby that runs has promised this epoch before
+/// ([`followers`]).
 pub(super) fn admit(context: &Context, draft: &mut Draft) -> Option<Verdict> {
-    context.held()?;
+    let (epoch, _) = context.held()?;
     if !context.accepting() {
         return None;
     }
@@ -154,6 +178,10 @@ pub(super) fn admit(context: &Context, draft: &mut Draft) -> Option<Verdict> {
     let new = peers
         .iter()
         .filter(|(_, peer)| context.now.since(peer.heard) < members::SILENT)
+        .filter(|(_, peer)| {
+            let runs = matches!(peer.report.state, MemberState::Streaming | MemberState::CatchingUp);
+            !runs || peer.promised >= epoch
+        })
         .find(|(pod, peer)| listed.contains_key(*pod) && !context.observed.admitted.contains(&peer.report.member));
     let (pod, peer) = new?;
     if !context.is_free(&context.tasks().admit, RETRY, draft) {
@@ -213,9 +241,11 @@ fn drop_all_slots(context: &Context, draft: &mut Draft) -> Option<Verdict> {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeMap;
+
     use super::super::fixtures::*;
     use super::super::*;
-    use crate::protocol::Timeline;
+    use crate::protocol::{Lsn, MemberId, MemberState, Position, Timeline};
     use crate::quorum::SyncRule;
     use crate::timing::{BootTime, Timing};
 
@@ -289,14 +319,28 @@ mod tests {
     #[test]
     fn a_reporting_member_is_admitted_and_the_slot_of_a_former_one_dropped() {
         let mut observed = primary();
+        let peer = observed.peers.get_mut("orders-1").unwrap();
+        peer.promised = Epoch(1);
+        let member = peer.report.member.clone();
+        let decided = |observed: &Observed| decide(observed, &settled(), BootTime(1_200));
+        assert_ne!(decided(&observed).rule, "admit", "it is already");
         observed.admitted.clear();
-        let decision = decide(&observed, &settled(), BootTime(1_200));
-        assert_eq!(
-            decision.action,
-            Action::Admit {
-                member: observed.peers["orders-1"].report.member.clone()
-            }
-        );
+        assert_eq!(decided(&observed).action, Action::Admit { member });
+        observed.tasks.lease.running = Some(Work::WriteLease);
+        for (state, admitted) in [
+            (MemberState::Streaming, false),
+            (MemberState::CatchingUp, false),
+            (MemberState::Starting, true),
+        ] {
+            let peer = observed.peers.get_mut("orders-1").unwrap();
+            (peer.promised, peer.report.state) = (Epoch(0), state);
+            let rule = decided(&observed).rule;
+            assert_eq!(
+                rule == "admit",
+                admitted,
+                "it has not promised, and is {state:?}: {rule}"
+            );
+        }
         let peers = primary().peers;
         let decision = decide(
             &primary(),
@@ -317,6 +361,7 @@ mod tests {
         let decided = |memo: &Memo, now: u64| {
             let mut observed = primary();
             observed.admitted.clear();
+            observed.peers.get_mut("orders-1").unwrap().promised = Epoch(1);
             cluster(&mut observed).replicas = 1;
             observed.lease.confirmed.as_mut().unwrap().sent = BootTime(now);
             observed.tasks.lease.running = Some(Work::WriteLease);
@@ -388,6 +433,33 @@ mod tests {
     }
 
     #[test]
+    fn only_who_has_promised_or_was_on_the_same_timeline_may_stream_from_a_promoted_primary_at_once() {
+        let members = |observed: &Observed| match decided(observed, 1_200).action {
+            Action::Promote { members, .. } => members,
+            other => panic!("{other:?}"),
+        };
+        let only = |member: MemberId| BTreeSet::from([member]);
+        let mut observed = elected();
+        third_answers(&mut observed, 1, None);
+        assert_eq!(members(&observed), BTreeSet::new());
+        third_answers(&mut observed, 2, None);
+        assert_eq!(members(&observed), only(third()));
+        record(&mut observed).rule.names.remove(&third());
+        assert_eq!(members(&observed), BTreeSet::new(), "it is none of those that count");
+
+        let mut observed = elected();
+        let second = record(&mut observed).members["orders-1"].member.clone();
+        for (timeline, expected) in [(1, only(second)), (2, BTreeSet::new())] {
+            let position = Position {
+                timeline: Timeline(timeline),
+                lsn: Lsn(0x80),
+            };
+            record(&mut observed).positions = BTreeMap::from([("orders-1".to_owned(), position)]);
+            assert_eq!(members(&observed), expected, "timeline {timeline}");
+        }
+    }
+
+    #[test]
     fn a_standby_that_was_elected_is_promoted_to_the_reserved_timeline_once() {
         let mut observed = elected();
         let promote = Action::Promote {
@@ -395,11 +467,13 @@ mod tests {
             until: BootTime(FENCE),
             timeline: Timeline(2),
             rule: record(&mut observed).rule.clone(),
+            members: BTreeSet::new(),
         };
         assert_eq!(decided(&observed, 1_200).action, promote);
         // It was begun and not finished: another number.
         volume(&mut observed).promise.as_mut().unwrap().promoting = Some(Timeline(2));
         observed.tasks.lease.running = None;
+        let spent = observed.clone();
         let context = Context::new(&observed, BootTime(1_200));
         let decision = super::reserve_again(&context, &mut Draft::default()).expect("another number");
         let Action::WriteLease { content, purpose, .. } = decision.action else {
@@ -425,8 +499,22 @@ mod tests {
             ),
             "{decision:?}"
         );
+        observed.tasks.lease.running = None;
         let context = Context::new(&observed, BootTime(1_200));
         assert!(super::reserve_again(&context, &mut Draft::default()).is_none());
+        let busy: [fn(&mut Observed); 2] = [
+            |o| o.tasks.lease.running = Some(Work::WriteLease),
+            |o| o.tasks.start.running = Some(Work::StartStandby),
+        ];
+        for (index, busy) in busy.iter().enumerate() {
+            let mut observed = spent.clone();
+            busy(&mut observed);
+            let context = Context::new(&observed, BootTime(1_200));
+            assert!(
+                super::reserve_again(&context, &mut Draft::default()).is_none(),
+                "{index}"
+            );
+        }
         // What was elected by its running stream may be less after a crash.
         let mut torn = elected();
         torn.postgres.answer.as_mut().unwrap().begins = Some(crate::protocol::Lsn(u64::MAX));

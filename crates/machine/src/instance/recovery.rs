@@ -253,6 +253,19 @@ mod tests {
     }
 
     #[test]
+    fn only_a_holder_weighs_its_recovery() {
+        let memo = Memo {
+            unable_since: Some(BootTime(5_000)),
+            ..settled()
+        };
+        let weighs = |observed: &Observed| of(&Context::new(observed, BootTime(5_020)), &memo).is_some();
+        let mut observed = crashed(GB);
+        assert!(weighs(&observed));
+        observed.lease.confirmed = None;
+        assert!(!weighs(&observed));
+    }
+
+    #[test]
     fn a_short_recovery_is_made_in_place_and_a_long_one_left_to_another_member() {
         let short = renewing(&crashed(GB / 10), &settled(), 5_020);
         assert!(matches!(short.action, Action::StartPrimary { .. }), "{short:?}");

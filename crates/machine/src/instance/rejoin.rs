@@ -129,7 +129,7 @@ pub(super) fn remember(context: &Context, memo: &mut Memo) {
                 None => confirmed,
             }
         }
-        _ if context.running().is_some() || context.alive() => before,
+        _ if context.alive() => before,
         _ => before.filter(|_| context.database().is_some() && context.now < stopped_at(context).plus(FRESH)),
     };
 }
@@ -193,9 +193,18 @@ pub(super) fn stop_diverged(context: &Context, draft: &mut Draft) -> Option<Verd
     if context.running() != Some(Mode::Standby) || context.starting().is_some() {
         return None;
     }
+    let needed = standby::needed_since(context, &draft.memo).is_some();
     let because = match lineage(context) {
+        // What was begun is ended: until then it answers nobody, and is not started again.
+        _ if needed && draft.memo.stopping.is_some() => {
+            return shutdown::stop(
+                context,
+                draft,
+                "a stop that was begun takes too long, and an election may need this member",
+            );
+        }
         // Nobody is there to rewind it to, and what it has may be needed.
-        Lineage::Diverged { .. } if standby::needed_since(context, &draft.memo).is_some() => return None,
+        Lineage::Diverged { .. } if needed => return None,
         Lineage::Diverged { timeline } => format!(
             "the data went another way on timeline {}: it is to be rewound",
             timeline.0
@@ -277,7 +286,7 @@ pub(super) fn rewind(context: &Context, draft: &mut Draft) -> Option<Verdict> {
     // rewind, again and again.
     if volume.rewinding || task.failures >= REWINDS || unchanged || is_forgotten(context) {
         // Commits that were acknowledged by the primary alone may be on this volume only.
-        let keep = database.primary || may_be_needed;
+        let keep = standby::was_primary(context) || may_be_needed;
         return Verdict::new(
             Action::SetAside { keep },
             "the data cannot be rewound: it is moved aside, to be copied anew",
@@ -311,7 +320,7 @@ mod tests {
     use super::*;
     use crate::protocol::{Epoch, Fork, Lsn, Position, Timeline};
     use crate::quorum::SyncRule;
-    use crate::timing::BootTime;
+    use crate::timing::{BootTime, Timing};
 
     fn missing_since(since: u64) -> MissingWal {
         MissingWal {
@@ -360,6 +369,53 @@ mod tests {
             (decision.rule, &decision.action),
             ("stop diverged", &Action::Stop(Stop::Fast))
         );
+    }
+
+    #[test]
+    fn what_the_primary_has_removed_is_known_for_some_time() {
+        let (now, context_at) = (BootTime(60_000), 60_000);
+        let removed = |sent: u64, since: u64| {
+            let mut observed = standby();
+            let reply = observed.reply.as_mut().unwrap();
+            (reply.oldest, reply.sent) = (Some(Lsn(0x180)), BootTime(sent));
+            let context = Context::new(&observed, now);
+            let removed = is_removed(&context, Lsn(0x100), BootTime(since));
+            assert_eq!(is_heard(&context), sent > context_at - FRESH);
+            removed
+        };
+        let early = context_at - FRESH;
+        assert_eq!((removed(early + 1, early), removed(early, 0)), (Some(true), None));
+        assert_eq!(removed(context_at, context_at), None, "it was asked before");
+    }
+
+    #[test]
+    fn what_is_missed_is_kept_as_long_as_nothing_else_is_known() {
+        let now = 60_000;
+        let keeps = |confirmed: u64, observed: &Observed| {
+            let memo = Memo {
+                misses_wal: Some(MissingWal {
+                    confirmed: BootTime(confirmed),
+                    ..missing_since(0)
+                }),
+                ..settled()
+            };
+            decide(observed, &memo, BootTime(now)).memo.misses_wal.is_some()
+        };
+        let unsaid = inconsistent(0x80, None, now);
+        assert!(keeps(now - FRESH + 1, &unsaid) && !keeps(now - FRESH, &unsaid));
+        let mut unknown = standby();
+        let lease = record(&mut unknown);
+        (lease.holder.as_mut().unwrap().timeline, lease.timeline) = (None, Some(Timeline(2)));
+        let reply = unknown.reply.as_mut().unwrap();
+        (reply.oldest, reply.sent) = (Some(Lsn(0x80)), BootTime(now - 50));
+        assert!(keeps(now - 50, &unknown), "whose word that is is not known");
+        let mut streamed = standby();
+        streamed.postgres.answer = None;
+        assert!(keeps(now - 50, &streamed), "it starts");
+        let mut stopped = inconsistent(0x80, Some(0x90), now);
+        stopped.postgres = super::super::fixtures::stopped();
+        let begun = decide(&stopped, &settled(), BootTime(now)).memo.misses_wal;
+        assert_eq!(begun, None, "only one that runs misses something");
     }
 
     #[test]
@@ -553,7 +609,7 @@ mod tests {
             assert_eq!(decision.action, Action::SetAside { keep: true });
         }
         let mut expired = at_rest(u64::MAX, now - 10);
-        expired.lease.changed = BootTime(0);
+        expired.lease.changed = BootTime(now - Timing::DEFAULT.lease);
         assert!(!matches!(
             decide(&expired, &memo, BootTime(now)).action,
             Action::SetAside { .. }
@@ -634,8 +690,9 @@ mod tests {
             ("one before its own timeline did", quorum(), Some(1), false),
         ];
         for (case, rule, lossy, keeps) in table {
-            for primary in [true, false] {
+            for (primary, was_primary) in [(true, false), (false, true), (false, false)] {
                 let mut observed = behind(0x101, primary);
+                volume(&mut observed).was_primary = was_primary;
                 let record = record(&mut observed);
                 (record.rule, record.lossy) = (rule.clone(), lossy.map(Timeline));
                 let history = record.history.clone();
@@ -646,7 +703,7 @@ mod tests {
                 observed.tasks.volume.failures = REWINDS;
                 observed.contact.heard = Some(BootTime(6_000));
                 let decision = decide(&observed, &settled(), BootTime(6_000));
-                let keep = keeps || primary;
+                let keep = keeps || primary || was_primary;
                 assert_eq!(decision.action, Action::SetAside { keep }, "{case}");
             }
         }
@@ -732,9 +789,38 @@ mod tests {
     }
 
     #[test]
+    fn its_stop_ends_also_when_the_primary_is_lost_meanwhile() {
+        let mut observed = behind(0x80, false);
+        observed.postgres = standby().postgres;
+        let answer = observed.postgres.answer.as_mut().unwrap();
+        answer.position = Some(Position {
+            timeline: Timeline(1),
+            lsn: Lsn(0x101),
+        });
+        record(&mut observed).rule = SyncRule::any(1, [third()]);
+        let stops = decided(&observed);
+        assert_eq!(stops.action, Action::Stop(Stop::Fast));
+        // It says nothing any more, and has promised already.
+        observed.postgres.answer = None;
+        observed.tasks.ask.running = Some(Work::Ask);
+        volume(&mut observed).promise.as_mut().unwrap().epoch = Epoch(9);
+        let mut vacant = observed.clone();
+        record(&mut vacant).holder = None;
+        for observed in [observed, vacant] {
+            let suspects = Memo {
+                suspected: Some((Epoch(1), BootTime(5_000))),
+                ..stops.memo.clone()
+            };
+            let action = |now: u64| decide(&observed, &suspects, BootTime(now)).action;
+            assert_eq!(action(21_199), Action::Wait);
+            assert_eq!(action(21_200), Action::Stop(Stop::Immediate));
+        }
+    }
+
+    #[test]
     fn data_from_before_all_that_the_lease_remembers_is_copied_anew() {
-        let of = |first: u32, primary: bool| {
-            let mut observed = behind(0x80, primary);
+        let behind = |first: u32, end: u64, primary: bool| {
+            let mut observed = behind(end, primary);
             let forks = u32::try_from(FORKS).unwrap();
             let record = record(&mut observed);
             let fork = |timeline| Fork {
@@ -745,7 +831,13 @@ mod tests {
             record.holder.as_mut().unwrap().timeline = Some(Timeline(first + forks));
             decided(&observed)
         };
+        let of = |first: u32, primary: bool| behind(first, 0x80, primary);
         assert_eq!(of(1, true).rule, "start standby");
+        let beyond = behind(1, (1 << 24) + 1, true).action;
+        assert!(
+            matches!(beyond, Action::Rewind { .. }),
+            "it went another way: {beyond:?}"
+        );
         let aside = of(2, true);
         assert_eq!(aside.action, Action::SetAside { keep: true });
         assert_eq!(

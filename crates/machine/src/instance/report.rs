@@ -22,7 +22,8 @@ pub(super) fn send(context: &Context, draft: &mut Draft) -> Option<Verdict> {
     let report = own_with(context, &draft.memo)?;
     let free = context.tasks().report.free_at(RETRY)?;
     let (due, because) = match &context.observed.reply {
-        Some(reply) if reply.epoch == epoch && reply.report == report => {
+        // A later epoch than this member knows of is no news of its own: it waits for the Lease.
+        Some(reply) if reply.epoch >= epoch && reply.report == report => {
             let distance = if reply.admitted { INTERVAL } else { INTERVAL_WAITING };
             (reply.sent.plus(distance), "the primary is told the position again")
         }
@@ -67,7 +68,7 @@ pub fn answer(observed: &Observed, memo: &Memo, now: BootTime, request: &ReportR
     }
     let member = &request.report.member;
     // Who receives WAL misses none.
-    let receives = observed.postgres.receiving.contains(member);
+    let receives = observed.postgres.receiving.contains_key(member);
     Ok(ReportReply {
         epoch,
         admitted: context.accepting() && observed.admitted.contains(member),
@@ -234,6 +235,15 @@ mod tests {
         }
         observed.tasks.report.running = Some(Work::Report);
         assert_eq!(decided(&observed, 1_200).action, Action::Wait);
+        for (epoch, again) in [(0, true), (1, false), (2, false)] {
+            let mut observed = standby();
+            observed.reply.as_mut().unwrap().epoch = Epoch(epoch);
+            assert_eq!(
+                decided(&observed, 1_200).rule == "report",
+                again,
+                "told in epoch {epoch}"
+            );
+        }
     }
 
     #[test]
@@ -274,7 +284,7 @@ mod tests {
         let told =
             |observed: &Observed| answer(observed, &Memo::default(), BootTime(1_200), &request(1)).map(|a| a.oldest);
         assert_eq!(told(&observed), Ok(Some(crate::protocol::Lsn(0x80))));
-        observed.postgres.receiving.insert(request(1).report.member);
+        observed.postgres.receiving.insert(request(1).report.member, Lsn(0));
         assert_eq!(told(&observed), Ok(None));
     }
 
@@ -290,6 +300,9 @@ mod tests {
         assert!(readiness(&observed, now).is_err());
         assert!(readiness(&primary(), BootTime(FENCE)).is_err());
         assert_eq!(readiness(&primary(), now), Ok(()));
+        let mut recovers = primary();
+        recovers.postgres.answer.as_mut().unwrap().in_recovery = true;
+        assert!(readiness(&recovers, now).is_err());
     }
 
     #[test]
@@ -330,6 +343,56 @@ mod tests {
             told(&observed).as_deref(),
             Some("prepare the volume: the primary cannot be reached")
         );
+    }
+
+    #[test]
+    fn a_member_is_told_by_what_it_does() {
+        type Change = fn(&mut Observed);
+        let cases: [(Observed, Change, MemberState); 9] = [
+            (primary(), |_| {}, MemberState::Primary),
+            (primary(), |o| o.postgres.open = false, MemberState::Starting),
+            (primary(), |o| o.lease.confirmed = None, MemberState::Starting),
+            (standby(), |_| {}, MemberState::Streaming),
+            (standby(), |o| o.postgres = stopped(), MemberState::Waiting),
+            (cloning(), |_| {}, MemberState::Waiting),
+            (
+                cloning(),
+                |o| o.tasks.start.running = Some(Work::StartStandby),
+                MemberState::Starting,
+            ),
+            (cloning(), |o| cluster(o).stop = true, MemberState::Stopped),
+            (cloning(), |o| o.terminating = true, MemberState::Stopped),
+        ];
+        for (index, (mut observed, change, state)) in cases.into_iter().enumerate() {
+            change(&mut observed);
+            let told = status(&observed, &Memo::default(), BootTime(1_200)).unwrap();
+            assert_eq!(told.report.state, state, "{index}");
+        }
+    }
+
+    #[test]
+    fn a_report_is_of_what_is_so_now() {
+        let mut observed = standby();
+        volume(&mut observed).promise.as_mut().unwrap().epoch = Epoch(3);
+        observed.postgres.refused = Some(Refused {
+            settings: SETTINGS.to_owned(),
+            error: "no such parameter".to_owned(),
+        });
+        observed.tasks.start.error = Some("it did not start once".to_owned());
+        let answer = observed.postgres.answer.as_mut().unwrap();
+        answer.pending_restart = true;
+        let told = |observed: &Observed| status(observed, &Memo::default(), BootTime(1_200)).unwrap();
+        assert_eq!(told(&observed).promised, Epoch(3));
+        let report = told(&observed).report;
+        assert_eq!((report.lowers_limits, report.fault), (false, None));
+        assert_eq!(report.settings_error.as_deref(), Some("no such parameter"));
+        cluster(&mut observed).settings = "new".to_owned();
+        observed.postgres.answer.as_mut().unwrap().lowers_limits = true;
+        let report = told(&observed).report;
+        assert_eq!((report.lowers_limits, report.settings_error), (true, None));
+        let went = left_behind(standby(), 0x180, true);
+        let words = "the data went another way on timeline 1, the primary orders-1 is on 2: it is to be rewound";
+        assert_eq!(told(&went).report.fault.as_deref(), Some(words));
     }
 
     #[test]

@@ -79,7 +79,8 @@ pub(super) fn end(context: &Context, draft: &mut Draft, needs: &Needs) -> Option
         (kept.iter().cloned().collect(), because)
     } else {
         let keep: BTreeSet<_> = near(context)?.chain(kept.clone()).collect();
-        if context.observed.postgres.receiving.is_subset(&keep) {
+        let mut receiving = context.observed.postgres.receiving.keys();
+        if receiving.all(|member| keep.contains(member)) {
             return None;
         }
         (
@@ -145,7 +146,7 @@ mod tests {
             .for_each(|peer| peer.heard = BootTime(SINCE));
         cluster(&mut observed).replicas = 3;
         for member in [first(), third()] {
-            observed.postgres.receiving.insert(member.clone());
+            observed.postgres.receiving.insert(member.clone(), position().lsn);
             observed.postgres.standbys.insert(member, position().lsn);
         }
         let memo = Memo {

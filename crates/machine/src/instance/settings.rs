@@ -149,6 +149,7 @@ mod tests {
             }),
         };
         assert_eq!(decided(&observed).action, expected);
+        assert_eq!(decided(&observed).because, "the settings have changed");
         observed.tasks.configure.running = Some(Work::Configure);
         assert_ne!(decided(&observed).rule, "configure");
     }
@@ -195,7 +196,9 @@ mod tests {
         };
         assert!(own(&observed).lowers_limits, "it is said that they wait");
         observed.postgres.enforced.max_connections = 50;
-        assert_eq!(decided(&observed).rule, "configure");
+        let decision = decided(&observed);
+        assert_eq!(decision.rule, "configure");
+        assert!(decision.because.starts_with("the primary's limits have changed"));
         observed.postgres.configured.as_mut().unwrap().raised = None;
         assert_ne!(decided(&observed).rule, "configure", "nothing was raised");
         assert!(!own(&observed).lowers_limits);

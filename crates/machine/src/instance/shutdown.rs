@@ -21,7 +21,7 @@ const RELEASE_PATIENCE: u64 = 3_000;
 const SUCCESSION: u64 = 2_000;
 /// For so long after that it stays, in milliseconds: `-rw` moves when the promotion begins, and the nodes' proxies take up to a
 /// second for it.
-const ROUTES: u64 = 1_500;
+const ROUTES: u64 = 1_300;
 
 /// Asks PostgreSQL to stop, harder when it takes too long. `None` while there is nothing to do but wait.
 pub(super) fn stop(context: &Context, draft: &mut Draft, because: impl Into<Cow<'static, str>>) -> Option<Verdict> {
@@ -113,7 +113,7 @@ pub(super) fn shut_down(context: &Context, draft: &mut Draft) -> Option<Verdict>
     let why = why(context)?;
     let terminating = context.observed.terminating;
     // Elected, and not promoted: what it has is left to the others before it stops.
-    let unpromoted = context.held().is_some() && context.starting().is_none() && context.final_position().is_some();
+    let unpromoted = context.held().is_some() && context.final_position().is_some();
     let heir = || handover::heir(context).filter(|_| terminating && !context.stop_intended());
     if unpromoted && let Some(verdict) = lease_rules::release(context, draft, heir()) {
         return Some(verdict);
@@ -174,15 +174,9 @@ fn is_succeeded(context: &Context, draft: &mut Draft) -> bool {
 /// Standbys stop after the primary, so that they have all that it wrote; or when it is not to be waited for.
 fn may_standby_stop(context: &Context, draft: &mut Draft) -> bool {
     match context.tenure() {
-        Tenure::Other(_) => {
-            let Some(expiry) = context.expires_at() else {
-                return false;
-            };
-            if context.now < expiry {
-                draft.wake(expiry);
-            }
-            context.now >= expiry
-        }
+        Tenure::Other(_) => context
+            .expires_at()
+            .is_some_and(|expiry| context.reached(expiry, draft)),
         Tenure::Held { .. } | Tenure::Lapsed | Tenure::OwnBefore(_) | Tenure::Vacant | Tenure::Unknown => true,
     }
 }
@@ -218,7 +212,7 @@ mod tests {
             Action::Wait,
             "the control file was read before the stop"
         );
-        volume(&mut observed).read = BootTime(1_310);
+        volume(&mut observed).read = BootTime(1_300);
         match decided(&observed, 1_310).action {
             Action::WriteLease {
                 content,

@@ -224,6 +224,10 @@ mod tests {
             "{words}"
         );
         assert!(words.contains("configured and started again"), "{words}");
+        let mut configured = memo.clone();
+        configured.stalled.as_mut().unwrap().tries = CONFIGURED;
+        let words = fault(&configured).unwrap();
+        assert!(words.contains("it was configured again"), "{words}");
         let begins = decide(&stalls(2_000), &settled(), BootTime(2_000));
         assert_eq!(fault(&begins.memo), None, "nothing was tried");
         assert!(begins.wake.is_some_and(|wake| wake <= BootTime(2_000 + PATIENCE)));
@@ -250,6 +254,11 @@ mod tests {
             "PostgreSQL says of its WAL receiver: starting"
         );
         observed.tasks.configure.error = Some("no".to_owned());
+        let decision = decide(&observed, &begun, BootTime(22_000));
+        assert!(
+            decision.memo.stalled.unwrap().said.ends_with("starting"),
+            "that was before"
+        );
         observed.tasks.configure.failures = 1;
         let decision = decide(&observed, &begun, BootTime(22_000));
         assert!(decision.memo.stalled.unwrap().said.ends_with("changed: no"));
@@ -270,6 +279,16 @@ mod tests {
     fn a_stop_that_takes_too_long_is_made_harder() {
         let mut memo = decide(&stalls(2_000), &settled(), BootTime(2_000)).memo;
         memo.stalled.as_mut().unwrap().tries = CONFIGURED;
+        let stopping = Some(Stopping {
+            stop: Stop::Fast,
+            since: BootTime(2_000),
+        });
+        let others = Memo {
+            stopping,
+            ..memo.clone()
+        };
+        let others = decide(&stalls(90_000), &others, BootTime(90_000));
+        assert_eq!(others.action, Action::Wait, "who asked for that stop makes it harder");
         let stop = decide(&stalls(90_000), &memo, BootTime(90_000));
         assert_eq!((stop.rule, stop.action), ("follow again", Action::Stop(Stop::Fast)));
         let early = decide(&stalls(100_000), &stop.memo, BootTime(100_000));

@@ -105,7 +105,18 @@ pub(super) fn start(context: &Context, draft: &mut Draft) -> Option<Verdict> {
         return None;
     }
     let settings = settings::to_start_with(context)?;
-    Verdict::new(Action::StartStandby { upstream, settings }, because)
+    let start = Action::StartStandby {
+        upstream,
+        settings,
+        was_primary: lineage != Lineage::Follows && was_primary(context),
+    };
+    Verdict::new(start, because)
+}
+
+/// The data is a primary's, or was one's and has not been found since to be part of another primary's history.
+pub(super) fn was_primary(context: &Context) -> bool {
+    let noted = context.volume().is_some_and(|volume| volume.was_primary);
+    noted || context.database().is_some_and(|database| database.primary)
 }
 
 /// Since when an election may need what this member has, though it was to be rewound: the primary is suspected. It has all that it ever
@@ -148,6 +159,25 @@ pub(super) fn stop_stranded(context: &Context, draft: &mut Draft) -> Option<Verd
     );
     shutdown::stop(context, draft, because)
         .or_else(|| Verdict::wait("PostgreSQL is stopping, to follow the primary of now"))
+}
+
+/// Stops a standby whose WAL ends before its own timeline begins ([`Context::electable_position`]), when the primary is suspected: it
+/// lost the primary while the new timeline's first segment came in. It can neither stand nor be counted with that; the agent removes
+/// the segment before a start. Once for each suspicion.
+pub(super) fn stop_torn(context: &Context, draft: &mut Draft) -> Option<Verdict> {
+    let (_, since) = draft.memo.suspected?;
+    let begins = context.observed.postgres.answer?.begins?;
+    let position = context.final_position().filter(|position| position.lsn < begins)?;
+    let tasks = context.tasks();
+    if tasks.start.ended >= since || tasks.configure.running.is_some() || context.stop_intended() {
+        return None;
+    }
+    let because = format!(
+        "its WAL ends at {}, before its timeline {} begins: it is started again, without that timeline's first segment",
+        position.lsn, position.timeline.0
+    );
+    shutdown::stop(context, draft, because)
+        .or_else(|| Verdict::wait("PostgreSQL is stopping, to be elected or counted"))
 }
 
 /// A standby's data may always be started as one. A primary's only if it is known to be part of the new primary's history:
@@ -198,7 +228,8 @@ mod tests {
 
     #[test]
     fn nothing_is_cloned_over_data_or_from_nobody() {
-        let spoil: [fn(&mut Observed); 11] = [
+        let spoil: [fn(&mut Observed); 12] = [
+            |o| o.tasks.start.running = Some(Work::StartStandby),
             |o| volume(o).data = Data::Unknown,
             |o| o.volume = Reading::Unknown,
             |o| o.lease.record = Reading::Unknown,
@@ -228,6 +259,7 @@ mod tests {
                 epoch: Epoch(1),
             }),
             settings: SETTINGS.to_owned(),
+            was_primary: false,
         };
         assert_eq!(decided(&observed).action, expected);
         record(&mut observed).holder.as_mut().unwrap().timeline = Some(Timeline(0));
@@ -287,6 +319,37 @@ mod tests {
         }
     }
 
+    /// Started as a standby its control file says so no more: it is noted before, until its data is part of the primary's history.
+    #[test]
+    fn that_the_data_was_a_primarys_is_noted_until_it_follows() {
+        let noted = |primary: bool, was_primary: bool, end: u64, now: u64| {
+            let mut observed = left_behind(voter(), end, primary);
+            volume(&mut observed).was_primary = was_primary;
+            match decide(&observed, &suspects(), BootTime(now)).action {
+                Action::StartStandby { was_primary, .. } => was_primary,
+                other => panic!("{other:?}"),
+            }
+        };
+        assert!(noted(true, false, 0x180, GONE));
+        assert!(noted(false, true, 0x180, GONE), "started again");
+        assert!(!noted(false, false, 0x180, GONE), "a standby's as ever");
+        assert!(!noted(false, true, 0x100, GONE), "it has been rewound");
+        let mut elected = elected();
+        elected.postgres = stopped();
+        let Data::Present(database) = &mut volume(&mut elected).data else {
+            panic!("data")
+        };
+        database.primary = false;
+        for was_primary in [true, false] {
+            volume(&mut elected).was_primary = was_primary;
+            let start = decided(&elected).action;
+            assert!(
+                matches!(start, Action::StartStandby { was_primary: noted, .. } if noted == was_primary),
+                "{start:?}"
+            );
+        }
+    }
+
     #[test]
     fn a_former_primary_says_where_its_wal_ends_when_there_is_nobody_to_rewind_it_to() {
         let observed = former_primary();
@@ -298,6 +361,7 @@ mod tests {
         let start = Action::StartStandby {
             upstream: None,
             settings: SETTINGS.to_owned(),
+            was_primary: true,
         };
         assert_eq!(gone(&observed), start);
         let mut vacant = observed.clone();
@@ -323,6 +387,31 @@ mod tests {
         assert_eq!(decide(&observed, &memo, late).action, Action::Wait);
         cluster(&mut observed).accepted_loss = Some(Epoch(1));
         assert_eq!(decide(&observed, &memo, late).rule, "start standby");
+    }
+
+    #[test]
+    fn a_standby_whose_new_timeline_was_torn_off_is_started_again_to_be_counted() {
+        let mut observed = silenced();
+        observed.postgres.answer.as_mut().unwrap().begins = Some(Lsn(u64::MAX));
+        observed.tasks.ask.running = Some(Work::Ask);
+        let rule = |observed: &Observed| decide(observed, &suspects(), BootTime(SILENT)).rule;
+        assert_eq!(rule(&observed), "stop torn");
+        let spoil: [fn(&mut Observed); 6] = [
+            |o| o.contact.heard = Some(BootTime(SILENT)),
+            |o| {
+                let answer = o.postgres.answer.as_mut().unwrap();
+                answer.begins = answer.position.map(|position| position.lsn);
+            },
+            |o| o.postgres.answer.as_mut().unwrap().begins = Some(Lsn(0)),
+            |o| o.postgres.answer.as_mut().unwrap().received_all = false,
+            |o| o.tasks.start.ended = BootTime(SILENT),
+            |o| o.tasks.configure.running = Some(Work::Configure),
+        ];
+        for (index, spoil) in spoil.iter().enumerate() {
+            let mut observed = observed.clone();
+            spoil(&mut observed);
+            assert_ne!(rule(&observed), "stop torn", "{index}");
+        }
     }
 
     #[test]
@@ -402,6 +491,7 @@ mod tests {
         let expected = Action::StartStandby {
             upstream: Some(upstream.clone()),
             settings: SETTINGS.to_owned(),
+            was_primary: false,
         };
         assert_eq!(decide(&ended, &stop.memo, at.plus(200)).action, expected);
         // It follows that one in an epoch of before; a promise since takes the credential away.

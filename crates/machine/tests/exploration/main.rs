@@ -11,6 +11,7 @@
 mod rules;
 mod search;
 mod view;
+mod waits;
 
 use api::spec::VolumeFate;
 use machine::cluster::testing::World;

@@ -8,6 +8,7 @@ use machine::cluster::testing::{Scene, World, Write};
 
 use crate::rules;
 use crate::view::{PARTS, Part, View};
+use crate::waits;
 
 /// What may happen, and how often.
 #[derive(Clone, Copy, Debug)]
@@ -91,6 +92,7 @@ pub struct Found {
     pub rules: BTreeSet<&'static str>,
     rest: usize,
     refused: usize,
+    waits: usize,
 }
 
 impl Display for Found {
@@ -101,10 +103,12 @@ impl Display for Found {
             rules,
             rest,
             refused,
+            waits,
         } = self;
         write!(
             f,
-            "{states} states, {rest} of them at rest, {refused} writes refused, at rest after {steps} steps at most; rules: {rules:?}"
+            "{states} states, {rest} of them at rest, {refused} writes refused, {waits} waits that are so, at rest after {steps} \
+             steps at most; rules: {rules:?}"
         )
     }
 }
@@ -158,7 +162,7 @@ pub fn search(world: World, bounds: Bounds, versions: bool) -> Result<Found, Str
         free: Vec::new(),
     }];
     let mut border = vec![(0_u32, start)];
-    let (mut rest, mut refused, mut rules) = (0, 0, BTreeSet::new());
+    let (mut rest, mut refused, mut waits, mut rules) = (0, 0, 0, BTreeSet::new());
     while !border.is_empty() {
         let mut next = Vec::new();
         for (at, state) in border {
@@ -166,9 +170,15 @@ pub fn search(world: World, bounds: Bounds, versions: bool) -> Result<Found, Str
                 all,
                 refused: refusals,
                 rule,
+                wait,
             } = followers(&state, versions);
             refused += refusals;
             rules.extend(rule);
+            match wait {
+                Some(Ok(())) => waits += 1,
+                Some(Err(wrong)) => return Err(told(&places, at, &wrong)),
+                None => {}
+            }
             let mut free = Vec::new();
             for (event, follower, wrong) in all {
                 let fresh = u32::try_from(places.len()).unwrap();
@@ -210,6 +220,7 @@ pub fn search(world: World, bounds: Bounds, versions: bool) -> Result<Found, Str
         rules,
         rest,
         refused,
+        waits,
     })
 }
 
@@ -272,6 +283,20 @@ struct Followers {
     refused: usize,
     /// The rule that the operator's decision was made by.
     rule: Option<&'static str>,
+    /// What it waits for is so; an error: it is not.
+    wait: Option<Result<(), String>>,
+}
+
+/// Who sees everything must not wait for what is not so.
+fn judged(state: &State, action: &Action) -> Option<Result<(), String>> {
+    let (View::Whole, Action::Wait(waiting)) = (&state.view, action) else {
+        return None;
+    };
+    let so = waits::is_so(&state.world, waiting)?;
+    Some(
+        so.then_some(())
+            .ok_or_else(|| format!("it waits for {:?}, which is not so", waiting.what)),
+    )
 }
 
 fn followers(state: &State, versions: bool) -> Followers {
@@ -335,7 +360,13 @@ fn followers(state: &State, versions: bool) -> Followers {
         push(event, follower, None);
     }
     let rule = Some(decision.rule);
-    Followers { all, refused, rule }
+    let wait = judged(state, &decision.action);
+    Followers {
+        all,
+        refused,
+        rule,
+        wait,
+    }
 }
 
 /// Faults and edits that are left.

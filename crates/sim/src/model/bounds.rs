@@ -185,6 +185,8 @@ pub enum Event {
     FencedPrimaryReplaced,
     /// A write of the Lease came too late.
     Refused,
+    /// A standby is not promoted: its take of the lease came too late.
+    PromotionRefused,
     /// A primary served on past its deadline, on promises of others.
     FailsafeServed,
     /// A primary was stopped because its lease was gone.
@@ -211,7 +213,7 @@ pub enum Event {
 
 impl Event {
     /// What some search or walk must reach, so that a world in which nothing happens does not pass.
-    pub const GOALS: [Event; 26] = [
+    pub const GOALS: [Event; 27] = [
         Event::Promoted,
         Event::PromotedLate,
         Event::PromotedSecondBest,
@@ -228,6 +230,7 @@ impl Event {
         Event::Inherited,
         Event::FencedPrimaryReplaced,
         Event::Refused,
+        Event::PromotionRefused,
         Event::FailsafeServed,
         Event::StoodDown,
         Event::PromotionTorn,

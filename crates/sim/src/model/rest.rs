@@ -21,6 +21,8 @@ pub(super) struct Ways {
     steps: Vec<(u32, u64)>,
     /// The states that are the end of a way.
     ends: Vec<u32>,
+    /// How many of these are one only because the numbers of this world run out.
+    pub(super) spent: usize,
 }
 
 /// The member would begin an epoch that this world does not have.
@@ -44,9 +46,11 @@ impl Ways {
             || last && (0..N).any(|me| goes_beyond(stepper, world, me));
         // Commits wait for more than the user has left unfenced.
         let fenced = N as u32 - world.fenced.count_ones() <= world.durability.into();
-        if spent || fenced || lease.missing || is_at_rest(stepper.decider, world) {
+        let ends = fenced || lease.missing || is_at_rest(stepper.decider, world);
+        if spent || ends {
             self.ends.push(number);
         }
+        self.spent += usize::from(spent && !ends);
     }
 
     /// A step from state `from` to one with the fingerprint `print`.

@@ -30,6 +30,8 @@ pub struct Report<const N: usize> {
     pub converged: usize,
     /// In how many steps at most.
     pub longest: usize,
+    /// States that count as converged only because the numbers of this world, epochs or timelines, run out in them.
+    pub spent: usize,
     /// All states within the bounds were explored.
     pub complete: bool,
     /// A course to a violation, and what is wrong at its end. By [`search`]: a shortest one.
@@ -123,7 +125,7 @@ fn explore<const N: usize>(
     }
     report.complete = queue.is_empty() && wrong.is_none();
     if let Some(ways) = ways.filter(|_| report.complete) {
-        report.converged = origins.len();
+        (report.converged, report.spent) = (origins.len(), ways.spent);
         match ways.longest() {
             Ok(steps) => report.longest = steps,
             Err(stuck) => {

@@ -252,6 +252,7 @@ impl<const N: usize> Sight<N> {
                 promoting: (member.promoting > 0).then(|| Timeline(member.promoting.into())),
             }),
             rewinding: member.data == OnVolume::HalfRewound,
+            was_primary: false,
             read: NOW,
         }
     }
@@ -318,7 +319,7 @@ impl<const N: usize> Sight<N> {
                 view.standbys = standbys
                     .filter_map(|(other, end)| Some((id(other), Lsn((*end)?.into()))))
                     .collect();
-                view.receiving = view.standbys.keys().cloned().collect();
+                view.receiving = view.standbys.clone();
             }
         }
         view

@@ -112,7 +112,7 @@ impl<const N: usize> Stepper<'_, N> {
             timeline,
             end: base.end + 1,
         };
-        member.postgres = primary(member.wal, rule);
+        member.postgres = primary(base.end, rule);
         member.primary_data = true;
         member.promoting = 0;
         let holder = member.seen.holder.map(|(holder, _)| usize::from(holder));
@@ -151,7 +151,7 @@ fn start_primary<const N: usize>(after: &mut World<N>, me: usize, rule: Rule) ->
     let member = &mut after.members[me];
     if let Postgres::Down { .. } = member.postgres {
         let wal = member.wal;
-        member.postgres = primary(wal, rule);
+        member.postgres = primary(wal.end, rule);
         member.primary_data = true;
         if let Some(other) = writes_too(after, me) {
             return Err(format!("{other} writes timeline {} as well", wal.timeline));
@@ -167,7 +167,9 @@ fn open<const N: usize>(after: &mut World<N>, me: usize) -> Result<Option<Event>
         return Ok(None);
     };
     *open = true;
-    let visible = &mut after.acknowledged[usize::from(wal.timeline) % TIMELINES];
+    let (parent, fork) = after.forks[usize::from(wal.timeline) % TIMELINES];
+    let of = if *in_doubt > fork { wal.timeline } else { parent };
+    let visible = &mut after.acknowledged[usize::from(of) % TIMELINES];
     *visible = (*visible).max(*in_doubt);
     Ok(Some(Event::Opened))
 }

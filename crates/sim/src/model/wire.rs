@@ -29,7 +29,12 @@ impl<const N: usize> Stepper<'_, N> {
             Some(taken) => {
                 hear(&mut after, me, write, taken);
                 // That it was refused, it is since a newer version is there (see `forget`).
-                let event = (!taken).then_some(Event::Refused);
+                let takes = write.content.holder == Some((me as u8, member.run));
+                let event = match member.postgres {
+                    _ if taken => None,
+                    Postgres::Standby { .. } if takes => Some(Event::PromotionRefused),
+                    _ => Some(Event::Refused),
+                };
                 self.push(after, me, What::HearsOfWrite(taken), event);
             }
         }

@@ -20,12 +20,13 @@ pub(super) fn see<const N: usize>(member: &mut Member<N>, lease: Lease) {
     member.seen = lease;
 }
 
-pub(super) fn primary(wal: Wal, rule: Rule) -> Postgres {
+/// A primary that is closed; what may be in doubt ends at `in_doubt`.
+pub(super) fn primary(in_doubt: u8, rule: Rule) -> Postgres {
     Postgres::Primary {
         open: false,
-        in_doubt: wal.end,
+        in_doubt,
         proven: rule,
-        proven_at: wal.end,
+        proven_at: in_doubt,
         pending: None,
     }
 }

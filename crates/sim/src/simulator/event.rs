@@ -226,6 +226,7 @@ pub enum Task {
     Promote {
         timeline: u32,
         rule: SyncRule,
+        members: BTreeSet<MemberId>,
         stage: u8,
         begun: u64,
     },
@@ -234,6 +235,7 @@ pub enum Task {
         settings: String,
     },
     StartStandby {
+        was_primary: bool,
         upstream: Option<Upstream>,
         settings: String,
     },

@@ -52,9 +52,17 @@ impl World {
                 self.allow_writing(node, Some(until));
                 Task::StartPrimary { rule, settings }
             }
-            Action::StartStandby { upstream, settings } => {
+            Action::StartStandby {
+                upstream,
+                settings,
+                was_primary,
+            } => {
                 self.allow_writing(node, None);
-                Task::StartStandby { upstream, settings }
+                Task::StartStandby {
+                    was_primary,
+                    upstream,
+                    settings,
+                }
             }
             Action::Promise { epoch } => Task::Promise {
                 epoch: epoch.0,
@@ -62,13 +70,21 @@ impl World {
                 begun,
             },
             Action::Promote {
-                until, timeline, rule, ..
+                until,
+                timeline,
+                rule,
+                members,
+                ..
             } => {
                 self.allow_writing(node, Some(until));
+                if let Some(agent) = self.nodes[node].agent.as_mut() {
+                    agent.observed.admitted.retain(|member| members.contains(member));
+                }
                 let timeline = reserved(self.plan.bug, timeline.0, self.own_timeline(node));
                 Task::Promote {
                     timeline,
                     rule,
+                    members,
                     stage: 0,
                     begun,
                 }

@@ -74,6 +74,7 @@ impl World {
             Fault::HangDisk => count(&mut self.nodes[node].disk.hung, begins),
             Fault::FillDisk => count(&mut self.nodes[node].disk.full, begins),
             Fault::SlowDisk => self.nodes[node].disk.slow = if begins { 300 } else { 0 },
+            Fault::CrawlDisk => self.nodes[node].disk.slow = if begins { 8_000 } else { 0 },
             Fault::ApiOutage => count(&mut self.api.down, begins),
             Fault::ApiErrors => self.api.errors = if begins { 300 } else { 0 },
             Fault::LagWatch => self.nodes[node].watch_lag = if begins { LAG } else { 0 },
@@ -142,7 +143,8 @@ impl World {
         volume.number += 1;
         (volume.member, volume.data, volume.certificate) = (None, None, false);
         volume.aside.clear();
-        (volume.promise, volume.promoting, volume.credential, volume.rewinding) = (0, None, false, false);
+        (volume.promise, volume.promoting, volume.credential) = (0, None, false);
+        (volume.rewinding, volume.was_primary) = (false, false);
         volume.number
     }
 

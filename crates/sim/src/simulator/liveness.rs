@@ -154,7 +154,7 @@ impl World {
         };
         for branch in 0..self.wal.0.len() {
             let lsn = self.wal.0[branch].acknowledged;
-            if lsn > 0 && !self.wal.contains(end, End { branch, lsn }) {
+            if lsn > 0 && !self.wal.keeps(end, End { branch, lsn }) {
                 let timeline = self.wal.timeline(branch);
                 self.violate(format!(
                     "{lsn:X} of timeline {timeline} was acknowledged, and orders-{primary} does not have it"

@@ -53,6 +53,8 @@ pub struct Volume {
     /// The key file that the WAL receiver reads.
     pub credential: bool,
     pub rewinding: bool,
+    /// The data was a primary's before it was started as a standby.
+    pub was_primary: bool,
     /// What was kept aside.
     pub aside: Vec<Aside>,
 }
@@ -85,7 +87,7 @@ pub struct Data {
 pub struct Disk {
     /// Nothing is flushed.
     pub hung: u8,
-    /// Nothing more can be written.
+    /// No more WAL can be written; a standby starts all the same.
     pub full: u8,
     /// Milliseconds that a flush takes in addition.
     pub slow: u64,

@@ -92,7 +92,7 @@ impl World {
         let newer = self.wal.0.iter().filter(|branch| branch.timeline > timeline);
         let without = newer
             .filter_map(|branch| Some((branch.timeline, branch.base?)))
-            .find(|(_, base)| !self.wal.contains(*base, end));
+            .find(|(_, base)| !self.wal.keeps(*base, end));
         if let Some((newer, base)) = without {
             self.violate(format!(
                 "{:X} of timeline {timeline} {what} on orders-{node}, and timeline {newer} has begun at {:X} of timeline {} without it",
@@ -134,7 +134,7 @@ impl World {
             };
             let acknowledged = End { branch, lsn };
             let older = self.wal.timeline(branch) < timeline;
-            if lsn == 0 || !older || self.wal.contains(base, acknowledged) {
+            if lsn == 0 || !older || self.wal.keeps(base, acknowledged) {
                 continue;
             }
             if rule.is_synchronous() {
@@ -182,7 +182,7 @@ impl World {
                 ),
             )
         });
-        let lost = ends.filter(|(branch, end)| end.branch == *branch && !self.wal.contains(stays, *end));
+        let lost = ends.filter(|(branch, end)| end.branch == *branch && !self.wal.keeps(stays, *end));
         let (aside, lost): (Vec<_>, Vec<_>) =
             lost.partition(|(_, end)| volume.aside.iter().any(|kept| self.has_aside(*kept, *end, stays)));
         if !aside.is_empty() {

@@ -43,6 +43,8 @@ pub enum Fault {
     FillDisk,
     /// The disk is slow.
     SlowDisk,
+    /// The disk takes seconds, at times longer than the canary's patience: scripts only.
+    CrawlDisk,
     /// Nobody reaches the API server.
     ApiOutage,
     /// Many requests to the API server fail, are lost, or are done and not answered.

@@ -131,7 +131,7 @@ impl World {
         let id = self.number();
         let start = self.random.work.between(80, 300);
         let place = &mut self.nodes[node];
-        if place.disk.full > 0 {
+        if mode == Mode::Primary && place.disk.full > 0 {
             return Err("no space left on device".to_owned());
         }
         let run = place.agent.as_ref().map_or(0, |agent| agent.run);

@@ -1,10 +1,13 @@
 //! A promotion, step by step.
 
+use std::collections::BTreeSet;
+
 use machine::instance::{Configured, Mode, Process, Work};
+use machine::protocol::{Lsn, MemberId};
 use machine::quorum::SyncRule;
 
 use super::event::Task;
-use super::postgres::RECORD;
+use super::postgres::{Ends, RECORD};
 use super::wal::{End, Written};
 use super::world::World;
 
@@ -13,7 +16,14 @@ const PROMOTE: u64 = 30_000;
 
 impl World {
     /// Rules 13 and 14: noted on the volume; closed, with the rule; the slots; promoted; read back; the note dropped.
-    pub fn promote(&mut self, node: usize, timeline: u32, rule: SyncRule, stage: u8, begun: u64) {
+    pub fn promote(
+        &mut self,
+        node: usize,
+        timeline: u32,
+        (rule, members): (SyncRule, BTreeSet<MemberId>),
+        stage: u8,
+        begun: u64,
+    ) {
         let place = &self.nodes[node];
         let stalls = place.disk.hung > 0 || place.postgres_frozen > 0;
         let failed = |why: &str| Err(why.to_owned());
@@ -35,6 +45,7 @@ impl World {
         let next = |stage| Task::Promote {
             timeline,
             rule: rule.clone(),
+            members: members.clone(),
             stage,
             begun,
         };
@@ -44,7 +55,7 @@ impl World {
         match stage {
             0 => {
                 self.nodes[node].volume.promoting = Some(timeline);
-                self.close_to_all(node, &rule);
+                self.close_to_all(node, &rule, &members);
                 let delay = self.random.work.between(10, 80);
                 self.step_after(delay, node, next(1));
             }
@@ -66,10 +77,10 @@ impl World {
     }
 
     /// A primary's configuration, closed: nobody is followed, nobody is connected.
-    fn close_to_all(&mut self, node: usize, rule: &SyncRule) {
+    fn close_to_all(&mut self, node: usize, rule: &SyncRule, members: &BTreeSet<MemberId>) {
         let place = &mut self.nodes[node];
         if let Some(data) = place.volume.data.as_mut() {
-            data.slots.extend(rule.names.iter().cloned());
+            data.slots.clone_from(members);
         }
         let Some(server) = place.postgres.as_mut() else { return };
         (server.rule, server.waits, server.upstream) = (rule.clone(), rule.is_synchronous(), None);
@@ -88,6 +99,10 @@ impl World {
         let Some(base) = self.nodes[node].postgres.as_ref().map(|server| server.end) else {
             return;
         };
+        if self.nodes[node].disk.full > 0 {
+            // FATAL: could not write the history of the new timeline. The data stays a standby's.
+            return self.end_server(node, Ends::Killed);
+        }
         self.check_promotion(node, base, timeline, rule);
         let branch = self.wal.0.len();
         self.wal.0.push(Written {
@@ -112,7 +127,9 @@ impl World {
     fn promoted(&mut self, node: usize, rule: SyncRule) {
         let (promise, asked, status) = (self.promise_on(node), self.boot_time(node), self.status(node));
         let server = self.nodes[node].postgres.as_ref();
-        let settings = server.map(|server| server.configured.clone()).unwrap_or_default();
+        let (settings, in_doubt) = server
+            .map(|server| (server.configured.clone(), Lsn(server.in_doubt)))
+            .unwrap_or_default();
         let Some(agent) = self.nodes[node].agent.as_mut() else {
             return;
         };
@@ -124,8 +141,8 @@ impl World {
         postgres.process = Process::Running { mode: Mode::Primary };
         agent.closed_with(rule);
         let postgres = &mut agent.observed.postgres;
-        (postgres.in_doubt, postgres.wrote) = (Some(status.inserted), Some(asked));
-        postgres.sync.proven_at = status.inserted;
+        (postgres.in_doubt, postgres.wrote) = (Some(in_doubt), Some(asked));
+        postgres.sync.proven_at = in_doubt;
         agent.configured(Configured {
             settings,
             upstream: None,

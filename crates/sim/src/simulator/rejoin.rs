@@ -112,7 +112,7 @@ impl World {
             },
         );
         let volume = &mut self.nodes[node].volume;
-        (volume.data, volume.rewinding) = (None, false);
+        (volume.data, volume.rewinding, volume.was_primary) = (None, false, false);
     }
 
     /// A copy begins with a segment of its own.

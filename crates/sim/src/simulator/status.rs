@@ -24,7 +24,7 @@ pub struct Status {
     pub receiver: bool,
     pub heard: Option<BootTime>,
     pub standbys: BTreeMap<MemberId, Lsn>,
-    pub receiving: BTreeSet<MemberId>,
+    pub receiving: BTreeMap<MemberId, Lsn>,
     pub slots: BTreeSet<MemberId>,
     pub history: Vec<Fork>,
     /// Settings wait for a restart, and one of them lowers a limit.
@@ -61,7 +61,9 @@ impl World {
                 .filter(|sender| sender.streaming)
                 .map(|sender| (sender.member.clone(), Lsn(sender.flushed)))
                 .collect(),
-            receiving: streams.map(|sender| sender.member.clone()).collect(),
+            receiving: streams
+                .map(|sender| (sender.member.clone(), Lsn(sender.flushed)))
+                .collect(),
             slots: data.slots.clone(),
             history: self.wal.history(server.end.branch),
             pending_restart: server.configured != server.started_with,
@@ -106,6 +108,7 @@ impl World {
             data: data.unwrap_or(Data::Empty),
             promise: Some(self.promise_on(node)),
             rewinding: volume.rewinding,
+            was_primary: volume.was_primary,
             read: self.boot_time(node),
         }
     }

@@ -83,8 +83,10 @@ impl World {
             data.clean = how == Ends::Clean;
             if how == Ends::Clean {
                 data.redo = data.end.lsn;
-            } else if how == Ends::Killed && keeps && data.end.branch == server.end.branch {
-                // What was written and not flushed is in the kernel, and nobody has seen it.
+            } else if how == Ends::Killed && server.in_recovery
+                || how == Ends::Killed && keeps && data.end.branch == server.end.branch
+            {
+                // What was written and not flushed is in the kernel: all that a standby has received; of a primary's, nobody has seen it.
                 data.end = server.end;
             }
         }

@@ -33,11 +33,17 @@ impl World {
             Task::Promote {
                 timeline,
                 rule,
+                members,
                 stage,
                 begun,
-            } => self.promote(node, timeline, rule, stage, begun),
+            } => self.promote(node, timeline, (rule, members), stage, begun),
             Task::StartPrimary { rule, settings } if !hung => self.start(node, Mode::Primary, None, (rule, settings)),
-            Task::StartStandby { upstream, settings } if !hung => {
+            Task::StartStandby {
+                was_primary,
+                upstream,
+                settings,
+            } if !hung => {
+                self.nodes[node].volume.was_primary = was_primary;
                 self.start(node, Mode::Standby, upstream, (SyncRule::default(), settings));
             }
             Task::Configure { upstream, settings } if !hung => self.configure(node, upstream, settings),

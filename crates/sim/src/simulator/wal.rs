@@ -80,6 +80,11 @@ impl Wal {
         }
     }
 
+    /// The same, where `at` may be where its branch begins: that is the parent's WAL.
+    pub fn keeps(&self, head: End, at: End) -> bool {
+        self.contains(head, self.at(at, at.lsn))
+    }
+
     /// The place `lsn` in the WAL that ends at `head`, on the branch that wrote it.
     pub fn at(&self, mut head: End, lsn: u64) -> End {
         while let Some(base) = self.0[head.branch].base.filter(|base| lsn <= base.lsn) {

@@ -275,6 +275,7 @@ fn first(plan: &Plan, node: usize, random: &mut Random) -> Node {
             promoting: None,
             credential: false,
             rewinding: false,
+            was_primary: false,
             aside: Vec::new(),
         },
         disk: Disk::default(),

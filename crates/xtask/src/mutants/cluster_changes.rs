@@ -1,6 +1,6 @@
 //! Broken rules of the operator's machine: rolling changes, scaling, switchovers.
 
-use super::{Mutant, convergence, situations, unit};
+use super::{Mutant, Rung, convergence, in_tests, situations, unit};
 
 pub const MUTANTS: &[Mutant] = &[
     Mutant {
@@ -203,6 +203,19 @@ pub const MUTANTS: &[Mutant] = &[
         instead: "self.current_settings(pod)",
         found_by: unit(
             "cluster::restarts::tests::a_lowered_limit_is_in_force_once_the_standbys_have_followed_the_primary",
+        ),
+    },
+    Mutant {
+        name: "a-leaving-primary-is-to-serve",
+        planted: "A holder whose pod is going away is waited for as one that is to serve.",
+        breaks: "invariant 31",
+        file: "cluster/failover.rs",
+        text: "found.terminating",
+        instead: "false",
+        found_by: in_tests(
+            Rung::Exploration,
+            "exploration",
+            "a_creation_of_three_that_loses_pods_and_primaries",
         ),
     },
 ];

@@ -176,6 +176,37 @@ pub const MUTANTS: &[Mutant] = &[
         found_by: unit("instance::election::tests::a_promise_that_was_written_down_and_not_completed_is_made_again"),
     },
     Mutant {
+        name: "torn-for-ever",
+        planted: "A standby whose new timeline was torn off before it begins is not started again: it is neither elected nor counted.",
+        breaks: "protocol 9",
+        file: "instance/standby.rs",
+        text: "tasks.start.ended >= since",
+        instead: "true",
+        found_by: unit(
+            "instance::standby::tests::a_standby_whose_new_timeline_was_torn_off_is_started_again_to_be_counted",
+        ),
+    },
+    Mutant {
+        name: "slots-for-all-names",
+        planted: "A promoted member makes the slots of all names of the rule, of those too that may have more WAL than the fork.",
+        breaks: "protocol 6",
+        file: "instance/primary.rs",
+        text: "followers(context, record, epoch, own)",
+        instead: "record.rule.names.clone()",
+        found_by: unit(
+            "instance::primary::tests::only_who_has_promised_or_was_on_the_same_timeline_may_stream_from_a_promoted_primary_at_once",
+        ),
+    },
+    Mutant {
+        name: "admitted-without-a-promise",
+        planted: "The slot of a standby that runs is made before it has promised the primary's epoch: it may have more WAL than the fork.",
+        breaks: "protocol 6",
+        file: "instance/primary.rs",
+        text: "!runs || peer.promised >= epoch",
+        instead: "true",
+        found_by: unit("instance::primary::tests::a_reporting_member_is_admitted_and_the_slot_of_a_former_one_dropped"),
+    },
+    Mutant {
         name: "promise-is-forgotten",
         planted: "A member follows the primary again whose epoch it has promised to leave.",
         breaks: "protocol 6",
@@ -324,6 +355,15 @@ pub const MUTANTS: &[Mutant] = &[
         text: "could && failsafe::is_lease_writable(context)",
         instead: "could",
         found_by: unit("instance::give_way::tests::nobody_gives_way_to_nobody"),
+    },
+    Mutant {
+        name: "who-cannot-serve-sets-free",
+        planted: "Who gave way may do so again as soon as another one has the Lease: where all volumes are full, it goes round.",
+        breaks: "invariant 20",
+        file: "instance/give_way.rs",
+        text: "matches!(context.tenure(), Tenure::Other(holder) if holder.serving)",
+        instead: "matches!(context.tenure(), Tenure::Other(_))",
+        found_by: unit("instance::give_way::tests::a_long_recovery_is_interrupted_once_in_two_minutes_at_most"),
     },
     Mutant {
         name: "give-way-while-stopping",

@@ -134,7 +134,7 @@ pub const MUTANTS: &[Mutant] = &[
         planted: "When all are to stop, standbys do not wait for the primary's last WAL.",
         breaks: "invariant 3",
         file: "instance/shutdown.rs",
-        text: "context.now >= expiry",
+        text: "context.reached(expiry, draft)",
         instead: "true",
         found_by: unit("instance::shutdown::tests::standbys_stop_after_the_primary_and_stay"),
     },

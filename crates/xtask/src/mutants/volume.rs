@@ -89,7 +89,7 @@ pub const MUTANTS: &[Mutant] = &[
         planted: "A primary's data that cannot be rewound is thrown away instead of kept aside.",
         breaks: "invariant 13",
         file: "instance/rejoin.rs",
-        text: "database.primary || may_be_needed",
+        text: "standby::was_primary(context) || may_be_needed",
         instead: "false",
         found_by: unit("instance::rejoin::tests::what_cannot_be_rewound_is_moved_aside_and_kept_if_a_primary_wrote_it"),
     },
@@ -139,6 +139,15 @@ pub const MUTANTS: &[Mutant] = &[
         found_by: unit(
             "instance::standby::tests::where_commits_wait_for_nobody_a_former_primary_replaces_the_holder_only_on_the_users_word",
         ),
+    },
+    Mutant {
+        name: "started-once-and-no-primarys",
+        planted: "A former primary's data that was started to be counted in an election is removed like a standby's if it cannot be rewound.",
+        breaks: "invariant 13",
+        file: "instance/standby.rs",
+        text: "lineage != Lineage::Follows && was_primary(context)",
+        instead: "false",
+        found_by: unit("instance::standby::tests::that_the_data_was_a_primarys_is_noted_until_it_follows"),
     },
     Mutant {
         name: "rewind-to-a-lost-primary",

@@ -9,7 +9,7 @@ use api::{ClusteredDatabaseStatus, Phase};
 use chrono::{DateTime, TimeDelta, Utc};
 
 use crate::cluster::{
-    Action, ChildKind, ChildState, Claim, Decision, ImageError, Known, Observed, Pod, Resources, SetFacts,
+    Action, ChildKind, ChildState, Claim, Decision, Facts, ImageError, Known, Observed, Pod, Resources, SetFacts,
     StorageClass, Volume, WalVolumes, Wanted, decide, due, image_in_use, status,
 };
 use crate::cluster::{Due, StatusChange};
@@ -340,6 +340,11 @@ impl Scene {
             accept_loss: self.accept_loss.as_deref(),
             switchover: self.switchover.as_deref(),
         })
+    }
+
+    /// Calls `with` with what the rules see.
+    pub fn with_facts<R>(&self, with: impl FnOnce(&Facts<'_>) -> R) -> R {
+        self.with_wanted(|wanted| with(&Facts::new(wanted, &self.observed, &self.stored, self.now)))
     }
 
     /// The decision about it.

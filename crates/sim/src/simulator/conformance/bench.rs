@@ -112,6 +112,7 @@ impl Bench {
                         node,
                         Task::Promote {
                             timeline,
+                            members: rule.names.clone(),
                             rule,
                             stage,
                             begun,

@@ -7,6 +7,9 @@ use super::list::Mutant;
 /// Where it is, in the repository.
 pub const PATH: &str = "docs/mutants-survivors.md";
 
+/// The heading of the settled files that have no survivor.
+const NONE: &str = "None survives";
+
 /// Survivors that are argued, in the files that are settled.
 #[derive(Debug, Default)]
 pub struct Argued {
@@ -26,22 +29,29 @@ pub struct Entry {
 }
 
 impl Argued {
-    /// Reads the page: `## file` begins a file that is settled, and `` - `name` at ``code``: why `` is one of its survivors.
+    /// Reads the page: `## file` begins a file that is settled, and `` - `name` at ``code``: why `` is one of its survivors. Whatever
+    /// is named below [`NONE`] has no survivor.
     pub fn read(page: &str) -> Self {
-        let mut argued = Self::default();
-        let mut file: Option<&mut Vec<Entry>> = None;
+        let mut files: BTreeMap<String, Vec<Entry>> = BTreeMap::new();
+        let mut heading = String::new();
         for line in page.lines() {
-            if let Some(name) = line.strip_prefix("## ") {
-                file = Some(argued.files.entry(name.trim_matches('`').to_owned()).or_default());
-            } else if let (Some(entries), Some(entry)) = (&mut file, entry(line)) {
+            if let Some(file) = line.strip_prefix("## ") {
+                heading = file.trim_matches('`').to_owned();
+                if heading != NONE {
+                    files.entry(heading.clone()).or_default();
+                }
+            } else if heading == NONE {
+                let names = line.split('`').skip(1).step_by(2);
+                files.extend(names.map(|name| (name.to_owned(), Vec::new())));
+            } else if let (Some(entries), Some(entry)) = (files.get_mut(&heading), entry(line)) {
                 entries.push(entry);
-            } else if let Some(last) = file.as_mut().and_then(|entries| entries.last_mut())
+            } else if let Some(last) = files.get_mut(&heading).and_then(|entries| entries.last_mut())
                 && let Some(more) = line.strip_prefix("  ")
             {
                 last.why = format!("{} {}", last.why, more.trim()).trim().to_owned();
             }
         }
-        argued
+        Self { files }
     }
 
     /// The entry of a mutant.

@@ -1,11 +1,13 @@
 //! A copy of the sources with every mutant that compiles.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
 
 use anyhow::{Context, Result, bail};
+use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::list::Mutant;
@@ -72,8 +74,22 @@ pub fn build(repository: &Path, mutants: &[Mutant]) -> Result<Built> {
     for name in COPIED {
         tree::read(repository, Path::new(name), &mut original)?;
     }
-    let mut broken = BTreeSet::new();
-    let mut constant = BTreeSet::new();
+    let list = format!(
+        "{:?}",
+        mutants
+            .iter()
+            .map(|mutant| (&mutant.name, &mutant.code))
+            .collect::<Vec<_>>()
+    );
+    let refused = folder.join("refused");
+    let before: Option<Refused> = fs::read(&refused)
+        .ok()
+        .and_then(|text| serde_json::from_slice(&text).ok());
+    let Refused {
+        mut broken,
+        mut constant,
+        ..
+    } = before.filter(|before| before.list == list).unwrap_or_default();
     for round in 1.. {
         let mut copy = original.clone();
         let planted = plant_all(&mut copy, mutants, &broken, &constant)?;
@@ -81,6 +97,12 @@ pub fn build(repository: &Path, mutants: &[Mutant]) -> Result<Built> {
         let errors = errors(&sources, &target)?;
         println!("    round {round}: {} errors", errors.len());
         if errors.is_empty() {
+            let known = Refused {
+                list,
+                broken: broken.clone(),
+                constant,
+            };
+            fs::write(&refused, serde_json::to_vec(&known)?).context("write what does not compile")?;
             let mut cargo = cargo_command(&["test", "--no-run", "--message-format", "json-render-diagnostics"]);
             cargo.args(["-p", "machine", "--lib", "--tests"]);
             cargo.current_dir(&sources).env("CARGO_TARGET_DIR", &target);
@@ -114,6 +136,15 @@ pub fn build(repository: &Path, mutants: &[Mutant]) -> Result<Built> {
         }
     }
     bail!("no round was the last")
+}
+
+/// What the compiler has refused of the same mutants before.
+#[derive(Default, Serialize, Deserialize)]
+struct Refused {
+    /// The mutants, in words.
+    list: String,
+    broken: BTreeSet<usize>,
+    constant: BTreeSet<String>,
 }
 
 fn plant_all(

@@ -51,7 +51,7 @@ pub async fn run(files: &[String], quick: bool) -> Result<()> {
     println!("==> building the tests with {} mutants", mutants.len());
     let built = build::build(&repository, &mutants)?;
     println!("==> looking at what each test comes across");
-    let tests = Tests::look(&built).await?;
+    let tests = Tests::look(&built, quick).await?;
     println!("    {}", tests.in_words());
     for test in &tests.useless {
         println!("    not used, it fails in the copy without a mutant: {test}");
@@ -60,6 +60,7 @@ pub async fn run(files: &[String], quick: bool) -> Result<()> {
     let argued = Argued::read(&page);
     let mut report = Report::new(&argued);
     let mut known = Known::read(&repository);
+    let keys = keys(&mutants);
     let chosen = mutants
         .iter()
         .enumerate()
@@ -70,7 +71,16 @@ pub async fn run(files: &[String], quick: bool) -> Result<()> {
         if done % STEP == 0 {
             println!("    {done} of {}, after {} s", chosen.len(), start.elapsed().as_secs());
         }
-        if let Some(outcome) = of_one(&repository, &built, &tests, &mut known, (*number, mutant), quick).await? {
+        if let Some(outcome) = of_one(
+            &repository,
+            &built,
+            &tests,
+            &mut known,
+            (*number, mutant, &keys[*number]),
+            quick,
+        )
+        .await?
+        {
             report.tell(mutant, &outcome);
         } else {
             report.tell_unplanted(mutant, built.broken.contains(number));
@@ -79,25 +89,31 @@ pub async fn run(files: &[String], quick: bool) -> Result<()> {
     report.close(&chosen.iter().map(|(_, mutant)| *mutant).collect::<Vec<_>>())
 }
 
+/// What the outcome of each mutant is kept by: its words, and which of those with the same words it is.
+fn keys(mutants: &[Mutant]) -> Vec<String> {
+    let mut seen: BTreeMap<String, usize> = BTreeMap::new();
+    let key = |Mutant { file, name, code, .. }: &Mutant| {
+        let key = format!("{file}: {name} at {code}");
+        let before = seen.entry(key.clone()).or_default();
+        *before += 1;
+        if *before == 1 { key } else { format!("{key} ({before})") }
+    };
+    mutants.iter().map(key).collect()
+}
+
 /// `None`: it is not in the copy.
 async fn of_one(
     repository: &Path,
     built: &Built,
     tests: &Tests<'_>,
     known: &mut Known,
-    (number, mutant): (usize, &Mutant),
+    (number, mutant, key): (usize, &Mutant, &str),
     quick: bool,
 ) -> Result<Option<Outcome>> {
     if built.broken.contains(&number) || built.left_out.contains(&number) {
         return Ok(None);
     }
-    let key = format!("{}: {} at {}", mutant.file, mutant.name, mutant.code);
-    let hash = if quick {
-        format!("{} quick", built.hash)
-    } else {
-        built.hash.clone()
-    };
-    if let Some(outcome) = known.same(&hash, &key) {
+    if let Some(outcome) = known.same(&built.hash, quick, key) {
         return Ok(Some(outcome.clone()));
     }
     let module = mutant
@@ -105,8 +121,8 @@ async fn of_one(
         .trim_end_matches(".rs")
         .trim_end_matches("/mod")
         .replace('/', "::");
-    let outcome = tests.run(number, &module, known.killer(&key), quick).await?;
-    known.keep(repository, &hash, &key, &outcome)?;
+    let outcome = tests.run(number, &module, known.killer(key), quick).await?;
+    known.keep(repository, &run::kept_as(&built.hash, quick), key, &outcome)?;
     Ok(Some(outcome))
 }
 
@@ -156,7 +172,12 @@ impl<'a> Report<'a> {
         let Mutant {
             file, line, name, code, ..
         } = mutant;
-        let line = format!("{file}:{line}: - `{name}` at ``{code}``: ({tests} tests)");
+        let at = if code.is_empty() {
+            String::new()
+        } else {
+            format!(" at ``{code}``")
+        };
+        let line = format!("{file}:{line}: - `{name}`{at}: ({tests} tests)");
         if self.argued.files.contains_key(file) {
             self.wrong.push(line.clone());
         }

@@ -16,6 +16,8 @@ use crate::suites::{SEED_VARIABLE, Suite};
 
 /// A test that takes longer is run alone, after the others.
 const LONG: Duration = Duration::from_millis(100);
+/// A test that took longer is not even looked at when only short ones are wanted.
+const LONGEST: Duration = Duration::from_secs(1);
 /// How much longer than without a mutant a test may take.
 const SLOWER: u32 = 5;
 /// For what has nothing to do with the test.
@@ -42,6 +44,11 @@ pub enum Outcome {
     Survived(usize),
 }
 
+/// What is kept of a test, by the number of its program.
+fn file_name(suite: usize, test: &str) -> String {
+    format!("{suite} {}", test.replace("::", " "))
+}
+
 /// All tests.
 #[derive(Debug)]
 pub struct Tests<'a> {
@@ -52,11 +59,11 @@ pub struct Tests<'a> {
 }
 
 impl<'a> Tests<'a> {
-    /// Runs each test alone without a mutant, and sees what it comes across.
+    /// Runs each test alone without a mutant, and sees what it comes across; with `quick` none that is known to be long.
     ///
     /// # Errors
     /// When a program cannot be started.
-    pub async fn look(built: &'a Built) -> Result<Self> {
+    pub async fn look(built: &'a Built, quick: bool) -> Result<Self> {
         let mut tests = Self {
             built,
             all: Vec::new(),
@@ -67,10 +74,17 @@ impl<'a> Tests<'a> {
         if !kept.exists() && traces.exists() {
             fs::remove_dir_all(&traces).context("remove the traces of before")?;
         }
-        fs::create_dir_all(&kept).context("make a folder for the traces")?;
+        let times = built.sources.join("../times");
+        for folder in [&kept, &times] {
+            fs::create_dir_all(folder).context("make a folder for the traces")?;
+        }
         for (index, suite) in built.suites.iter().enumerate() {
             for name in tests.names(suite).await? {
-                tests.look_at(index, name, &kept).await?;
+                let time = times.join(file_name(index, &name));
+                let before = fs::read_to_string(&time).ok().and_then(|took| took.parse().ok());
+                if !quick || before.is_none_or(|took| Duration::from_millis(took) < LONGEST) {
+                    tests.look_at(index, name, &kept, &time).await?;
+                }
             }
         }
         tests.all.sort_by_key(|test| test.took);
@@ -88,9 +102,10 @@ impl<'a> Tests<'a> {
             .collect())
     }
 
-    async fn look_at(&mut self, index: usize, name: String, traces: &Path) -> Result<()> {
+    /// `times` is where the last time of any sources is kept.
+    async fn look_at(&mut self, index: usize, name: String, traces: &Path, times: &Path) -> Result<()> {
         let suite = &self.built.suites[index];
-        let trace = traces.join(format!("{index} {}", name.replace("::", " ")));
+        let trace = traces.join(file_name(index, &name));
         let time = trace.with_extension("time");
         if !time.exists() {
             let _ = fs::remove_file(&trace);
@@ -105,7 +120,9 @@ impl<'a> Tests<'a> {
             } else {
                 "fails".to_owned()
             };
-            fs::write(&time, took).context("write how long a test takes")?;
+            for path in [times, &time] {
+                fs::write(path, &took).context("write how long a test takes")?;
+            }
         }
         let took = fs::read_to_string(&time).context("read how long a test takes")?;
         let Ok(took) = took.parse().map(Duration::from_millis) else {
@@ -229,6 +246,12 @@ pub struct Known {
     of: BTreeMap<String, (String, Outcome)>,
 }
 
+/// What an outcome is kept under.
+pub fn kept_as(hash: &str, quick: bool) -> String {
+    let tests = if quick { " quick" } else { "" };
+    format!("{hash}{tests}")
+}
+
 /// Where it is kept.
 fn path(repository: &Path) -> std::path::PathBuf {
     repository.join(FOLDER).join("outcomes")
@@ -253,12 +276,12 @@ impl Known {
         }
     }
 
-    /// The outcome with the same sources and tests.
-    pub fn same(&self, hash: &str, key: &str) -> Option<&Outcome> {
-        self.of
-            .get(key)
-            .filter(|(of, _)| of == hash)
-            .map(|(_, outcome)| outcome)
+    /// The outcome with the same sources and tests: what was found by short tests alone holds of all.
+    pub fn same(&self, hash: &str, quick: bool, key: &str) -> Option<&Outcome> {
+        let (of, outcome) = self.of.get(key)?;
+        let found = quick || !matches!(outcome, Outcome::Survived(_));
+        let same = *of == kept_as(hash, false) || found && *of == kept_as(hash, true);
+        same.then_some(outcome)
     }
 
     /// The test that failed before.
@@ -288,5 +311,29 @@ impl Known {
         std::io::Write::write_all(&mut file, line.as_bytes()).context("write an outcome")?;
         self.of.insert(key.to_owned(), (hash.to_owned(), outcome.clone()));
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_short_tests_have_found_holds_of_all_and_what_they_have_not_only_of_them() {
+        let known = |quick: bool, outcome: Outcome| Known {
+            of: BTreeMap::from([("key".to_owned(), (kept_as("1", quick), outcome))]),
+        };
+        let failed = || Outcome::Failed("test".to_owned());
+        for (by_quick, outcome, counts) in [
+            (true, failed(), [true, true]),
+            (true, Outcome::Survived(1), [true, false]),
+            (false, failed(), [true, true]),
+            (false, Outcome::Survived(1), [true, true]),
+        ] {
+            let known = known(by_quick, outcome);
+            let same = |hash: &str, quick: bool| known.same(hash, quick, "key").is_some();
+            assert_eq!([same("1", true), same("1", false)], counts);
+            assert!(!same("2", true), "of other sources");
+        }
     }
 }

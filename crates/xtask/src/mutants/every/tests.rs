@@ -147,13 +147,14 @@ fn what_runs_when_it_is_compiled_is_left_out() {
 
 #[test]
 fn the_page_is_read() {
-    let page = "# Page\n\n- `x`: not yet\n\n## `a.rs`\n\n- `replace < with <= in f` at ``a < b``: never\n  equal.\n- `other`: why\n";
+    let page = "# Page\n\n- `x`: not yet\n\n## None survives\n\nOf `b.rs`, and of\n`c.rs`.\n\n## `a.rs`\n\n- `replace < with <= in f` at ``a < b``: never\n  equal.\n- `other`: why\n";
     let argued = Argued::read(page);
     let [first, second] = &argued.files["a.rs"][..] else {
         panic!("{argued:?}")
     };
     assert_eq!((first.code.as_str(), first.why.as_str()), ("a < b", "never equal."));
     assert_eq!((second.name.as_str(), second.code.as_str()), ("other", ""));
+    assert!(argued.files["b.rs"].is_empty() && argued.files["c.rs"].is_empty());
 }
 
 #[test]
