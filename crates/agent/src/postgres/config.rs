@@ -233,6 +233,7 @@ mod tests {
         assert_eq!(line(&config, "ssl"), Some("'on'"));
         assert_eq!(line(&config, "primary_conninfo"), Some("''"));
         assert_eq!(line(&config, "max_slot_wal_keep_size"), Some("'5120MB'"));
+        assert_eq!(line(&config, "wal_keep_size"), Some("'512MB'"));
         assert_eq!(line(&config, "allow_alter_system"), Some("'off'"));
         assert!(!config.standby);
         assert!(
@@ -246,13 +247,13 @@ mod tests {
 
     #[test]
     fn slots_keep_no_more_than_half_of_what_is_left_beside_the_data() {
-        let keeps = |capacity: u64, left: u64| {
+        let of = |name: &str, capacity: u64, left: u64| {
             let mut settings = settings(&[]);
             settings.wal = WalRoom { capacity, left };
             let config = Config::render(&settings, &files(), &primary(true)).expect("a config");
-            line(&config, "max_slot_wal_keep_size").map(str::to_owned)
+            line(&config, name).map(str::to_owned).expect("a line")
         };
-        let keeps = |capacity, left| keeps(capacity, left).expect("a line");
+        let keeps = |capacity, left| of("max_slot_wal_keep_size", capacity, left);
         let gib = 1 << 30;
         assert_eq!(keeps(64 * gib, 64 * gib), "'32768MB'");
         assert_eq!(keeps(64 * gib, 32 * gib), "'16384MB'", "the rest is data");
@@ -269,6 +270,8 @@ mod tests {
         );
         assert_eq!(keeps(gib, 0), "'256MB'");
         assert_eq!(keeps(0, 0), "'96MB'");
+        // What is kept without a slot is there anyway.
+        assert_eq!(of("wal_keep_size", gib, 0), "'128MB'");
     }
 
     #[test]

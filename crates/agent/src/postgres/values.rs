@@ -65,6 +65,9 @@ fn defaults(settings: &Settings) -> BTreeMap<String, String> {
     let kept = (left / 2 / step * step / MIB).max(checkpoint);
     let locale = settings.locale.as_str();
     let kept = format!("{kept}MB");
+    // A standby that is behind has no slot on whoever is promoted until its agent has promised the epoch, and on a standby never:
+    // meanwhile checkpoints leave it what is mostly there anyway.
+    let without_slot = format!("{}MB", checkpoint / 2);
     let checkpoint = format!("{checkpoint}MB");
     let senders = SENDERS.to_string();
     let pairs = [
@@ -85,6 +88,7 @@ fn defaults(settings: &Settings) -> BTreeMap<String, String> {
         ("tcp_keepalives_interval", "5"),
         ("tcp_user_timeout", "30000"),
         ("timezone", "UTC"),
+        ("wal_keep_size", &without_slot),
         ("wal_level", "replica"),
     ];
     pairs
