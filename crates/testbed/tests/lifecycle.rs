@@ -88,8 +88,9 @@ async fn found_running(options: &Options) -> Result<()> {
     let start = Instant::now();
     let (_, outcome) = Testbed::up(options.clone()).await?;
     ensure!(outcome == Outcome::AlreadyUp, "{outcome:?}");
+    // What it takes to start afresh it has not done; how long it takes on a busy machine says nothing.
     ensure!(
-        start.elapsed() < Duration::from_secs(2),
+        start.elapsed() < LIMIT / 4,
         "the second `up` took {:?}",
         start.elapsed()
     );
@@ -225,32 +226,26 @@ async fn cut_api_and_heal(testbed: &Testbed, client: &kube::Client) -> Result<()
     let pod = pods.get("p").await?;
     let node = pod.spec.and_then(|s| s.node_name).context("find the pod's node")?;
     let pid = testbed.container_pid("default", "p", "c").await?;
-    ensure!(
-        reaches_api(testbed, pid).await?,
-        "the pod does not reach the API server to begin with"
-    );
+    // On a busy machine one try may take too long.
+    let reaches = async || reaches_api(testbed, pid).await;
+    until("the pod to reach the API server", reaches).await?;
     testbed.cut_api(&node).await?;
     ensure!(
         !reaches_api(testbed, pid).await?,
         "the pod still reaches the API server"
     );
-    ensure!(
-        connects(pid, "198.19.247.1", 53).await?,
-        "other traffic of the pod is cut as well"
-    );
+    let others = async || connects(pid, "198.19.247.1", 53).await;
+    until("the other traffic of the pod", others).await?;
     testbed.heal_api(&node).await?;
     testbed.heal_api(&node).await.context("heal what is whole")?;
-    ensure!(
-        reaches_api(testbed, pid).await?,
-        "the pod does not reach the API server again"
-    );
+    until("the pod to reach the API server again", reaches).await?;
     testbed.cut(&node).await?;
     ensure!(
         !connects(pid, "198.19.247.1", 53).await?,
         "the pod of a cut node reaches the host"
     );
     testbed.heal(&node).await?;
-    until("the network to heal", async || connects(pid, "198.19.247.1", 53).await).await?;
+    until("the network to heal", others).await?;
     testbed.wait_nodes_ready().await
 }
 
