@@ -1,17 +1,13 @@
 //! `cargo xtask test`: all set-up, then all checks.
 
-use std::process::Command;
 use std::time::Instant;
 
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::Result;
 use clap::Args;
-use e2e::{KUBECONFIG_VARIABLE, OPERATOR_BINARY_VARIABLE, OPERATOR_IMAGE_VARIABLE};
-use testbed::{Options, POSTGRES_IMAGE, Testbed};
 
-use crate::background::Background;
 use crate::shell::{cargo_command, step};
 use crate::suites::{self, Suite};
-use crate::{image, mutants, summary};
+use crate::{mutants, summary};
 
 /// Which checks to run; all without an option.
 #[derive(Debug, Args)]
@@ -33,31 +29,32 @@ const OFFLINE: [&str; 14] = [
 /// Tests that pass and all the same have something to tell: how much they tried, and how fast.
 const TELLING: [(&str, &str); 3] = [("sim", "model"), ("sim", "simulator"), ("sim", "operator")];
 
-/// All packages, with the end-to-end tests. One selection for whatever is built and checked: cargo gives a dependency
-/// the features that the selected packages ask for, and compiles it again for others.
-const ALL: [&str; 3] = ["--workspace", "--features", "e2e/cluster"];
-
 /// Runs the checks.
 ///
 /// # Errors
 /// When one fails; the others have run all the same where they do not build on it.
 pub async fn run(arguments: Arguments) -> Result<()> {
     let mut tally = summary::Tally::default();
-    let Some(name) = arguments.e2e else {
-        step("checking the format", &mut cargo_command(&["fmt", "--all", "--check"]))?;
-        if arguments.offline {
-            offline(&mut tally).await?;
-            return tally.close();
-        }
-        check_dependencies(&mut tally)?;
-        let suites = build(&ALL, &mut tally)?;
-        on_this_machine(&suites, &mut tally).await?;
-        on_a_cluster(&suites, None, &mut tally).await?;
-        return tally.close();
-    };
-    let suites = build(&["-p", "e2e", "--features", "cluster"], &mut tally)?;
-    on_a_cluster(&suites, Some(&name), &mut tally).await?;
+    if arguments.offline {
+        check_format()?;
+        offline(&mut tally).await?;
+    } else {
+        all(arguments.e2e.as_deref(), &mut tally).await?;
+    }
     tally.close()
+}
+
+#[cfg(target_os = "linux")]
+use crate::linux::whole::all;
+
+/// The agent and the local cluster are made of what only Linux has.
+#[cfg(not(target_os = "linux"))]
+async fn all(_: Option<&str>, _: &mut summary::Tally) -> Result<()> {
+    anyhow::bail!("all checks need Linux: `cargo xtask test --offline` runs what any system can")
+}
+
+pub fn check_format() -> Result<()> {
+    step("checking the format", &mut cargo_command(&["fmt", "--all", "--check"]))
 }
 
 /// What needs no server, and the broken rules that it must find. These are built anew, for some minutes: the checks of a
@@ -72,7 +69,7 @@ async fn offline(tally: &mut summary::Tally) -> Result<()> {
     mutants::check(tally).await
 }
 
-fn run_suite(suite: &Suite, tally: &mut summary::Tally) -> Result<()> {
+pub fn run_suite(suite: &Suite, tally: &mut summary::Tally) -> Result<()> {
     println!("     Running {}", suite.name());
     let mut tests = suite.command();
     if TELLING
@@ -85,14 +82,14 @@ fn run_suite(suite: &Suite, tally: &mut summary::Tally) -> Result<()> {
     Ok(())
 }
 
-fn run_documents(selection: &[&str], tally: &mut summary::Tally) -> Result<()> {
+pub fn run_documents(selection: &[&str], tally: &mut summary::Tally) -> Result<()> {
     let mut documents = cargo_command(&["test", "--quiet", "--locked", "--doc"]);
     documents.args(selection);
     suites::settle(&mut documents);
     tally.run("examples in the code's documentation", documents)
 }
 
-fn build(selection: &[&str], tally: &mut summary::Tally) -> Result<Vec<Suite>> {
+pub fn build(selection: &[&str], tally: &mut summary::Tally) -> Result<Vec<Suite>> {
     println!("==> building the tests");
     let start = Instant::now();
     let suites = suites::build(&[&["--locked"], selection].concat())?;
@@ -101,155 +98,39 @@ fn build(selection: &[&str], tally: &mut summary::Tally) -> Result<Vec<Suite>> {
     Ok(suites)
 }
 
-/// All tests but the end-to-end tests. Many of them wait, for servers and for times that are over: beside them is
-/// checked and built what comes after them.
-async fn on_this_machine(suites: &[Suite], tally: &mut summary::Tally) -> Result<()> {
-    let mut clippy = cargo_command(&["clippy", "--quiet", "--all-targets", "--locked"]);
-    clippy.args(ALL).args(["--", "-D", "warnings"]);
-    let (what, mut image) = image::build();
-    image.arg("--quiet");
-    let mut builds = Background::start([("checking with clippy".to_owned(), clippy), (what, image)]);
-    install_packages()?;
-    let mut prepare = Command::new(std::env::current_exe().context("find this program")?);
-    prepare.args(["testbed", "prepare"]);
-    let mut testbed = Background::start([("preparing the testbed".to_owned(), prepare)]);
-    println!("==> unit, property and single-machine tests");
-    let start = Instant::now();
-    // The testbed's own come last: they need what is prepared.
-    let (last, first): (Vec<_>, _) = suites
-        .iter()
-        .filter(|suite| !suite.needs_cluster())
-        .partition(|suite| suite.package == "testbed");
-    for suite in first.into_iter().chain(last) {
-        builds.check().await?;
-        testbed.check().await?;
-        if suite.package == "testbed" {
-            testbed.finish().await?;
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use serde_json::Value;
+
+    use super::*;
+
+    /// A crate of ours that is made of what only Linux has, must be asked for on Linux only.
+    #[test]
+    fn what_runs_offline_needs_no_linux() {
+        let output = cargo_command(&["metadata", "--no-deps", "--offline", "--format-version", "1"]).output();
+        let metadata: Value = serde_json::from_slice(&output.expect("cargo runs").stdout).expect("JSON");
+        let packages = metadata["packages"].as_array().expect("packages");
+        let needed_by = |name: &str| {
+            let package = packages.iter().find(|package| package["name"] == name);
+            let dependencies = package.and_then(|package| package["dependencies"].as_array());
+            let everywhere = dependencies
+                .into_iter()
+                .flatten()
+                .filter(|needed| needed["target"].is_null());
+            everywhere
+                .filter_map(|needed| needed["name"].as_str())
+                .collect::<Vec<_>>()
+        };
+        let mut found: BTreeSet<&str> = OFFLINE.into_iter().filter(|word| *word != "-p").collect();
+        let mut open: Vec<&str> = found.iter().copied().collect();
+        while let Some(name) = open.pop() {
+            open.extend(needed_by(name).into_iter().filter(|needed| found.insert(needed)));
         }
-        run_suite(suite, tally)?;
+        assert!(found.contains("machine") && found.contains("clap"), "{found:?}");
+        for linux in ["agent", "e2e", "testbed"] {
+            assert!(!found.contains(linux), "{linux}");
+        }
     }
-    println!(
-        "    unit, property and single-machine tests: {:.1} s",
-        start.elapsed().as_secs_f64()
-    );
-    tally.part("unit, property and single-machine tests", start);
-    builds.finish().await?;
-    testbed.finish().await?;
-    run_documents(&ALL, tally)
-}
-
-/// The end-to-end tests, or those whose names contain `name`.
-async fn on_a_cluster(suites: &[Suite], name: Option<&str>, tally: &mut summary::Tally) -> Result<()> {
-    ensure!(
-        suites.iter().any(Suite::needs_cluster),
-        "there are no end-to-end tests among the programs that were built: see Suite::needs_cluster"
-    );
-    let (testbed, _) = Testbed::up(Options::from_env()?)
-        .await
-        .context("bring up the testbed")?;
-    let built = image::into_testbed(&testbed).await?;
-    let client = e2e::connect(Some(testbed.kubeconfig_path()), None).await?;
-    let images = e2e::Images {
-        operator: built.name.clone(),
-        postgres: POSTGRES_IMAGE.to_owned(),
-    };
-    println!("==> installing the operator");
-    e2e::install::install(&client, &crate::shell::repository()?, &images).await?;
-    println!("==> end-to-end tests");
-    let start = Instant::now();
-    for suite in suites.iter().filter(|suite| suite.needs_cluster()) {
-        println!("     Running {}", suite.name());
-        let mut tests = suite.command();
-        tests.env(KUBECONFIG_VARIABLE, testbed.kubeconfig_path());
-        tests.env(OPERATOR_IMAGE_VARIABLE, &built.name);
-        tests.env(OPERATOR_BINARY_VARIABLE, &built.operator);
-        tests.args(name);
-        // One database at a time: the tests measure, and the machine may have two cores.
-        tests.args(["--test-threads", "1", "--nocapture"]);
-        tally.count(&suite.name(), tests)?;
-    }
-    println!("    end-to-end tests: {:.1} s", start.elapsed().as_secs_f64());
-    tally.part("end-to-end tests", start);
-    Ok(())
-}
-
-/// Bans, licences and sources of all dependencies by `deny.toml`, and their advisories if the database of these can be
-/// fetched. `cargo deny` is no part of Rust, and takes longer to build than all of this: it is used where it is, and
-/// what was not checked is said.
-fn check_dependencies(tally: &mut summary::Tally) -> Result<()> {
-    let deny = |arguments: &[&str]| {
-        let mut command = cargo_command(&["deny", "--all-features"]);
-        command.args(arguments);
-        command
-    };
-    let installed = cargo_command(&["deny", "--version"])
-        .output()
-        .is_ok_and(|output| output.status.success());
-    if !installed {
-        println!(
-            "==> NOT CHECKED: bans, licences, sources and advisories of the dependencies (deny.toml). cargo-deny is not \
-             installed: `cargo install --locked cargo-deny`, and run this again"
-        );
-        return Ok(());
-    }
-    tally.run(
-        "dependencies: bans, licences, sources",
-        deny(&["--offline", "check", "bans", "licenses", "sources"]),
-    )?;
-    let fetched = deny(&["fetch", "db"])
-        .output()
-        .is_ok_and(|output| output.status.success());
-    if !fetched {
-        println!(
-            "==> NOT CHECKED: advisories about the dependencies. Their database (github.com/rustsec/advisory-db) cannot be fetched"
-        );
-        return Ok(());
-    }
-    tally.run("dependencies: advisories", deny(&["check", "advisories"]))
-}
-
-/// The agent's tests run real servers of whatever version Debian has, some in network namespaces of their own.
-fn install_packages() -> Result<()> {
-    let have = std::fs::read_dir("/usr/lib/postgresql").is_ok_and(|versions| {
-        versions
-            .flatten()
-            .any(|version| version.path().join("bin/initdb").exists())
-    });
-    let have_ip = ["/usr/sbin/ip", "/sbin/ip", "/usr/bin/ip"]
-        .iter()
-        .any(|program| std::path::Path::new(program).exists());
-    let wanted = [(have, "postgresql"), (have_ip, "iproute2")];
-    let missing: Vec<&str> = wanted
-        .iter()
-        .filter(|(have, _)| !have)
-        .map(|(_, package)| *package)
-        .collect();
-    if missing.is_empty() {
-        return Ok(());
-    }
-    if !std::path::Path::new("/usr/bin/apt-get").exists() {
-        bail!(
-            "the tests need the program `ip` and PostgreSQL's server programs in /usr/lib/postgresql/<version>/bin, and there is no apt-get to install them: install iproute2, and PostgreSQL 15 or newer"
-        );
-    }
-    step(
-        "updating the package lists",
-        Command::new("apt-get").args(["update", "--quiet"]),
-    )?;
-    let install = ["install", "--yes", "--quiet", "--no-install-recommends"];
-    // Debian would start a cluster of its own on port 5432; the tests make theirs.
-    let directory = std::path::Path::new("/etc/postgresql-common");
-    std::fs::create_dir_all(directory).context("make /etc/postgresql-common")?;
-    let settings = directory.join("createcluster.conf");
-    if !settings.exists() {
-        std::fs::write(&settings, "create_main_cluster = false\nstart_conf = 'manual'\n")
-            .context("write createcluster.conf")?;
-    }
-    step(
-        &format!("installing {}", missing.join(", ")),
-        Command::new("apt-get")
-            .env("DEBIAN_FRONTEND", "noninteractive")
-            .args(install)
-            .args(missing),
-    )
 }

@@ -13,7 +13,8 @@ use kube::api::{Api, DeleteParams};
 use serde_json::json;
 use testbed::{Options, POSTGRES_IMAGE, Testbed};
 
-use crate::{image, shell};
+use super::image;
+use crate::shell;
 
 /// The demo's namespace.
 const NAMESPACE: &str = "cdb-demo";

@@ -14,8 +14,8 @@ use kube::api::{Api, DeleteParams, ListParams};
 use kube::{Client, ResourceExt};
 use testbed::{Options, POSTGRES_IMAGE, Testbed};
 
+use super::{demo, image};
 use crate::shell::{cargo_command, repository, step};
-use crate::{demo, image};
 
 /// The measurements' namespace.
 const NAMESPACE: &str = "cdb-bench";

@@ -19,8 +19,8 @@ use kube::api::DeleteParams;
 use serde_json::{Value, json};
 use testbed::{Options, POSTGRES_IMAGE, Testbed};
 
+use super::{demo, image};
 use crate::shell::repository;
-use crate::{demo, image};
 
 /// Bound of a creation or deletion.
 const BOUND: Duration = Duration::from_secs(240);

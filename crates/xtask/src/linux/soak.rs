@@ -15,7 +15,7 @@ use e2e::soak::run::{Done, Plan, judge, run as make, spec, transactions};
 use e2e::{Images, Namespace};
 use testbed::{Options, POSTGRES_IMAGE, Testbed};
 
-use crate::image;
+use super::image;
 use crate::shell::repository;
 
 /// Bound of a creation.
