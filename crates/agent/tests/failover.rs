@@ -362,7 +362,7 @@ fn a_timeline_that_was_torn_off_before_it_begins_hides_nothing() {
             };
             let followed = third.standby_of(&second).await;
             for role in [alone, followed.clone()] {
-                tear(&third, &second, torn);
+                tear(&third, &second, torn).await;
                 third.volume.follow(Epoch(1)).expect("no higher promise");
                 third.try_start(&role).await.expect("started");
                 match role == followed {
@@ -378,10 +378,11 @@ fn a_timeline_that_was_torn_off_before_it_begins_hides_nothing() {
 }
 
 /// Lays the first segment of `primary`'s timeline, as far as `standby` has received it: up to `torn`, which is before the fork.
-fn tear(standby: &Instance, primary: &Instance, torn: Lsn) {
+async fn tear(standby: &Instance, primary: &Instance, torn: Lsn) {
     let [ours, theirs] = [standby, primary].map(|instance| instance.volume.pgdata().join("pg_wal"));
     fs::copy(theirs.join("00000002.history"), ours.join("00000002.history")).expect("copied");
-    let (segment, offset) = (torn.0 >> 24, usize::try_from(torn.0 & 0xFF_FFFF).expect("small"));
+    let size = u64::from(standby.control().await.wal_sizes.segment);
+    let (segment, offset) = (torn.0 / size, usize::try_from(torn.0 % size).expect("small"));
     let mut bytes = fs::read(theirs.join(format!("00000002{segment:016X}"))).expect("its first segment");
     bytes[offset..].fill(0);
     fs::write(ours.join(format!("00000002{segment:016X}")), bytes).expect("written");

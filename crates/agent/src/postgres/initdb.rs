@@ -31,6 +31,9 @@ pub struct InitdbRequest {
     pub post_init_sql: Vec<String>,
 }
 
+/// Size of the files of WAL, in MiB, instead of 16. A promotion writes and flushes a whole one before anything can be written, and
+/// each standby is sent the WAL of that file once more, from its beginning, before it holds what is in doubt.
+const SEGMENT: u32 = 4;
 /// Longest time for `initdb`: seconds even on slow disks.
 const INITDB_TIMEOUT: Duration = Duration::from_secs(300);
 /// Longest time for a new, empty server to start or stop.
@@ -74,7 +77,8 @@ async fn run_initdb(tools: &Tools, volume: &Volume, request: &InitdbRequest) -> 
     ]);
     command
         .args(["--no-instructions", "--no-sync"])
-        .arg(format!("--locale={}", request.locale));
+        .arg(format!("--locale={}", request.locale))
+        .arg(format!("--wal-segsize={SEGMENT}"));
     match (request.data_checksums, tools.major()) {
         (true, _) => {
             command.arg("--data-checksums");
