@@ -8,6 +8,7 @@
 mod change;
 pub mod conformance;
 mod defaults;
+mod definition;
 mod deletion;
 pub mod faults;
 mod fields;
@@ -24,6 +25,7 @@ mod store;
 pub mod stubs;
 mod watch;
 
+pub use definition::Definition;
 pub use kinds::Kind;
 pub use merge::merge_patch;
 pub use process::{Answered, Process};

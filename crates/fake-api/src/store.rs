@@ -7,6 +7,7 @@ use chrono::{DateTime, SecondsFormat, Utc};
 use serde_json::{Value, json};
 
 use crate::defaults::complete;
+use crate::definition::Definition;
 use crate::kinds::Kind;
 use crate::merge::without_nulls;
 use crate::ownership::{How, Owners, Writer};
@@ -26,7 +27,7 @@ pub struct Key {
     pub name: String,
 }
 
-/// What an admission webhook, a CustomResourceDefinition's rules or a quota say to a write: the object, and what there was
+/// What an admission webhook or a quota say to a write: the object, and what there was
 /// before. It may change the object.
 pub type Admission = Box<dyn Fn(&Kind, &mut Value, Option<&Value>) -> Result<(), Refusal> + Send + Sync>;
 
@@ -39,6 +40,7 @@ pub struct Store {
     pub(crate) compacted: u64,
     made: u64,
     admission: Option<Admission>,
+    definitions: Vec<Arc<Definition>>,
 }
 
 /// One object, and who owns its fields.
@@ -57,6 +59,11 @@ impl Store {
     /// Asks `admission` about every write.
     pub fn admit(&mut self, admission: Admission) {
         self.admission = Some(admission);
+    }
+
+    /// From now on a kind of its own is as `definition` says.
+    pub fn define(&mut self, definition: Arc<Definition>) {
+        self.definitions.push(definition);
     }
 
     /// One object.
@@ -230,9 +237,12 @@ impl Store {
     }
 
     pub(crate) fn ask(&self, kind: &Kind, new: &mut Value, old: Option<&Value>) -> Result<(), Refusal> {
-        self.admission
-            .as_ref()
-            .map_or(Ok(()), |admission| admission(kind, new, old))
+        if let Some(admission) = &self.admission {
+            admission(kind, new, old)?;
+        }
+        let name = new["metadata"]["name"].as_str().unwrap_or_default().to_owned();
+        let mut definitions = self.definitions.iter().filter(|definition| definition.kind == kind);
+        definitions.try_for_each(|definition| definition.check(&name, new, old))
     }
 
     pub(crate) fn store(

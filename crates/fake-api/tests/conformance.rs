@@ -3,14 +3,16 @@
 use std::time::Duration;
 
 use chrono::{DateTime, TimeDelta};
-use fake_api::conformance::{run, scripts};
+use fake_api::conformance::{definition, run, scripts};
 use fake_api::faults::Faults;
 use fake_api::stubs::Stubs;
-use fake_api::{Clock, Server, Store};
+use fake_api::{Clock, Definition, Server, Store};
 
 #[tokio::test(start_paused = true)]
 async fn the_server_in_memory_answers_as_a_real_one() {
-    let server = Server::new(Store::default(), Faults::none(), Clock::starting(DateTime::UNIX_EPOCH));
+    let mut store = Store::default();
+    store.define(Definition::new(&definition()).into());
+    let server = Server::new(store, Faults::none(), Clock::starting(DateTime::UNIX_EPOCH));
     let cluster = server.clone();
     tokio::spawn(async move {
         let mut stubs = Stubs::new(TimeDelta::seconds(1));

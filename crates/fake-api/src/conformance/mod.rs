@@ -222,7 +222,17 @@ fn is_like(path: &str, found: &Value, like: &Value) -> Result<(), String> {
 
 /// The CustomResourceDefinition of the scripts' own kind.
 pub fn definition() -> Value {
-    let schema = json!({"type": "object", "x-kubernetes-preserve-unknown-fields": true});
+    let rule = |rule: &str, message: &str| json!([{"rule": rule, "message": message}]);
+    let spec = json!({
+        "type": "object", "x-kubernetes-preserve-unknown-fields": true,
+        "properties": {
+            "size": {"type": "string", "x-kubernetes-validations": rule("quantity(self).compareTo(quantity('1Gi')) <= 0", "at most 1Gi")},
+            "fixed": {"type": "string", "x-kubernetes-validations": rule("self == oldSelf", "it never changes")},
+            "level": {"type": "integer", "default": 1},
+        },
+        "x-kubernetes-validations": rule("self.level < 3 || has(self.size)", "from level 3 on a size is needed"),
+    });
+    let schema = json!({"type": "object", "x-kubernetes-preserve-unknown-fields": true, "properties": {"spec": spec}});
     let version = json!({
         "name": "v1", "served": true, "storage": true, "subresources": {"status": {}}, "schema": {"openAPIV3Schema": schema},
     });

@@ -19,6 +19,7 @@ pub fn scripts() -> Vec<Script> {
         script("an apply makes, changes and takes back", applies()),
         script("appliers own fields", ownership()),
         script("an apply fills a map and empties it", filled()),
+        script("a kind's own defaults and rules", rules()),
         script("ports are known by their numbers", ports()),
         script("status and generation", status()),
         script("a pod changes in few ways", pods()),
@@ -228,6 +229,35 @@ fn filled() -> Vec<Step> {
         probed(200, json!({"a": {}})).like(json!({"spec": {"map": {"a": {}}}})),
         probed(200, json!({"a": {"b": 1}})).like(json!({"spec": {"map": {"a": {"b": 1}}}})),
         probed(200, json!({})).like(json!({"spec": {"map": {"a": "<absent>"}}})),
+    ]
+}
+
+fn rules() -> Vec<Step> {
+    let body = |spec: Value| json!({"apiVersion": "conformance.clustereddatabase.io/v1", "kind": "Probe", "metadata": {"name": "ruled"}, "spec": spec});
+    let make = |code, spec| step("POST", probes(""), code).body(body(spec));
+    let change = |code, spec| merge(probes("/ruled"), code, json!({"spec": spec}));
+    let refused = || json!({"kind": "Status", "reason": "Invalid", "code": 422});
+    vec![
+        make(422, json!({"size": "2Gi"})).like(refused()),
+        make(422, json!({"level": 3})).like(refused()),
+        make(201, json!({"size": "0.5Gi", "fixed": "a"}))
+            .like(json!({"spec": {"level": 1, "size": "0.5Gi", "fixed": "a"}})),
+        change(422, json!({"size": "1025Mi"})).like(refused()),
+        change(422, json!({"fixed": "b"})).like(refused()),
+        change(200, json!({"level": 3, "size": "1024Mi"})).like(json!({"spec": {"level": 3}})),
+        change(422, json!({"size": null})).like(refused()),
+        // What is taken away gets its default again, with which no size is needed.
+        change(200, json!({"level": null, "size": null}))
+            .like(json!({"spec": {"level": 1, "size": "<absent>", "fixed": "a"}})),
+        apply(probes("/ruled"), "one", 422, body(json!({"size": "3Gi"}))).like(refused()),
+        merge(
+            probes("/ruled/status"),
+            200,
+            json!({"status": {"seen": true}, "spec": {"level": 9}}),
+        )
+        .like(json!({"spec": {"level": 1}, "status": {"seen": true}})),
+        step("GET", probes("/ruled"), 200).like(json!({"spec": {"level": 1, "fixed": "a"}})),
+        step("DELETE", probes("/ruled"), 200),
     ]
 }
 

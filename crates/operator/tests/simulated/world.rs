@@ -2,14 +2,14 @@
 //! goes on only when everybody waits.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, LazyLock, Mutex};
 use std::time::Duration;
 
 use api::{ClusteredDatabase, validate, validate_update};
 use chrono::{DateTime, TimeDelta, Utc};
 use fake_api::faults::Faults;
 use fake_api::stubs::Stubs;
-use fake_api::{Call, Clock, Kind, Process, Refusal, Reply, Server, Store, Verb, merge_patch};
+use fake_api::{Call, Clock, Definition, Kind, Process, Refusal, Reply, Server, Store, Verb, merge_patch};
 use kube::Client;
 use kube::core::ObjectMeta;
 use kube::runtime::watcher;
@@ -77,7 +77,12 @@ impl World {
         ] {
             expect(201, store.call(&Call::new(Verb::Create, plural, "", "", object), epoch));
         }
-        store.admit(Box::new(obeys_the_definition));
+        static DEFINITION: LazyLock<Arc<Definition>> = LazyLock::new(|| {
+            let definition = serde_json::to_value(api::crd()).expect("JSON");
+            Definition::new(&definition).into()
+        });
+        store.define(Arc::clone(&DEFINITION));
+        store.admit(Box::new(can_be_read));
         let mut world = Self {
             server: Server::new(store, faults, Clock::starting(epoch)),
             agents: Arc::default(),
@@ -248,27 +253,23 @@ fn expect(code: u16, reply: Reply) -> Value {
     reply.body
 }
 
-/// What the CustomResourceDefinition's rules say.
-pub fn obeys_the_definition(kind: &Kind, new: &mut Value, old: Option<&Value>) -> Result<(), Refusal> {
+/// What the CustomResourceDefinition's rules say, by those in Rust.
+pub fn obeys_the_definition(new: &Value, old: &Value) -> bool {
+    let read = |value: &Value| serde_json::from_value::<ClusteredDatabase>(value.clone());
+    let (Ok(new), Ok(old)) = (read(new), read(old)) else {
+        return false;
+    };
+    validate(&new).is_empty() && validate_update(&old, &new).is_empty()
+}
+
+/// The CustomResourceDefinition's types.
+pub fn can_be_read(kind: &Kind, new: &mut Value, _: Option<&Value>) -> Result<(), Refusal> {
     if kind.kind != "ClusteredDatabase" {
         return Ok(());
     }
-    let read = |value: &Value| serde_json::from_value::<ClusteredDatabase>(value.clone());
-    let refuse = |why: String| Refusal::invalid(kind, NAME, &why);
-    let resource = read(new).map_err(|error| refuse(error.to_string()))?;
-    let mut broken = validate(&resource);
-    if let Some(old) = old {
-        broken.extend(validate_update(
-            &read(old).map_err(|error| refuse(error.to_string()))?,
-            &resource,
-        ));
-    }
-    let words: Vec<_> = broken.iter().map(ToString::to_string).collect();
-    if words.is_empty() {
-        Ok(())
-    } else {
-        Err(refuse(words.join("; ")))
-    }
+    let read = serde_json::from_value::<ClusteredDatabase>(new.clone());
+    read.map(drop)
+        .map_err(|error| Refusal::invalid(kind, NAME, &error.to_string()))
 }
 
 /// One operator's process, without leader election and pages.
