@@ -19,6 +19,8 @@ enum Step {
     /// Until the database has hibernated.
     Hibernate,
     Delete,
+    /// The primary's pod goes, and another one takes over.
+    LosePrimary,
 }
 
 impl Step {
@@ -39,6 +41,14 @@ impl Step {
                 world
                     .until("gone", |world| world.list("clustereddatabases").is_empty())
                     .await;
+            }
+            Step::LosePrimary => {
+                let lost = world.status()["currentPrimary"].clone();
+                world.delete("pods", lost.as_str().expect("a primary"));
+                world
+                    .until("another primary", |world| world.status()["currentPrimary"] != lost)
+                    .await;
+                world.ready().await;
             }
         }
     }
@@ -117,4 +127,34 @@ fn a_kill_at_any_write_of_a_scale_down_with_its_claims_leads_to_the_same_end() {
 #[test]
 fn a_kill_at_any_write_of_a_deletion_leads_to_the_same_end() {
     kills(&[Step::Delete], 6);
+}
+
+#[test]
+fn a_kill_at_any_write_of_another_image_leads_to_the_same_end() {
+    kills(
+        &[Step::Edit(
+            json!({"postgres": {"image": "localhost/cdb/postgres:17.7"}}),
+        )],
+        6,
+    );
+}
+
+#[test]
+fn a_kill_at_any_write_of_a_parameter_that_needs_a_restart_leads_to_the_same_end() {
+    kills(
+        &[Step::Edit(
+            json!({"postgres": {"parameters": {"max_connections": "200"}}}),
+        )],
+        3,
+    );
+}
+
+#[test]
+fn a_kill_at_any_write_of_a_growth_of_the_volumes_leads_to_the_same_end() {
+    kills(&[Step::Edit(json!({"storage": {"size": "2Gi"}}))], 6);
+}
+
+#[test]
+fn a_kill_at_any_write_after_a_failover_leads_to_the_same_end() {
+    kills(&[Step::LosePrimary], 1);
 }
