@@ -40,7 +40,7 @@ impl Definition {
     }
 
     /// Adds what is not said, and refuses what breaks a rule. What a subresource writes alone (`status`) has none.
-    pub(crate) fn check(&self, name: &str, new: &mut Value, old: Option<&Value>) -> Result<(), Refusal> {
+    pub(crate) fn check(&self, new: &mut Value, old: Option<&Value>) -> Result<(), Refusal> {
         *new = apply_defaults(&self.schema, new);
         if old.is_some_and(|old| old["spec"] == new["spec"]) {
             return Ok(());
@@ -49,6 +49,7 @@ impl Definition {
             return Ok(());
         };
         let words: Vec<_> = broken.as_slice().iter().map(ToString::to_string).collect();
+        let name = new["metadata"]["name"].as_str().unwrap_or_default();
         Err(Refusal::invalid(self.kind, name, &words.join("; ")))
     }
 }

@@ -27,8 +27,7 @@ pub struct Key {
     pub name: String,
 }
 
-/// What an admission webhook or a quota say to a write: the object, and what there was
-/// before. It may change the object.
+/// What an admission webhook or a quota says to a write: the object, and what there was before. It may change the object.
 pub type Admission = Box<dyn Fn(&Kind, &mut Value, Option<&Value>) -> Result<(), Refusal> + Send + Sync>;
 
 /// All objects, and how they came to be.
@@ -240,9 +239,8 @@ impl Store {
         if let Some(admission) = &self.admission {
             admission(kind, new, old)?;
         }
-        let name = new["metadata"]["name"].as_str().unwrap_or_default().to_owned();
         let mut definitions = self.definitions.iter().filter(|definition| definition.kind == kind);
-        definitions.try_for_each(|definition| definition.check(&name, new, old))
+        definitions.try_for_each(|definition| definition.check(new, old))
     }
 
     pub(crate) fn store(

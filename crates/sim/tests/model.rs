@@ -349,24 +349,27 @@ fn five_members_are_searched_near_the_beginning_and_near_an_election() {
     );
 }
 
+/// Clocks count, and there are two epochs.
+const SMALL_TIMED: Bounds = Bounds {
+    timed: true,
+    epochs: 2,
+    ..SMALL
+};
+/// The same without a fault.
+const CALM: Bounds = Bounds {
+    faults: 0,
+    records: 1,
+    ..SMALL_TIMED
+};
+
 /// Where commits wait for nobody, clocks are the fence: all that two members can come to without a fault, and all that so many
 /// steps can bring with one. That these are enough is shown by what they find.
 #[test]
 fn two_members_that_clocks_keep_apart_are_searched() {
-    let bounds = Bounds {
-        timed: true,
-        epochs: 2,
-        ..SMALL
-    };
-    let calm = Bounds {
-        faults: 0,
-        records: 1,
-        ..bounds
-    };
     whole_to_rest(
         "2 members, asynchronous, with clocks",
         formed::<2>(0),
-        calm,
+        CALM,
         1_528_866,
         WITH_CLOCKS,
     );
@@ -374,7 +377,7 @@ fn two_members_that_clocks_keep_apart_are_searched() {
     near(
         "2 members, asynchronous, with clocks, 1 fault, 22 steps",
         formed::<2>(0),
-        bounds,
+        SMALL_TIMED,
         22,
         1_676_944,
         &allowed,
@@ -386,7 +389,7 @@ fn two_members_that_clocks_keep_apart_are_searched() {
     ] {
         let broken = Bounds {
             mutant: Some(mutant),
-            ..bounds
+            ..SMALL_TIMED
         };
         let report = search_near(formed::<2>(0), broken, 22, 2_000_000);
         let (course, what) = report.wrong.expect("two that acknowledge");
@@ -399,27 +402,17 @@ fn two_members_that_clocks_keep_apart_are_searched() {
 /// has ended.
 #[test]
 fn members_with_strict_reads_are_searched() {
-    let bounds = Bounds {
-        timed: true,
-        epochs: 2,
-        ..SMALL
-    };
-    let calm = Bounds {
-        faults: 0,
-        records: 1,
-        ..bounds
-    };
     whole_to_rest(
         "2 members, 1 required, strict reads",
         strict::<2>(1),
-        calm,
+        CALM,
         885_788,
         WITH_CLOCKS,
     );
     near(
         "2 members, 1 required, strict reads, 1 fault, 22 steps",
         strict::<2>(1),
-        bounds,
+        SMALL_TIMED,
         22,
         1_271_591,
         WITH_CLOCKS_AND_A_FAULT,
@@ -434,11 +427,11 @@ fn members_with_strict_reads_are_searched() {
         length: 200,
         converge: 0,
     };
-    let course = way_to(Event::Promoted, parted, calm, course).expect("a course with a promotion");
+    let course = way_to(Event::Promoted, parted, CALM, course).expect("a course with a promotion");
     near(
         "3 members, 1 required, strict reads, 6 steps before a promotion, 18 steps",
         course[course.len() - 7],
-        calm,
+        CALM,
         18,
         913_430,
         &[Event::Promoted, Event::Opened],

@@ -74,7 +74,8 @@ impl Executor {
         world: &mut World,
         until: BootTime,
         timeline: Timeline,
-        (rule, members): (SyncRule, BTreeSet<MemberId>),
+        rule: SyncRule,
+        members: BTreeSet<MemberId>,
     ) {
         let Some(wanted) = self.wanted_as_configured(world, Work::Promote) else {
             return;

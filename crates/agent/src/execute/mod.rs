@@ -132,7 +132,7 @@ impl Executor {
                 timeline,
                 rule,
                 members,
-            } => self.promote(world, until, timeline, (rule, members)),
+            } => self.promote(world, until, timeline, rule, members),
             Action::SetSync { rule } => self.set_sync(world, rule),
             Action::Open => self.open(world),
             Action::Checkpoint => self.checkpoint(world),

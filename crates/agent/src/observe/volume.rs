@@ -26,7 +26,7 @@ pub async fn scan(volume: &Volume, tools: &Tools) -> Result<Scan, VolumeError> {
     let data = volume.data_state(tools).await?;
     let files = volume.clone();
     let files = tokio::task::spawn_blocking(move || read_files(&files));
-    let (member, made_for, good_settings, promise, (rewinding, was_primary)) = files
+    let (member, made_for, good_settings, promise, rewinding, was_primary) = files
         .await
         .unwrap_or_else(|panic| std::panic::resume_unwind(panic.into_panic()))?;
     let (data, limits) = match data {
@@ -66,7 +66,8 @@ type Files = (
     Option<String>,
     Option<BTreeMap<String, String>>,
     Option<Promise>,
-    (bool, bool),
+    bool,
+    bool,
 );
 
 fn read_files(volume: &Volume) -> Result<Files, VolumeError> {
@@ -86,7 +87,8 @@ fn read_files(volume: &Volume) -> Result<Files, VolumeError> {
         volume.made_for()?,
         volume.good_settings()?,
         promise.ok(),
-        (volume.is_rewinding()?, volume.was_primary()?),
+        volume.is_rewinding()?,
+        volume.was_primary()?,
     ))
 }
 

@@ -9,6 +9,10 @@ use tokio_postgres::{Client, Error};
 use super::quote::{identifier, literal};
 use super::{MEMBERS_ROLE, Sql, SqlError, Verifier};
 
+/// Drops a slot that is not in use.
+const DROP_SLOT: &str = "SELECT pg_drop_replication_slot(slot_name) FROM pg_replication_slots
+    WHERE slot_name = $1 AND slot_type = 'physical' AND NOT active";
+
 /// A member that may clone and stream: its role and slot exist.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Standby {
@@ -50,8 +54,6 @@ impl Sql {
     pub(super) async fn drop_slots_except(&mut self, wanted: &BTreeSet<MemberId>) -> Result<usize, SqlError> {
         const SLOTS: &str = "SELECT slot_name::text, active_pid FROM pg_replication_slots WHERE slot_type = 'physical'";
         const END: &str = "SELECT pg_terminate_backend($1)";
-        const DROP: &str = "SELECT pg_drop_replication_slot(slot_name) FROM pg_replication_slots
-            WHERE slot_name = $1 AND NOT active";
         self.run(async |client| {
             let mut used = 0;
             for row in client.query_typed(SLOTS, &[]).await? {
@@ -63,7 +65,7 @@ impl Sql {
                     used += 1;
                     client.query_typed(END, &[(&user, Type::INT4)]).await?;
                 } else {
-                    client.query_typed(DROP, &[(&name, Type::NAME)]).await?;
+                    client.query_typed(DROP_SLOT, &[(&name, Type::NAME)]).await?;
                 }
             }
             Ok(used)
@@ -218,15 +220,13 @@ async fn former_members(client: &Client, wanted: &BTreeSet<MemberId>) -> Result<
 async fn drop_member(client: &Client, member: &MemberId) -> Result<bool, Error> {
     const USED: &str = "SELECT EXISTS (SELECT FROM pg_replication_slots WHERE slot_name = $1 AND active)
         OR EXISTS (SELECT FROM pg_stat_activity WHERE usename = $1), pg_is_in_recovery()";
-    const DROP: &str = "SELECT pg_drop_replication_slot(slot_name) FROM pg_replication_slots
-        WHERE slot_name = $1 AND slot_type = 'physical' AND NOT active";
     let name = member.as_str();
     let row = client.query_typed_one(USED, &[(&name, Type::NAME)]).await?;
     let (used, standby): (bool, bool) = (row.try_get(0)?, row.try_get(1)?);
     if used {
         return Ok(false);
     }
-    client.query_typed(DROP, &[(&name, Type::NAME)]).await?;
+    client.query_typed(DROP_SLOT, &[(&name, Type::NAME)]).await?;
     if standby {
         return Ok(true);
     }

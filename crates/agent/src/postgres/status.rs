@@ -360,28 +360,6 @@ mod tests {
     }
 
     #[test]
-    fn only_a_members_own_stream_counts() {
-        let (one, other) = ("cdb_1_aaaaaaaa_00000001", "cdb_2_bbbbbbbb_00000001");
-        let counted = |user: &str, application: &str| {
-            let sender = format!(
-                r#""senders": [{{"user": "{user}", "application": "{application}", "pid": 7, "state": "streaming",
-                "sent": "0/5000000", "flushed": "0/5000000", "replayed": null, "reported": null}}]"#
-            );
-            let status = parse(&STANDBY.replace(r#""senders": []"#, &sender)).expect("readable");
-            (status.standbys().len(), status.receiving().len())
-        };
-        assert_eq!(counted(one, one), (1, 1));
-        for (user, application) in [
-            (other, one),
-            (one, "walreceiver"),
-            ("backup", "backup"),
-            ("backup", one),
-        ] {
-            assert_eq!(counted(user, application), (0, 0), "{user} as {application}");
-        }
-    }
-
-    #[test]
     fn without_a_receiver_the_segments_tell_the_timeline() {
         let text = STANDBY.replace(r#""fileTimeline": null"#, r#""fileTimeline": "0000000A""#);
         let status = parse(&text).expect("readable");
@@ -447,6 +425,9 @@ mod tests {
             sender("cdb_2_a_b", "cdb_2_a_b", "catchup"),
             sender("cdb_3_a_b", "cdb_3_a_b", "startup"),
             sender("cdb_4_a_b", "clone-cdb_4_a_b", "streaming"),
+            sender("cdb_5_a_b", "cdb_6_a_b", "streaming"),
+            sender("cdb_7_a_b", "walreceiver", "streaming"),
+            sender("backup", "cdb_8_a_b", "streaming"),
             sender("app", "app", "streaming"),
         ];
         let text = STANDBY.replace(r#""senders": []"#, &format!(r#""senders": [{}]"#, senders.join(",")));

@@ -958,8 +958,7 @@ mod tests {
                 end: Lsn(0x300),
             }],
         );
-        let answer = observed.postgres.answer.as_mut().unwrap();
-        answer.position.as_mut().unwrap().timeline = Timeline(3);
+        own_position(&mut observed).timeline = Timeline(3);
         assert_eq!(decided(&observed, SILENT).rule, "win election");
     }
 
@@ -1016,8 +1015,7 @@ mod tests {
             let mut observed = promised(2);
             observed.tasks.ask.running = Some(Work::Ask);
             record(&mut observed).timeline = Some(Timeline(reserved));
-            let answer = observed.postgres.answer.as_mut().unwrap();
-            answer.position.as_mut().unwrap().timeline = Timeline(own);
+            own_position(&mut observed).timeline = Timeline(own);
             let mut promised = answer_of_third(2, Some(0x80));
             promised.reply.position.as_mut().unwrap().timeline = Timeline(third);
             observed.promises.insert("orders-2".to_owned(), promised);
@@ -1207,15 +1205,7 @@ mod tests {
         super::super::fixtures::record(&mut forked).history.clear();
         assert_eq!(elected_at(&forked), None, "nothing of it is known to be the same");
         let mut later = asynchronous(vacant(Some(0x101), None));
-        later
-            .postgres
-            .answer
-            .as_mut()
-            .unwrap()
-            .position
-            .as_mut()
-            .unwrap()
-            .timeline = Timeline(2);
+        own_position(&mut later).timeline = Timeline(2);
         super::super::fixtures::record(&mut later).timeline = Some(Timeline(2));
         assert_eq!(elected_at(&later), Some(1_000 + MUSTER), "it has gone on from there");
     }

@@ -267,9 +267,7 @@ pub(super) fn left_behind(mut observed: Observed, end: u64, primary: bool) -> Ob
         timeline: Timeline(1),
         end: Lsn(0x100),
     }];
-    let Data::Present(database) = &mut volume(&mut observed).data else {
-        panic!("data")
-    };
+    let database = data(&mut observed);
     (database.checkpoint, database.primary) = (Lsn(end), primary);
     observed
 }
@@ -384,6 +382,19 @@ pub(super) fn volume(observed: &mut Observed) -> &mut VolumeView {
     }
 }
 
+pub(super) fn data(observed: &mut Observed) -> &mut Database {
+    match &mut volume(observed).data {
+        Data::Present(database) => database,
+        other => panic!("{other:?}"),
+    }
+}
+
+/// What PostgreSQL has answered last of where it is.
+pub(super) fn own_position(observed: &mut Observed) -> &mut Position {
+    let answer = observed.postgres.answer.as_mut();
+    answer.and_then(|answer| answer.position.as_mut()).expect("a position")
+}
+
 /// Three members under `ANY 1`: `orders-0` (this one) and `orders-2` stream from `orders-1`, which was heard last at 1 s.
 pub(super) fn voter() -> Observed {
     let mut observed = standby();
@@ -465,10 +476,7 @@ pub(super) fn elected() -> Observed {
         epoch: Epoch(2),
         promoting: None,
     });
-    let Data::Present(database) = &mut volume(&mut observed).data else {
-        panic!("data")
-    };
-    database.primary = false;
+    data(&mut observed).primary = false;
     observed.lease.confirmed = Some(Confirmed {
         epoch: Epoch(2),
         sent: BootTime(1_000),

@@ -188,8 +188,7 @@ mod tests {
     }
 
     fn written(observed: &mut Observed, lsn: u64) {
-        let answer = observed.postgres.answer.as_mut().unwrap();
-        answer.position.as_mut().unwrap().lsn = Lsn(lsn);
+        own_position(observed).lsn = Lsn(lsn);
     }
 
     #[test]

@@ -355,10 +355,7 @@ mod tests {
         let own = record(&mut observed).holder.take().unwrap().incarnation.member;
         make_again(&mut observed, own);
         record(&mut observed).rule = SyncRule::any(1, [third()]);
-        let Data::Present(database) = &mut volume(&mut observed).data else {
-            panic!("data")
-        };
-        database.written = Lsn(0x180);
+        data(&mut observed).written = Lsn(0x180);
         for mode in [
             DurabilityMode::Async,
             DurabilityMode::Preferred,
@@ -536,10 +533,7 @@ mod tests {
         ] {
             let mut observed = released();
             record(&mut observed).timeline = reserved.map(Timeline);
-            let Data::Present(database) = &mut volume(&mut observed).data else {
-                panic!("data")
-            };
-            database.primary = primary;
+            data(&mut observed).primary = primary;
             let content = taken(&observed, &settled()).unwrap();
             assert_eq!(content.timeline, timeline.map(Timeline), "{primary} {reserved:?}");
             let holder = content.holder.unwrap();

@@ -119,9 +119,7 @@ mod tests {
     fn killed(checkpoint: u64, written: u64) -> Observed {
         let mut observed = forked(standby());
         observed.postgres = stopped();
-        let Data::Present(database) = &mut volume(&mut observed).data else {
-            panic!("data")
-        };
+        let database = data(&mut observed);
         (database.checkpoint, database.written) = (Lsn(checkpoint), Lsn(written));
         observed
     }

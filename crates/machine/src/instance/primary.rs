@@ -530,19 +530,13 @@ mod tests {
         let mut observed = elected();
         observed.postgres = stopped();
         assert_eq!(decided(&observed, 1_200).rule, "start to promote");
-        let Data::Present(database) = &mut volume(&mut observed).data else {
-            panic!("data")
-        };
-        database.primary = true;
+        data(&mut observed).primary = true;
         assert_eq!(
             decided(&observed, 1_200).rule,
             "start to promote",
             "another timeline is reserved"
         );
-        let Data::Present(database) = &mut volume(&mut observed).data else {
-            panic!("data")
-        };
-        database.timeline = Timeline(2);
+        data(&mut observed).timeline = Timeline(2);
         assert_eq!(decided(&observed, 1_200).rule, "start primary");
     }
 }

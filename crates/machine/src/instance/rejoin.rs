@@ -431,15 +431,7 @@ mod tests {
             let mut observed = observed.clone();
             let reply = observed.reply.as_mut().unwrap();
             (reply.oldest, reply.sent) = (None, BootTime(now - 50));
-            observed
-                .postgres
-                .answer
-                .as_mut()
-                .unwrap()
-                .position
-                .as_mut()
-                .unwrap()
-                .lsn = Lsn(lsn);
+            own_position(&mut observed).lsn = Lsn(lsn);
             decide(&observed, &begun, BootTime(now))
         };
         assert_eq!(
@@ -469,9 +461,7 @@ mod tests {
             (reply.oldest, reply.sent) = (Some(Lsn(0xC0)), BootTime(now - 100));
             let volume = volume(&mut observed);
             volume.read = BootTime(now - 400);
-            if let Data::Present(database) = &mut volume.data {
-                database.written = Lsn(written);
-            }
+            data(&mut observed).written = Lsn(written);
             let memo = Memo {
                 misses_wal: Some(missing_since(now - 2 * MISSES)),
                 ..settled()
@@ -489,9 +479,7 @@ mod tests {
         observed.tasks.report.running = Some(Work::Report);
         observed.tasks.ask.running = Some(Work::Ask);
         observed.lease.changed = BootTime(now);
-        let Data::Present(database) = &mut volume(&mut observed).data else {
-            panic!("data")
-        };
+        let database = data(&mut observed);
         // What it must reach, and has not.
         (database.primary, database.checkpoint, database.written) = (false, Lsn(0x100), Lsn(written));
         record(&mut observed).rule = SyncRule::any(1, [third()]);
@@ -663,10 +651,7 @@ mod tests {
         assert_eq!(decided(&behind(0x101, true)).rule, "rewind");
         assert_eq!(decided(&behind(0x101, false)).rule, "rewind");
         let mut crashed = behind(0x80, true);
-        let Data::Present(database) = &mut volume(&mut crashed).data else {
-            panic!("data")
-        };
-        database.clean = false;
+        data(&mut crashed).clean = false;
         assert_eq!(decided(&crashed).rule, "rewind", "where its WAL ends is not known");
         let mut unknown = behind(0x100, true);
         record(&mut unknown).holder.as_mut().unwrap().timeline = None;
@@ -776,27 +761,25 @@ mod tests {
         }
     }
 
-    #[test]
-    fn a_running_standby_that_went_another_way_is_stopped() {
+    /// A standby that runs, and went another way.
+    fn astray() -> Observed {
         let mut observed = behind(0x80, false);
         observed.postgres = standby().postgres;
-        let answer = observed.postgres.answer.as_mut().unwrap();
-        answer.position = Some(Position {
+        *own_position(&mut observed) = Position {
             timeline: Timeline(1),
             lsn: Lsn(0x101),
-        });
-        assert_eq!(decided(&observed).rule, "stop diverged");
+        };
+        observed
+    }
+
+    #[test]
+    fn a_running_standby_that_went_another_way_is_stopped() {
+        assert_eq!(decided(&astray()).rule, "stop diverged");
     }
 
     #[test]
     fn its_stop_ends_also_when_the_primary_is_lost_meanwhile() {
-        let mut observed = behind(0x80, false);
-        observed.postgres = standby().postgres;
-        let answer = observed.postgres.answer.as_mut().unwrap();
-        answer.position = Some(Position {
-            timeline: Timeline(1),
-            lsn: Lsn(0x101),
-        });
+        let mut observed = astray();
         record(&mut observed).rule = SyncRule::any(1, [third()]);
         let stops = decided(&observed);
         assert_eq!(stops.action, Action::Stop(Stop::Fast));

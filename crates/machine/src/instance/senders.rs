@@ -120,15 +120,7 @@ mod tests {
         observed.lease.confirmed.as_mut().unwrap().sent = BootTime(SINCE);
         observed.tasks.lease.running = Some(Work::WriteLease);
         let lsn = Lsn(position().lsn.0 + LAG);
-        observed
-            .postgres
-            .answer
-            .as_mut()
-            .unwrap()
-            .position
-            .as_mut()
-            .unwrap()
-            .lsn = lsn;
+        own_position(&mut observed).lsn = lsn;
         let mut other = observed.peers["orders-1"].clone();
         other.report.member = third();
         observed

@@ -288,10 +288,7 @@ mod tests {
     fn who_has_released_the_lease_waits_for_the_others_and_does_not_start() {
         let mut observed = restarted();
         let member = volume(&mut observed).member.as_ref().unwrap().id.clone();
-        let Data::Present(database) = &mut volume(&mut observed).data else {
-            panic!("data")
-        };
-        database.primary = false;
+        data(&mut observed).primary = false;
         record(&mut observed).holder = None;
         record(&mut observed).release = Some(Release {
             member,
@@ -336,10 +333,6 @@ mod tests {
         assert!(!noted(false, true, 0x100, GONE), "it has been rewound");
         let mut elected = elected();
         elected.postgres = stopped();
-        let Data::Present(database) = &mut volume(&mut elected).data else {
-            panic!("data")
-        };
-        database.primary = false;
         for was_primary in [true, false] {
             volume(&mut elected).was_primary = was_primary;
             let start = decided(&elected).action;

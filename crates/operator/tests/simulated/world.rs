@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, LazyLock, Mutex};
 use std::time::Duration;
 
-use api::{ClusteredDatabase, validate, validate_update};
+use api::ClusteredDatabase;
 use chrono::{DateTime, TimeDelta, Utc};
 use fake_api::faults::Faults;
 use fake_api::stubs::Stubs;
@@ -251,15 +251,6 @@ impl World {
 fn expect(code: u16, reply: Reply) -> Value {
     assert_eq!(reply.code, code, "{:#}", reply.body);
     reply.body
-}
-
-/// What the CustomResourceDefinition's rules say, by those in Rust.
-pub fn obeys_the_definition(new: &Value, old: &Value) -> bool {
-    let read = |value: &Value| serde_json::from_value::<ClusteredDatabase>(value.clone());
-    let (Ok(new), Ok(old)) = (read(new), read(old)) else {
-        return false;
-    };
-    validate(&new).is_empty() && validate_update(&old, &new).is_empty()
 }
 
 /// The CustomResourceDefinition's types.

@@ -20,7 +20,8 @@ impl World {
         &mut self,
         node: usize,
         timeline: u32,
-        (rule, members): (SyncRule, BTreeSet<MemberId>),
+        rule: SyncRule,
+        members: BTreeSet<MemberId>,
         stage: u8,
         begun: u64,
     ) {

@@ -7,6 +7,7 @@ use machine::protocol::{Epoch, Fork, Lsn, MemberId, Position, Timeline};
 use machine::timing::BootTime;
 
 use super::names::SYSTEM_ID;
+use super::postgres::Sender;
 use super::world::World;
 
 /// The answer to one question.
@@ -42,6 +43,7 @@ impl World {
         let data = self.nodes[node].volume.data.as_ref()?;
         let end = if server.in_recovery { server.end } else { data.end };
         let streams = server.senders.values();
+        let flushed = |sender: &Sender| (sender.member.clone(), Lsn(sender.flushed));
         let limit = |settings: &String| self.api.objects.limits.get(settings);
         Some(Status {
             in_recovery: server.in_recovery,
@@ -56,14 +58,8 @@ impl World {
                 .as_ref()
                 .filter(|receiver| receiver.connected)
                 .map(|receiver| receiver.heard),
-            standbys: streams
-                .clone()
-                .filter(|sender| sender.streaming)
-                .map(|sender| (sender.member.clone(), Lsn(sender.flushed)))
-                .collect(),
-            receiving: streams
-                .map(|sender| (sender.member.clone(), Lsn(sender.flushed)))
-                .collect(),
+            standbys: streams.clone().filter(|sender| sender.streaming).map(flushed).collect(),
+            receiving: streams.map(flushed).collect(),
             slots: data.slots.clone(),
             history: self.wal.history(server.end.branch),
             pending_restart: server.configured != server.started_with,

@@ -36,7 +36,7 @@ impl World {
                 members,
                 stage,
                 begun,
-            } => self.promote(node, timeline, (rule, members), stage, begun),
+            } => self.promote(node, timeline, rule, members, stage, begun),
             Task::StartPrimary { rule, settings } if !hung => self.start(node, Mode::Primary, None, (rule, settings)),
             Task::StartStandby {
                 was_primary,

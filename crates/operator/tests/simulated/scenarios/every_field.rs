@@ -3,6 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use api::{ClusteredDatabase, validate, validate_update};
 use fake_api::Verb;
 use fake_api::faults::{Faults, Rates};
 use fastrand::Rng;
@@ -11,7 +12,7 @@ use operator::config::Config;
 use super::*;
 use crate::creation::{PACE, outcome};
 use crate::seeds::{accident, attempt};
-use crate::world::{NAME, Operator, obeys_the_definition, run};
+use crate::world::{NAME, Operator, run};
 
 /// How many walks there are, in two halves side by side; the environment may ask for more.
 const WALKS: u64 = 16;
@@ -340,6 +341,15 @@ fn d_32_every_leaf_of_the_spec_is_part_of_the_walks() {
         leaves(schema, Some(patch), "spec", &mut set);
     }
     assert_eq!(set, all);
+}
+
+/// What the CustomResourceDefinition's rules say, by those in Rust.
+fn obeys_the_definition(new: &Value, old: &Value) -> bool {
+    let read = |value: &Value| serde_json::from_value::<ClusteredDatabase>(value.clone());
+    let (Ok(new), Ok(old)) = (read(new), read(old)) else {
+        return false;
+    };
+    validate(&new).is_empty() && validate_update(&old, &new).is_empty()
 }
 
 #[test]
