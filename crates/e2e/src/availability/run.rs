@@ -177,6 +177,8 @@ impl Writers {
             healed = true;
         }
         let bound = start.elapsed() + plan.bound;
+        // Rows cannot have flowed for so long before. To look costs the machine processes, and on a small one a tenth of it.
+        sleep(STEADY).await;
         while start.elapsed() < bound {
             let steady = self.outside.status().await.map_or(0, |status| status.steady());
             let observed = start.elapsed() >= scenario.observe && moved(scene, scenario).await;

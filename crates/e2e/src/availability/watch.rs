@@ -6,18 +6,19 @@ use std::time::Duration;
 
 use futures::StreamExt;
 use k8s_openapi::api::coordination::v1::Lease;
+use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 use kube::ResourceExt;
 use kube::runtime::watcher::{self, Event};
 use kube::runtime::{WatchStreamExt, watcher as watch};
 use tokio::task::JoinHandle;
-use tokio::time::sleep;
+use tokio::time::timeout;
 
 use crate::availability::pod::{WriterPod, wall_clock};
 use crate::availability::subject::{Subject, ready_addresses, targets};
 
-/// How often pods are looked at for new addresses.
-const LOOK: Duration = Duration::from_millis(300);
+/// After this time pods are looked at for new addresses though nothing was heard of them.
+const LOOK: Duration = Duration::from_secs(1);
 
 /// What was seen, by our wall clock. The watching ends when this is dropped.
 #[derive(Default)]
@@ -103,6 +104,8 @@ async fn changes<K>(
 
 /// Tells the writer whenever a pod has another address.
 async fn follow_pods(subject: Subject, writer: Arc<WriterPod>) {
+    let pods = watch(subject.namespace.api::<Pod>(), watcher::Config::default());
+    let mut changes = pods.default_backoff().boxed();
     let mut told = BTreeMap::new();
     loop {
         if let Ok(members) = subject.members().await {
@@ -116,6 +119,6 @@ async fn follow_pods(subject: Subject, writer: Arc<WriterPod>) {
                 }
             }
         }
-        sleep(LOOK).await;
+        let _ = timeout(LOOK, changes.next()).await;
     }
 }
