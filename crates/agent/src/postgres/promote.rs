@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
 use machine::protocol::{Fork, Lsn, MemberId, Timeline};
+use tokio_postgres::types::Type;
 
 use super::reload::{have_read, write};
 use super::server::file;
@@ -60,12 +61,12 @@ pub async fn promote(
         )));
     }
     if !before.replayed_all {
-        await_replay(sql).await?;
+        await_replay(sql, members).await?;
     }
     let mut beside = sql.another();
     // Some flushes each: as long as all that has to come before the promotion.
     let slots = keep_slots(&mut beside, members);
-    let promotion = leave_recovery(volume, server, sql, config, timeline, allowed);
+    let promotion = leave_recovery(volume, server, sql, config, timeline, members, allowed);
     let (slots, promoted) = tokio::join!(slots, promotion);
     let (promoted, mut stop) = promoted?;
     slots?;
@@ -83,6 +84,7 @@ async fn leave_recovery<'a>(
     sql: &mut Sql,
     config: &Config,
     timeline: Timeline,
+    members: &BTreeSet<MemberId>,
     allowed: impl Fn() -> bool,
 ) -> Result<(Promoted, StopUnlessProven<'a>), PostgresError> {
     // Nobody reads the configuration before the note is on disk.
@@ -93,7 +95,7 @@ async fn leave_recovery<'a>(
     noted?;
     reserved.map_err(file("reserve the timeline"))?;
     have_read(server, sql, config, &before?).await?;
-    end_sessions(sql).await?;
+    end_sessions(sql, members).await?;
     if !allowed() {
         return Err(StartError::CalledOff.into());
     }
@@ -146,18 +148,26 @@ async fn status(sql: &mut Sql) -> Result<Status, PostgresError> {
     sql.status().await.map_err(sql_failed("ask PostgreSQL how it is"))
 }
 
-/// Ends every session but the agent's, those of standbys included: none is older than the new configuration then.
-async fn end_sessions(sql: &mut Sql) -> Result<(), PostgresError> {
-    const END: &str = "SELECT coalesce(sum(pg_terminate_backend(pid)::int), 0) FROM pg_stat_activity
+/// Ends the sessions that are there, but the agent's and the streams of `members`: no session that is older than the new
+/// configuration runs statements then. Who comes later is refused by it, and is not waited for. A standby that streams already goes on
+/// through the same connection, and is counted for commits once it has asked for the new timeline there.
+async fn end_sessions(sql: &mut Sql, members: &BTreeSet<MemberId>) -> Result<(), PostgresError> {
+    const END: &str =
+        "SELECT coalesce(array_agg(pid || ' ' || backend_start) FILTER (WHERE pg_terminate_backend(pid)), '{}')
+        FROM pg_stat_activity
         WHERE backend_type IN ('client backend', 'walsender') AND pid <> pg_backend_pid()
-          AND NOT (usename = 'postgres' AND application_name = 'cdb_agent')";
+          AND NOT (usename = 'postgres' AND application_name = 'cdb_agent')
+          AND NOT (backend_type = 'walsender' AND datid IS NULL AND usename = ANY ($1))";
+    const LEFT: &str = "SELECT count(*) FROM pg_stat_activity WHERE pid || ' ' || backend_start = ANY ($1)";
+    let failed = || sql_failed("end the sessions of applications");
+    let unread = |error: tokio_postgres::Error| failed()(SqlError::Broken(error.to_string()));
+    let members: Vec<&str> = members.iter().map(MemberId::as_str).collect();
+    let row = sql.run(async |client| client.query_typed_one(END, &[(&members, Type::TEXT_ARRAY)]).await);
+    let ending: Vec<String> = row.await.map_err(failed())?.try_get(0).map_err(unread)?;
     let begun = Instant::now();
     loop {
-        let row = sql.run(async |client| client.query_typed_one(END, &[]).await).await;
-        let row = row.map_err(sql_failed("end the sessions of applications"))?;
-        let left: i64 = row
-            .try_get(0)
-            .map_err(|error| sql_failed("end the sessions of applications")(SqlError::Broken(error.to_string())))?;
+        let row = sql.run(async |client| client.query_typed_one(LEFT, &[(&ending, Type::TEXT_ARRAY)]).await);
+        let left: i64 = row.await.map_err(failed())?.try_get(0).map_err(unread)?;
         if left == 0 {
             return Ok(());
         }
@@ -170,14 +180,14 @@ async fn end_sessions(sql: &mut Sql) -> Result<(), PostgresError> {
 }
 
 /// Waits until all WAL is replayed, and ends the sessions that may hold it up; a replay that somebody has paused goes on.
-async fn await_replay(sql: &mut Sql) -> Result<(), PostgresError> {
+async fn await_replay(sql: &mut Sql, members: &BTreeSet<MemberId>) -> Result<(), PostgresError> {
     const RESUME: &str = "SELECT CASE WHEN pg_is_wal_replay_paused() THEN pg_wal_replay_resume() END";
     let resumed = sql.run(async |client| client.query_typed_one(RESUME, &[]).await).await;
     resumed.map_err(sql_failed("resume the replay"))?;
     let begun = Instant::now();
     loop {
         // Again and again: who reads, and connects anew, holds it up anew.
-        end_sessions(sql).await?;
+        end_sessions(sql, members).await?;
         let now = status(sql).await?;
         if now.replayed_all {
             return Ok(());
@@ -202,9 +212,9 @@ async fn ask(sql: &mut Sql) -> Result<(), PostgresError> {
 async fn await_end_of_recovery(sql: &mut Sql) -> Result<Status, PostgresError> {
     let begun = Instant::now();
     loop {
-        match sql.status().await {
-            Ok(status) if !status.in_recovery => return Ok(status),
-            Ok(_) => {}
+        match ended_recovery(sql).await {
+            Ok(Some(status)) => return Ok(status),
+            Ok(None) => {}
             // It may change its mode between two parts of the question, and a slow disk keeps it from answering at once.
             Err(SqlError::Refused(words)) => tracing::debug!("asked during the promotion: {words}"),
             Err(SqlError::Silent(time)) => tracing::debug!("no answer during the promotion for {time} ms"),
@@ -217,6 +227,14 @@ async fn await_end_of_recovery(sql: &mut Sql) -> Result<Status, PostgresError> {
             )));
         }
         tokio::time::sleep(LOOK_AGAIN).await;
+    }
+}
+
+/// How the server is, once it has ended its recovery. Until then that alone is asked: all that it knows takes as long as several looks.
+async fn ended_recovery(sql: &mut Sql) -> Result<Option<Status>, SqlError> {
+    match sql.recovers().await? {
+        true => Ok(None),
+        false => sql.status().await.map(Some),
     }
 }
 

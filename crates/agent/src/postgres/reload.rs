@@ -36,7 +36,9 @@ pub async fn reload(
     sql: &mut Sql,
     config: &Config,
 ) -> Result<Reload, PostgresError> {
-    if let Some(error) = check(tools, volume, config).await? {
+    let (pgdata, wanted) = (volume.pgdata(), config.clone());
+    let accepted = blocking(move || wanted.was_accepted(&pgdata)).await;
+    if !accepted && let Some(error) = check(tools, volume, config).await? {
         return Ok(Reload::Refused { error });
     }
     take_up(volume, server, sql, config).await?;
@@ -51,7 +53,12 @@ pub async fn reload(
 
 /// Writes the configuration, has the server read it, and waits until a fresh session proves that it has, with the
 /// synchronous rule in force that was written and no line of `pg_hba.conf` refused.
-pub(super) async fn take_up(volume: &Volume, server: &Server, sql: &Sql, config: &Config) -> Result<(), PostgresError> {
+pub(super) async fn take_up(
+    volume: &Volume,
+    server: &Server,
+    sql: &mut Sql,
+    config: &Config,
+) -> Result<(), PostgresError> {
     let before = write(volume, sql, config).await?;
     have_read(server, sql, config, &before).await
 }
@@ -69,7 +76,7 @@ pub(super) async fn write(volume: &Volume, sql: &Sql, config: &Config) -> Result
 /// The second half: has the server read it, and proves that it has.
 pub(super) async fn have_read(
     server: &Server,
-    sql: &Sql,
+    sql: &mut Sql,
     config: &Config,
     before: &Loaded,
 ) -> Result<(), PostgresError> {
@@ -77,9 +84,12 @@ pub(super) async fn have_read(
     server.reload()?;
     let begun = Instant::now();
     loop {
-        let now = loaded(sql).await?;
-        if now.at != before.at {
-            return now.check(config);
+        // A session that is there already costs no process to ask, but it may have heard of an earlier reload only now.
+        if loaded_at(sql).await? != before.at {
+            let now = loaded(sql).await?;
+            if now.at != before.at {
+                return now.check(config);
+            }
         }
         if begun.elapsed() > RELOAD_TIMEOUT {
             return Err(PostgresError::Unproven(format!(
@@ -89,6 +99,15 @@ pub(super) async fn have_read(
         }
         tokio::time::sleep(ASK_AGAIN).await;
     }
+}
+
+/// When the session of `sql` read its settings.
+async fn loaded_at(sql: &mut Sql) -> Result<String, PostgresError> {
+    const QUERY: &str = "SELECT pg_conf_load_time()::text";
+    let row = sql.run(async |client| client.query_typed_one(QUERY, &[]).await).await;
+    let row = row.map_err(sql_failed("ask when it read its settings"))?;
+    row.try_get(0)
+        .map_err(|error| sql_failed("read its settings")(SqlError::Broken(error.to_string())))
 }
 
 /// What a session that has just begun goes by: it inherits it from the postmaster.

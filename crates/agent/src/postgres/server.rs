@@ -319,6 +319,18 @@ impl Config {
         Ok(())
     }
 
+    /// PostgreSQL has accepted these settings before: what is written differs in whom is followed at most. To ask it takes a process, at
+    /// the time when a new primary waits for its standbys.
+    pub(super) fn was_accepted(&self, pgdata: &Path) -> bool {
+        fn settings(text: &str) -> impl Iterator<Item = &str> {
+            let follows =
+                |line: &&str| line.starts_with("primary_conninfo = ") || line.starts_with("primary_slot_name = ");
+            text.lines().filter(move |line| !follows(line))
+        }
+        let written = read_if_there(&pgdata.join("postgresql.conf")).ok().flatten();
+        written.is_some_and(|written| settings(&written).eq(settings(&self.postgresql_conf)))
+    }
+
     /// Makes or removes `standby.signal`; `recovery.signal` is never wanted.
     fn write_signal(&self, pgdata: &Path) -> io::Result<()> {
         let standby = pgdata.join("standby.signal");
@@ -370,6 +382,29 @@ mod tests {
 
     use super::*;
     use crate::volume::tests::Scratch;
+
+    #[test]
+    fn settings_are_accepted_already_whoever_is_followed() {
+        let scratch = Scratch::new();
+        let config = |text: &str| Config {
+            postgresql_conf: text.to_owned(),
+            pg_hba_conf: String::new(),
+            pg_ident_conf: String::new(),
+            standby: true,
+            following: crate::postgres::Following::default(),
+            synchronous: String::new(),
+            raised: None,
+        };
+        let known = config("port = '5432'\nprimary_conninfo = 'a'\nprimary_slot_name = 'b'\n");
+        assert!(!known.was_accepted(&scratch.0), "nothing is written");
+        fs::create_dir_all(&scratch.0).expect("made");
+        known.write(&scratch.0).expect("written");
+        let nobody = config("port = '5432'\nprimary_conninfo = ''\nprimary_slot_name = ''\n");
+        assert!(known.was_accepted(&scratch.0) && nobody.was_accepted(&scratch.0));
+        for other in ["port = '5433'\n", "port = '5432'\nwork_mem = '1GB'\n", ""] {
+            assert!(!config(other).was_accepted(&scratch.0), "{other:?}");
+        }
+    }
 
     #[test]
     fn only_files_that_differ_are_replaced() {

@@ -89,6 +89,15 @@ impl Sql {
         parse(&text).map_err(SqlError::Broken)
     }
 
+    /// The server is in recovery.
+    pub(super) async fn recovers(&mut self) -> Result<bool, SqlError> {
+        const QUERY: &str = "SELECT pg_is_in_recovery()";
+        let row = self
+            .within(QUICK, async |client| client.query_typed_one(QUERY, &[]).await)
+            .await?;
+        row.try_get(0).map_err(|error| SqlError::Broken(error.to_string()))
+    }
+
     /// Writes a little to the WAL, and returns when it is flushed here. On a connection of its own: a hung disk hangs it, for
     /// [`CANARY`] at most, which is so long that sessions that hang do not pile up. Judge by when it ended well last.
     pub async fn write_canary(&mut self) -> Result<(), SqlError> {

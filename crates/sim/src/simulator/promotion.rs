@@ -77,7 +77,7 @@ impl World {
         }
     }
 
-    /// A primary's configuration, closed: nobody is followed, nobody is connected.
+    /// A primary's configuration, closed: nobody is followed, and nobody is connected but the members who keep their slots.
     fn close_to_all(&mut self, node: usize, rule: &SyncRule, members: &BTreeSet<MemberId>) {
         let place = &mut self.nodes[node];
         if let Some(data) = place.volume.data.as_mut() {
@@ -86,11 +86,17 @@ impl World {
         let Some(server) = place.postgres.as_mut() else { return };
         (server.rule, server.waits, server.upstream) = (rule.clone(), rule.is_synchronous(), None);
         let receiver = server.receiver.take().map(|receiver| (receiver.stream, receiver.from));
-        let senders = std::mem::take(&mut server.senders).into_iter();
-        let streams: Vec<_> = senders
-            .map(|(stream, sender)| (stream, sender.to))
-            .chain(receiver)
-            .collect();
+        let mut streams = Vec::from_iter(receiver);
+        server.senders.retain(|stream, sender| {
+            let stays = members.contains(&sender.member);
+            if !stays {
+                streams.push((*stream, sender.to));
+            }
+            stays
+        });
+        for sender in server.senders.values_mut() {
+            sender.rule.clone_from(rule);
+        }
         for (stream, other) in streams {
             self.close(node, stream, other);
         }

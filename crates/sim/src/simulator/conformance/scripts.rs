@@ -109,6 +109,22 @@ fn written() -> Vec<(&'static str, Vec<Step>)> {
             ],
         ),
         (
+            "who streams from a standby goes on when that is promoted, and is counted",
+            vec![
+                Write(0, 1),
+                Follow(2, 1),
+                Write(0, 2),
+                Stop(0),
+                Promise(1),
+                Promote(1, 2, any(1, &[0, 2])),
+                Write(1, 3),
+                Cut(2, 1),
+                Write(1, 4),
+                Heal(2, 1),
+                Write(1, 5),
+            ],
+        ),
+        (
             "a primary that is stopped without a standby has more than it: it must be rewound",
             vec![
                 Write(0, 1),
