@@ -21,7 +21,13 @@ const RELEASE_PATIENCE: u64 = 3_000;
 const SUCCESSION: u64 = 2_000;
 /// For so long after that it stays, in milliseconds: `-rw` moves when the promotion begins, and the nodes' proxies take up to a
 /// second for it.
-const ROUTES: u64 = 1_300;
+const ROUTES: u64 = 1_100;
+/// For so long a primary whose container is asked to end serves on, if somebody can succeed it, in milliseconds. The nodes' proxies have
+/// just taken up that the pod ends (it leaves `-r`), and take up nothing else for a second (kube-proxy's `minSyncPeriod`): clients that
+/// are disconnected at once reach the successor no sooner than those that are now.
+const SERVES_ON: u64 = 400;
+/// For so long it does until a checkpoint has ended, in milliseconds: of the 60 s that a pod has, stopping may take 29.
+const CHECKPOINT: u64 = 5_000;
 
 /// Asks PostgreSQL to stop, harder when it takes too long. `None` while there is nothing to do but wait.
 pub(super) fn stop(context: &Context, draft: &mut Draft, because: impl Into<Cow<'static, str>>) -> Option<Verdict> {
@@ -125,6 +131,12 @@ pub(super) fn shut_down(context: &Context, draft: &mut Draft) -> Option<Verdict>
             return None;
         }
         let heir = handover::heir(context).filter(|_| !context.stop_intended());
+        if terminating && heir.is_some() && serves_on(context, draft) {
+            return match checkpoint::is_made(context) {
+                true => None,
+                false => checkpoint::make(context, "to leave the lease to another member"),
+            };
+        }
         let needs = Needs::of(context, heir.as_ref());
         return stop_primary(context, draft, &needs, why).or_else(|| Verdict::wait("PostgreSQL is stopping"));
     }
@@ -156,6 +168,16 @@ pub(super) fn shut_down(context: &Context, draft: &mut Draft) -> Option<Verdict>
         return None;
     }
     Verdict::wait("all instances are to stop, and this one has")
+}
+
+/// The stop is not to begin yet: until then everything goes on as before.
+fn serves_on(context: &Context, draft: &mut Draft) -> bool {
+    let since = draft.memo.terminating_since.filter(|_| draft.memo.stopping.is_none());
+    let Some(since) = since.filter(|_| context.serving()) else {
+        return false;
+    };
+    let made = checkpoint::is_made(context) || context.reached(since.plus(CHECKPOINT), draft);
+    !made || !context.reached(since.plus(SERVES_ON), draft)
 }
 
 /// Nobody is led here any more, or nobody is to succeed. With the container the pod's address goes: until the nodes' proxies know its
@@ -197,6 +219,7 @@ mod tests {
     fn a_primary_stops_fast_then_releases_with_its_position_then_ends() {
         let mut observed = primary();
         observed.terminating = true;
+        observed.peers.clear();
         assert_eq!(decided(&observed, 1_200).action, Action::Stop(Stop::Fast));
         observed.postgres = stopped();
         observed.postgres.process = Process::Stopped {
@@ -234,6 +257,69 @@ mod tests {
             other => panic!("{other:?}"),
         }
         assert_eq!(decided(&observed, 1_320).action, Action::Exit);
+    }
+
+    #[test]
+    fn a_primary_serves_on_while_clients_cannot_be_led_elsewhere() {
+        const ASKED: u64 = 2_000;
+        let observed = |now: u64, checkpoint: Option<u64>| {
+            let mut observed = primary();
+            observed.terminating = true;
+            observed.tasks.lease.running = Some(Work::WriteLease);
+            observed.lease.confirmed.as_mut().unwrap().sent = BootTime(now);
+            observed.peers.get_mut("orders-1").unwrap().heard = BootTime(now);
+            match checkpoint {
+                Some(ended) => observed.tasks.checkpoint.ended = BootTime(ended),
+                None => observed.tasks.checkpoint.running = Some(Work::Checkpoint),
+            }
+            observed
+        };
+        let memo = Memo {
+            terminating_since: Some(BootTime(ASKED)),
+            ..settled()
+        };
+        let at = |observed: &Observed, now: u64| decide(observed, &memo, BootTime(now));
+        let stops = |observed: &Observed, now: u64| at(observed, now).action == Action::Stop(Stop::Fast);
+        let due = ASKED + super::SERVES_ON;
+        let early = at(&observed(ASKED, Some(ASKED)), ASKED);
+        assert_eq!((early.action, early.wake), (Action::Wait, Some(BootTime(due))));
+        assert!(!stops(&observed(due - 1, Some(due - 1)), due - 1) && stops(&observed(due, Some(due)), due));
+        // A checkpoint comes first, and is waited for, not without end.
+        let mut old = observed(ASKED, Some(0));
+        old.tasks.checkpoint.ended = BootTime(0);
+        let now = ASKED + 20_000;
+        let fresh = Memo {
+            terminating_since: None,
+            ..memo.clone()
+        };
+        (
+            old.lease.confirmed.as_mut().unwrap().sent,
+            old.peers.get_mut("orders-1").unwrap().heard,
+        ) = (BootTime(now), BootTime(now));
+        assert_eq!(decide(&old, &fresh, BootTime(now)).action, Action::Checkpoint);
+        let late = ASKED + super::CHECKPOINT;
+        assert!(!stops(&observed(late - 1, None), late - 1) && stops(&observed(late, None), late));
+        // Nobody is disconnected later who would gain nothing by it, and a stop that has begun goes on.
+        let spoil: [fn(&mut Observed); 4] = [
+            |o| o.peers.clear(),
+            |o| cluster(o).stop = true,
+            |o| cluster(o).replicas = 1,
+            |o| o.postgres.open = false,
+        ];
+        for (index, spoil) in spoil.iter().enumerate() {
+            let mut spoiled = observed(ASKED, Some(ASKED));
+            spoil(&mut spoiled);
+            assert!(stops(&spoiled, ASKED), "{index}");
+        }
+        let begun = Memo {
+            stopping: Some(Stopping {
+                stop: Stop::Fast,
+                since: BootTime(ASKED),
+            }),
+            ..memo.clone()
+        };
+        let goes_on = decide(&observed(ASKED + 1, Some(ASKED)), &begun, BootTime(ASKED + 1));
+        assert_eq!(goes_on.because, "PostgreSQL is stopping");
     }
 
     /// A primary that stops at SIGTERM has released the lease at 2 s, to a successor or to nobody in particular.
@@ -388,6 +474,7 @@ mod tests {
     fn a_stop_that_hangs_becomes_harder_while_the_lease_goes_on() {
         let mut observed = primary();
         observed.terminating = true;
+        observed.peers.clear();
         let first = decided(&observed, 1_200);
         let renewal = decide(&observed, &first.memo, BootTime(3_100));
         assert_eq!(renewal.rule, "renew");
