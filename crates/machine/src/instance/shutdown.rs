@@ -26,7 +26,7 @@ const ROUTES: u64 = 1_100;
 /// just taken up that the pod ends (it leaves `-r`), and take up nothing else for a second (kube-proxy's `minSyncPeriod`): clients that
 /// are disconnected at once reach the successor no sooner than those that are now.
 const SERVES_ON: u64 = 400;
-/// For so long it does until a checkpoint has ended, in milliseconds: of the 60 s that a pod has, stopping may take 29.
+/// For so long it does until a checkpoint has ended, in milliseconds: of the 60 s that a pod has, stopping may take 29 more.
 const CHECKPOINT: u64 = 5_000;
 
 /// Asks PostgreSQL to stop, harder when it takes too long. `None` while there is nothing to do but wait.
