@@ -47,6 +47,9 @@ pub struct Arguments {
     /// Only tests that take less than a tenth of a second.
     #[arg(long, requires = "all")]
     quick: bool,
+    /// Also those that cannot be planted (in constants, say), each built alone: half a minute each.
+    #[arg(long, requires = "all")]
+    alone: bool,
 }
 
 /// One broken rule of crate `machine`.
@@ -198,7 +201,7 @@ struct Killed {
 /// When a check fails without a mutant, or one does not find its mutant in time.
 pub async fn run(arguments: Arguments) -> Result<()> {
     if arguments.all {
-        return every::run(&arguments.files, arguments.quick).await;
+        return every::run(&arguments.files, arguments.quick, arguments.alone).await;
     }
     if arguments.check {
         let mut tally = Tally::default();

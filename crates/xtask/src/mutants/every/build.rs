@@ -21,7 +21,7 @@ pub const FOLDER: &str = "target/mutants/all";
 /// What the machine's tests need of the workspace.
 const COPIED: [&str; 5] = ["Cargo.toml", "Cargo.lock", "crates/api", "crates/machine", "docs"];
 /// The code that mutants are planted in.
-const PLANTED: &str = "crates/machine/src";
+pub const PLANTED: &str = "crates/machine/src";
 /// Names the file into which a program writes the mutants that it comes across.
 pub const TRACE_VARIABLE: &str = "MUTANTS_TRACE";
 
@@ -55,7 +55,7 @@ pub struct Built {
     pub suites: Vec<Suite>,
     /// The copy's sources.
     pub sources: PathBuf,
-    /// Mutants for which there is no choice at run time.
+    /// Mutants for which there is no choice at run time: see [`super::alone`].
     pub left_out: BTreeSet<usize>,
     /// Mutants that are no program.
     pub broken: BTreeSet<usize>,
@@ -70,10 +70,7 @@ pub struct Built {
 pub fn build(repository: &Path, mutants: &[Mutant]) -> Result<Built> {
     let folder = repository.join(FOLDER);
     let (sources, target) = (folder.join("tree"), folder.join("target"));
-    let mut original = BTreeMap::new();
-    for name in COPIED {
-        tree::read(repository, Path::new(name), &mut original)?;
-    }
+    let original = copied(repository)?;
     let list = format!(
         "{:?}",
         mutants
@@ -93,6 +90,7 @@ pub fn build(repository: &Path, mutants: &[Mutant]) -> Result<Built> {
     for round in 1.. {
         let mut copy = original.clone();
         let planted = plant_all(&mut copy, mutants, &broken, &constant)?;
+        broken.extend(planted.values().flat_map(|planted| planted.no_program.clone()));
         tree::write(&sources, &copy)?;
         let errors = errors(&sources, &target)?;
         println!("    round {round}: {} errors", errors.len());
@@ -136,6 +134,18 @@ pub fn build(repository: &Path, mutants: &[Mutant]) -> Result<Built> {
         }
     }
     bail!("no round was the last")
+}
+
+/// The files that the copy begins with.
+///
+/// # Errors
+/// When one cannot be read.
+pub fn copied(repository: &Path) -> Result<BTreeMap<PathBuf, Vec<u8>>> {
+    let mut files = BTreeMap::new();
+    for name in COPIED {
+        tree::read(repository, Path::new(name), &mut files)?;
+    }
+    Ok(files)
 }
 
 /// What the compiler has refused of the same mutants before.

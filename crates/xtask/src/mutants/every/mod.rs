@@ -1,5 +1,6 @@
 //! `cargo xtask mutants --all`: every mutant that cargo-mutants makes of crate `machine`, without a build for each.
 
+mod alone;
 mod argued;
 mod build;
 mod list;
@@ -15,6 +16,7 @@ use std::time::Instant;
 use anyhow::{Context, Result, bail};
 
 use crate::shell::repository;
+use alone::Alone;
 use argued::Argued;
 use build::Built;
 use list::Mutant;
@@ -27,6 +29,7 @@ const STEP: usize = 50;
 #[derive(Default)]
 struct Figures {
     planted: usize,
+    alone: usize,
     broken: usize,
     left_out: usize,
     killed: usize,
@@ -35,11 +38,11 @@ struct Figures {
 }
 
 /// Runs the tests against each mutant of `files`, below `crates/machine/src`; without a file against all. With `quick` only
-/// the short tests.
+/// the short tests. With `alone` those for which there is no choice at run time are built one by one.
 ///
 /// # Errors
 /// When a mutant of a file that is settled survives, and is not argued; or the other way round.
-pub async fn run(files: &[String], quick: bool) -> Result<()> {
+pub async fn run(files: &[String], quick: bool, alone: bool) -> Result<()> {
     let repository = repository()?;
     let mutants = list::list(&repository)?;
     if let Some(file) = files
@@ -66,6 +69,9 @@ pub async fn run(files: &[String], quick: bool) -> Result<()> {
         .enumerate()
         .filter(|(_, mutant)| files.is_empty() || files.contains(&mutant.file));
     let chosen: Vec<_> = chosen.collect();
+    if alone {
+        run_alone(&repository, &built, &mut known, &chosen, &keys, &mut report).await?;
+    }
     let start = Instant::now();
     for (done, (number, mutant)) in chosen.iter().enumerate() {
         if done % STEP == 0 {
@@ -81,9 +87,12 @@ pub async fn run(files: &[String], quick: bool) -> Result<()> {
         )
         .await?
         {
+            report.figures(mutant).planted += 1;
             report.tell(mutant, &outcome);
-        } else {
-            report.tell_unplanted(mutant, built.broken.contains(number));
+        } else if built.broken.contains(number) {
+            report.figures(mutant).broken += 1;
+        } else if !alone {
+            report.figures(mutant).left_out += 1;
         }
     }
     report.close(&chosen.iter().map(|(_, mutant)| *mutant).collect::<Vec<_>>())
@@ -126,6 +135,39 @@ async fn of_one(
     Ok(Some(outcome))
 }
 
+/// Tells the outcome of those that are built one by one.
+async fn run_alone(
+    repository: &Path,
+    built: &Built,
+    known: &mut Known,
+    chosen: &[(usize, &Mutant)],
+    keys: &[String],
+    report: &mut Report<'_>,
+) -> Result<()> {
+    let mutants: Vec<_> = chosen
+        .iter()
+        .filter(|(number, _)| built.left_out.contains(number))
+        .collect();
+    println!("==> building {} mutants one by one", mutants.len());
+    let alone = Alone::new(repository).await?;
+    for (number, mutant) in mutants {
+        let key = &keys[*number];
+        let outcome = match known.same(&built.hash, false, key) {
+            Some(outcome) => Some(outcome.clone()),
+            None => alone.of_one(mutant).await?,
+        };
+        let Some(outcome) = outcome else {
+            report.figures(mutant).broken += 1;
+            continue;
+        };
+        println!("    {}: {}: {outcome:?}", mutant.file, mutant.name);
+        known.keep(repository, &run::kept_as(&built.hash, false), key, &outcome)?;
+        report.figures(mutant).alone += 1;
+        report.tell(mutant, &outcome);
+    }
+    Ok(())
+}
+
 /// What is said at the end.
 struct Report<'a> {
     argued: &'a Argued,
@@ -146,29 +188,23 @@ impl<'a> Report<'a> {
         }
     }
 
-    fn tell_unplanted(&mut self, mutant: &Mutant, broken: bool) {
-        let figures = self.figures.entry(mutant.file.clone()).or_default();
-        if broken {
-            figures.broken += 1;
-        } else {
-            figures.left_out += 1;
-        }
+    fn figures(&mut self, mutant: &Mutant) -> &mut Figures {
+        self.figures.entry(mutant.file.clone()).or_default()
     }
 
     fn tell(&mut self, mutant: &Mutant, outcome: &Outcome) {
-        let figures = self.figures.entry(mutant.file.clone()).or_default();
-        figures.planted += 1;
+        let figures = self.figures(mutant);
         let Outcome::Survived(tests) = outcome else {
             figures.killed += 1;
             return;
         };
         if let Some(entry) = self.argued.of(mutant) {
-            figures.argued += 1;
+            self.figures(mutant).argued += 1;
             self.used
                 .insert(format!("{} {} {}", mutant.file, entry.name, entry.code));
             return;
         }
-        figures.survived += 1;
+        self.figures(mutant).survived += 1;
         let Mutant {
             file, line, name, code, ..
         } = mutant;
@@ -188,13 +224,14 @@ impl<'a> Report<'a> {
     /// When the page of argued survivors is not what was found.
     fn close(mut self, chosen: &[&Mutant]) -> Result<()> {
         println!(
-            "\n{:<34} planted  killed  argued  survived  no program  not planted",
+            "\n{:<34} planted  alone  killed  argued  survived  no program  not planted",
             "file"
         );
         let mut all = Figures::default();
         for (file, figures) in &self.figures {
             println!("{:<34} {}", file, row(figures));
             all.planted += figures.planted;
+            all.alone += figures.alone;
             all.killed += figures.killed;
             all.argued += figures.argued;
             all.survived += figures.survived;
@@ -226,11 +263,12 @@ impl<'a> Report<'a> {
 fn row(figures: &Figures) -> String {
     let Figures {
         planted,
+        alone,
         broken,
         left_out,
         killed,
         argued,
         survived,
     } = figures;
-    format!("{planted:>7} {killed:>7} {argued:>7} {survived:>9} {broken:>11} {left_out:>12}")
+    format!("{planted:>7} {alone:>6} {killed:>7} {argued:>7} {survived:>9} {broken:>11} {left_out:>12}")
 }

@@ -26,6 +26,8 @@ pub struct Planted {
     pub text: String,
     /// Those for which there is no choice at run time.
     pub left_out: BTreeSet<usize>,
+    /// Those that no compiler takes.
+    pub no_program: BTreeSet<usize>,
     /// What was written for which mutants, and the code that they change.
     pieces: Vec<Piece>,
 }
@@ -78,6 +80,7 @@ pub fn plant(source: &str, mutants: &[(usize, &Mutant)], constant: &BTreeSet<Str
         edits: Vec::new(),
         nodes: Vec::new(),
         done: BTreeSet::new(),
+        no_program: BTreeSet::new(),
         constant,
         matches: Vec::new(),
         never: false,
@@ -89,7 +92,10 @@ pub fn plant(source: &str, mutants: &[(usize, &Mutant)], constant: &BTreeSet<Str
     planter.visit_file(&file);
     let mut planted = planter.render();
     let numbers = mutants.iter().map(|(number, _)| *number);
-    planted.left_out = numbers.filter(|number| !planter.done.contains(number)).collect();
+    planted.left_out = numbers
+        .filter(|number| !planter.done.contains(number) && !planter.no_program.contains(number))
+        .collect();
+    planted.no_program = planter.no_program;
     Ok(planted)
 }
 
@@ -99,6 +105,7 @@ struct Planter<'a> {
     edits: Vec<Edit>,
     nodes: Vec<Node>,
     done: BTreeSet<usize>,
+    no_program: BTreeSet<usize>,
     constant: &'a BTreeSet<String>,
     /// The `match` expressions around.
     matches: Vec<Range<usize>>,
@@ -190,11 +197,12 @@ impl<'a> Planter<'a> {
     fn binary(&mut self, node: &ExprBinary) {
         let operator = range(node.op.span());
         let at = range(node.span());
-        // `if let … && …` has no other form.
+        let found = self.take(Genre::Binary, operator.start);
+        // `if let … && …` has no other form: Rust knows no `let` beside `||`.
         if has_let(&node.left) || has_let(&node.right) {
+            self.no_program.extend(numbers(&found));
             return;
         }
-        let found = self.take(Genre::Binary, operator.start);
         if found.is_empty() {
             return;
         }

@@ -135,6 +135,16 @@ fn an_error_in_a_match_is_of_all_its_arms() {
 }
 
 #[test]
+fn no_or_stands_beside_a_let() {
+    let source = "fn f() { if a && let Some(b) = c && d && e {} }";
+    let signs = |text: &str| mutant(source, Genre::Binary, text, "||");
+    let mutants = [signs("&& let"), signs("&& d"), signs("&& e")];
+    let planted = planted(source, &mutants);
+    assert_eq!((planted.text.as_str(), planted.no_program.len()), (source, 3));
+    assert_eq!(planted.left_out, BTreeSet::new());
+}
+
+#[test]
 fn what_runs_when_it_is_compiled_is_left_out() {
     let source = "const A: u8 = 1 + 2; #[cfg(test)] mod tests { fn f() { !a; } }";
     let mutants = [
