@@ -152,16 +152,16 @@ async fn run_alone(
     let alone = Alone::new(repository).await?;
     for (number, mutant) in mutants {
         let key = &keys[*number];
-        let outcome = match known.same(&built.hash, false, key) {
-            Some(outcome) => Some(outcome.clone()),
-            None => alone.of_one(mutant).await?,
-        };
-        let Some(outcome) = outcome else {
+        let outcome = if let Some(outcome) = known.same(&built.hash, false, key) {
+            outcome.clone()
+        } else if let Some(outcome) = alone.of_one(mutant).await? {
+            known.keep(repository, &run::kept_as(&built.hash, false), key, &outcome)?;
+            outcome
+        } else {
             report.figures(mutant).broken += 1;
             continue;
         };
         println!("    {}: {}: {outcome:?}", mutant.file, mutant.name);
-        known.keep(repository, &run::kept_as(&built.hash, false), key, &outcome)?;
         report.figures(mutant).alone += 1;
         report.tell(mutant, &outcome);
     }
