@@ -285,17 +285,12 @@ mod tests {
         assert_eq!((early.action, early.wake), (Action::Wait, Some(BootTime(due))));
         assert!(!stops(&observed(due - 1, Some(due - 1)), due - 1) && stops(&observed(due, Some(due)), due));
         // A checkpoint comes first, and is waited for, not without end.
-        let mut old = observed(ASKED, Some(0));
-        old.tasks.checkpoint.ended = BootTime(0);
         let now = ASKED + 20_000;
         let fresh = Memo {
             terminating_since: None,
             ..memo.clone()
         };
-        (
-            old.lease.confirmed.as_mut().unwrap().sent,
-            old.peers.get_mut("orders-1").unwrap().heard,
-        ) = (BootTime(now), BootTime(now));
+        let old = observed(now, Some(0));
         assert_eq!(decide(&old, &fresh, BootTime(now)).action, Action::Checkpoint);
         let late = ASKED + super::CHECKPOINT;
         assert!(!stops(&observed(late - 1, None), late - 1) && stops(&observed(late, None), late));
