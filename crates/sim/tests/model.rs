@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use sim::computing::{computed, per_second};
 use sim::model::bounds::{Bounds, Event, Mutant};
-use sim::model::check::{cut, formed, parted, shrinking, strict};
+use sim::model::check::{cut, formed, given_up, parted, shrinking, strict};
 use sim::model::observe::Decider;
 use sim::model::search::{Report, search, search_near, search_to_rest};
 use sim::model::state::World;
@@ -140,7 +140,6 @@ const DELETED: &[Event] = &[Event::LeaseDeleted];
 const WITH_CLOCKS: &[Event] = &[
     Event::Promoted,
     Event::Bumped,
-    Event::Rewound,
     Event::Refused,
     Event::FailsafeServed,
     Event::Opened,
@@ -189,6 +188,7 @@ const COURSES_WITH_CLOCKS: &[Event] = &[
     Event::Tightened,
 ];
 const COURSES_WITH_EDITS: &[Event] = &[Event::RelaxedToNobody];
+const COURSES_WITH_A_LOSS: &[Event] = &[Event::LostAsAccepted, Event::RewoundAndKept];
 const COURSES_OF_AN_UNFIT_ONE: &[Event] = &[Event::Inherited];
 const COURSES_OF_TWO: &[Event] = &[Event::KeptAside, Event::Cloned];
 
@@ -208,6 +208,7 @@ fn each_goal_is_to_be_reached() {
         COURSES_OF_THREE,
         COURSES_WITH_CLOCKS,
         COURSES_WITH_EDITS,
+        COURSES_WITH_A_LOSS,
         COURSES_OF_AN_UNFIT_ONE,
         COURSES_OF_TWO,
     ];
@@ -371,7 +372,7 @@ fn two_members_that_clocks_keep_apart_are_searched() {
         formed::<2>(0),
         CALM,
         1_528_866,
-        WITH_CLOCKS,
+        &[WITH_CLOCKS, &[Event::RewoundAndKept]].concat(),
     );
     let allowed = [WITH_CLOCKS_AND_A_FAULT, &[Event::LostAsAllowed]].concat();
     near(
@@ -379,7 +380,7 @@ fn two_members_that_clocks_keep_apart_are_searched() {
         formed::<2>(0),
         SMALL_TIMED,
         22,
-        1_676_944,
+        1_677_261,
         &allowed,
     );
     for mutant in [
@@ -407,7 +408,7 @@ fn members_with_strict_reads_are_searched() {
         strict::<2>(1),
         CALM,
         885_788,
-        WITH_CLOCKS,
+        &[WITH_CLOCKS, &[Event::Rewound]].concat(),
     );
     near(
         "2 members, 1 required, strict reads, 1 fault, 22 steps",
@@ -436,6 +437,28 @@ fn members_with_strict_reads_are_searched() {
         913_430,
         &[Event::Promoted, Event::Opened],
     );
+}
+
+/// Where the user has accepted that what those have who do not answer is lost: three members near an election that loses something,
+/// and in long courses, in which the user says so at any time, of this epoch or of one that is over.
+#[test]
+fn what_is_given_up_is_what_the_user_accepts_and_it_is_kept() {
+    let bounds = Bounds { records: 2, ..CALM };
+    near(
+        "3 members, 1 required, with clocks, a loss accepted, 13 steps",
+        given_up::<3>(1),
+        bounds,
+        13,
+        1_102_988,
+        &[Event::LostAsAccepted],
+    );
+    let report = walked(
+        "3 members, 1 required, with an accepted loss",
+        given_up::<3>(1),
+        TIMED,
+        700,
+    );
+    reached(&report, COURSES_WITH_A_LOSS);
 }
 
 /// What three members cannot be searched through as a whole: an election, and one fault, one reboot or one edit with it.
@@ -567,7 +590,11 @@ fn looked_for(mutant: Mutant) -> (u8, Bounds) {
         reboots: 0,
         unfit: u8::from(mutant == Mutant::HeirIsIgnored),
         records: 3,
-        timed: required == 0 || mutant == Mutant::ReadsAreNotAwaited,
+        timed: required == 0
+            || matches!(
+                mutant,
+                Mutant::ReadsAreNotAwaited | Mutant::AnyLossIsAccepted | Mutant::LossIsForgotten
+            ),
         deletable: mutant == Mutant::LeaseIsMadeAgain,
         edits,
         ..LARGE
@@ -607,6 +634,7 @@ fn hunt(decider: &mut Decider<3>, mutant: Mutant) -> Option<Report<3>> {
     let starts = match mutant {
         Mutant::FailsafeOfOneIsEnough => [parted(required); 2],
         Mutant::ReadsAreNotAwaited => [strict(required); 2],
+        Mutant::AnyLossIsAccepted | Mutant::LossIsForgotten => [given_up(required); 2],
         _ => [cut(required), formed(required)],
     };
     (0..300).find_map(|seed| {

@@ -36,6 +36,9 @@ pub enum Action {
         rule: SyncRule,
         /// The timeline that was served last.
         timeline: Option<Timeline>,
+        /// The one after that: what elections under the lost Lease may have given up is not known, so whatever any of its
+        /// timelines has alone is kept ([`crate::protocol::LeaseRecord::lossy`]).
+        lossy: Timeline,
     },
     /// Write the status that [`super::status`] computes for this decision: its changes are promises and records that must
     /// stand before anybody acts on them.

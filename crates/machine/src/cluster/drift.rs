@@ -369,12 +369,14 @@ fn recreate_lease(facts: &Facts<'_>) -> Option<Proposal> {
         .filter(|other| *other != member)
         .collect();
     let required = usize::from(!others.is_empty());
+    let timeline = facts.status.timeline.map(Timeline);
     let action = Action::RecreateLease {
         member,
         epoch,
         system_id,
         rule: SyncRule::any(required, others),
-        timeline: facts.status.timeline.map(Timeline),
+        timeline,
+        lossy: Timeline(timeline.map_or(1, |served| served.0) + 1),
     };
     Proposal::act(Step::Repair, action, because)
 }
@@ -1064,6 +1066,7 @@ mod tests {
             epoch,
             rule,
             timeline,
+            lossy,
             ..
         } = scene.decide().action
         else {
@@ -1071,6 +1074,7 @@ mod tests {
         };
         assert_eq!(member.ordinal(), Some(1));
         assert_eq!((epoch, timeline), (Epoch(3), Some(Timeline(1))));
+        assert_eq!(lossy, Timeline(2), "what was given up on timeline 1 is not known");
         assert_eq!((rule.required, rule.names.len(), rule.promises_needed()), (1, 2, 2));
         assert!(!rule.names.contains(&member));
     }

@@ -26,6 +26,9 @@ const ALONE: u64 = 1_000;
 const ROUND: u64 = 100;
 /// For so long an answer says how its member sees the primary, in milliseconds.
 pub(super) const FRESH: u64 = 2_000;
+/// A member that has more and has not answered for so long, in milliseconds, is gone: it will not take the lease, and nobody waits for it
+/// whose election needs no promise of it.
+pub(super) const GONE: u64 = 10_000;
 /// For so long a candidate of an asynchronous cluster waits for the positions of members that do not answer, in milliseconds.
 const MUSTER: u64 = 1_000;
 /// For so long a candidate that lacks WAL of a holder that stopped on purpose waits for that one to come back, in milliseconds:
@@ -406,21 +409,21 @@ fn basis(context: &Context, draft: &mut Draft, record: &LeaseRecord, epoch: Epoc
         draft.wake(context.observed.lease.holder_since.plus(SUCCESSION));
         return None;
     }
-    let answers: Vec<_> = positions(context, record, epoch).collect();
-    let best = answers.iter().all(|(_, position)| own >= *position);
+    let (answers, more) = ranked(context, record, epoch, own);
+    if let Some(better) = more
+        && !context.reached(better.at.plus(GONE), draft)
+    {
+        return None;
+    }
     let own_name = &context.member()?.id;
-    if !unheard(record, answers.iter().map(|(member, _)| *member), own_name).is_empty() {
-        return (best && loss::goes_on(context, draft, record, epoch)).then_some(Basis::Accepted);
+    if !unheard(record, answers.iter().copied(), own_name).is_empty() {
+        return loss::goes_on(context, draft, record, epoch).then_some(Basis::Accepted);
     }
     if record.rule.is_synchronous() {
-        let promised = answers.iter().map(|(member, _)| *member).chain([own_name]);
-        if record.rule.can_elect(promised) {
-            return best.then_some(Basis::Quorum);
+        if record.rule.can_elect(answers.iter().copied().chain([own_name])) {
+            return Some(Basis::Quorum);
         }
-        return (best && loss::goes_on(context, draft, record, epoch)).then_some(Basis::Accepted);
-    }
-    if !best {
-        return None;
+        return loss::goes_on(context, draft, record, epoch).then_some(Basis::Accepted);
     }
     if record.lacks(own) > ASYNC_LOSS {
         return loss::goes_on(context, draft, record, epoch).then_some(Basis::Accepted);
@@ -428,7 +431,7 @@ fn basis(context: &Context, draft: &mut Draft, record: &LeaseRecord, epoch: Epoc
     let holder = record.holder.as_ref().map(|holder| &holder.incarnation.member);
     let others = record.members.values().map(|report| &report.member);
     let mut awaited = others.filter(|member| *member != own_name && Some(*member) != holder);
-    let all = awaited.all(|member| answers.iter().any(|(answered, _)| *answered == member));
+    let all = awaited.all(|member| answers.contains(&member));
     let since = draft.memo.suspected?.1;
     let at = match all {
         _ if is_left_whole(record, own) => since.max(context.observed.lease.holder_since).plus(RETURN),
@@ -447,14 +450,33 @@ fn is_left_whole(record: &LeaseRecord, own: Position) -> bool {
         })
 }
 
-/// Final positions of the members that have promised `epoch`.
-fn positions<'a>(
+/// The final position of a member that has promised.
+struct Known<'a> {
+    member: &'a MemberId,
+    position: Position,
+    /// When it answered last.
+    at: BootTime,
+}
+
+/// Of the members that have promised `epoch` and whose final position is known: those that have no more than `own`, and of the others the one
+/// that has answered last. Whatever these have, an election that counts none of them loses nothing.
+fn ranked<'a>(
     context: &'a Context,
-    record: &'a LeaseRecord,
+    record: &LeaseRecord,
     epoch: Epoch,
-) -> impl Iterator<Item = (&'a MemberId, Position)> {
-    let answers = context.observed.promises.values().map(|Promised { reply, .. }| reply);
-    answers.filter_map(move |reply| Some((&reply.member, counted(record, epoch, reply)?)))
+    own: Position,
+) -> (Vec<&'a MemberId>, Option<Known<'a>>) {
+    let answers = context.observed.promises.values();
+    let known = answers.filter_map(|Promised { reply, at }| {
+        Some(Known {
+            member: &reply.member,
+            position: counted(record, epoch, reply)?,
+            at: *at,
+        })
+    });
+    let (level, more): (Vec<_>, Vec<_>) = known.partition(|known| own >= known.position);
+    let members = level.into_iter().map(|known| known.member).collect();
+    (members, more.into_iter().max_by_key(|known| known.at))
 }
 
 /// The final position in this answer, if it promises `epoch`.
@@ -478,7 +500,6 @@ pub(super) fn waiting(context: &Context) -> Option<Cow<'static, str>> {
     let record = context.record()?;
     let why = suspicion(context, &mut Draft::default())?;
     let epoch = Epoch(record.epoch.0 + 1);
-    let answers: BTreeMap<_, _> = positions(context, record, epoch).collect();
     let Some(own) = context.final_position() else {
         return Some(format!("{why}; where this member's own WAL ends is not known yet").into());
     };
@@ -491,7 +512,10 @@ pub(super) fn waiting(context: &Context) -> Option<Cow<'static, str>> {
             .into(),
         );
     }
-    if let Some((member, position)) = answers.iter().find(|(_, position)| **position > own) {
+    let (answers, more) = ranked(context, record, epoch, own);
+    if let Some(Known { member, position, at }) = more
+        && context.now < at.plus(GONE)
+    {
         return Some(
             format!(
                 "{why}; {member} has WAL up to {}, this member up to {}",
@@ -500,7 +524,7 @@ pub(super) fn waiting(context: &Context) -> Option<Cow<'static, str>> {
             .into(),
         );
     }
-    let unheard = unheard(record, answers.keys().copied(), &context.member()?.id);
+    let unheard = unheard(record, answers.iter().copied(), &context.member()?.id);
     if !unheard.is_empty() {
         let missing: Vec<_> = unheard.into_iter().map(MemberId::as_str).collect();
         return Some(
@@ -519,7 +543,7 @@ pub(super) fn waiting(context: &Context) -> Option<Cow<'static, str>> {
         .rule
         .names
         .iter()
-        .filter(|name| !answers.contains_key(name))
+        .filter(|name| !answers.contains(name))
         .collect();
     let own_name = &context.member()?.id;
     let missing: Vec<_> = missing
@@ -699,9 +723,9 @@ mod tests {
             panic!("{:?}", decide(&observed, &memo, BootTime(600_000)))
         };
         assert_eq!(content.lossy, content.timeline, "some may be lost");
-        observed
-            .promises
-            .insert("orders-1".to_owned(), answer_of_last_holder(0x101));
+        let mut more = answer_of_last_holder(0x101);
+        more.at = BootTime(600_000);
+        observed.promises.insert("orders-1".to_owned(), more);
         assert_eq!(rule(&observed, 600_000), "wait", "who answers has more");
     }
 
@@ -847,6 +871,44 @@ mod tests {
             Action::Wait,
             "the primary is heard"
         );
+    }
+
+    #[test]
+    fn who_has_more_and_is_gone_is_not_waited_for_if_enough_others_have_promised() {
+        let mut observed = asking(2);
+        record(&mut observed).rule.required = 2;
+        let answer = |ordinal: u32, lsn: u64| {
+            let mut answer = answer_of_third(2, Some(lsn));
+            answer.reply.member = MemberId::new(ordinal, "cccc", ordinal);
+            (format!("orders-{ordinal}"), answer)
+        };
+        for ordinal in [3, 4] {
+            let (pod, answer) = answer(ordinal, 0x80);
+            record(&mut observed).rule.names.insert(answer.reply.member.clone());
+            observed.promises.insert(pod, answer);
+        }
+        let rule = |observed: &Observed, now: u64| decided(observed, now).rule;
+        let (gone, at) = (answer_of_third(2, Some(0x180)), SILENT + 60_000);
+        assert_eq!(rule(&observed, at), "win election", "three of four have promised");
+        observed.promises.insert(
+            "orders-2".to_owned(),
+            Promised {
+                at: BootTime(at),
+                ..gone
+            },
+        );
+        assert_eq!(rule(&observed, at + GONE - 1), "wait", "it has more");
+        assert_eq!(decided(&observed, at).wake, Some(BootTime(at + GONE)));
+        assert_eq!(rule(&observed, at + GONE), "win election");
+        observed.promises.remove("orders-4");
+        let waits = decided(&observed, at + GONE);
+        assert_eq!(waits.rule, "wait", "the promise of the one that is gone is needed");
+        assert!(waits.because.contains(third().as_str()), "{}", waits.because);
+        let mut again = made_again(asking(2));
+        record(&mut again).rule = member_rule(1, &[]);
+        let answer = answer_of_last_holder(0x101);
+        again.promises.insert("orders-1".to_owned(), answer);
+        assert_eq!(rule(&again, at + GONE), "wait", "all must be heard, and have no more");
     }
 
     /// When this member, which could be elected at [`SILENT`], takes the lease after that, in milliseconds, and why.

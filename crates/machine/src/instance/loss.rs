@@ -67,6 +67,7 @@ mod tests {
     use super::super::fixtures::*;
     use super::super::*;
     use super::*;
+    use crate::instance::election::GONE;
     use crate::timing::Timing;
 
     #[test]
@@ -143,8 +144,17 @@ mod tests {
         observed.promises.insert("orders-3".to_owned(), old);
         assert_eq!(rule(&observed, mustered), "win election", "that was long ago");
         observed.promises.clear();
-        let better = answer_of_third(2, Some(0x180));
-        observed.promises.insert("orders-2".to_owned(), better);
-        assert_eq!(rule(&observed, mustered), "wait", "another that answers has more");
+        let mut more = |answered: u64| {
+            let mut better = answer_of_third(2, Some(0x180));
+            better.at = BootTime(answered);
+            observed.promises.insert("orders-2".to_owned(), better);
+            rule(&observed, mustered)
+        };
+        assert_eq!(more(mustered - GONE + 1), "wait", "another that answers has more");
+        assert_eq!(
+            more(mustered - GONE),
+            "win election",
+            "it answered, and is missing since"
+        );
     }
 }

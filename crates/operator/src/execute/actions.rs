@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 
 use api::names::{
-    ANNOTATION_RESIZING, ANNOTATION_REVISION, FINALIZER, LABEL_ROLE, LEASE_RELEASE, LEASE_RULE, LEASE_SYSTEM_ID,
-    LEASE_TIMELINE,
+    ANNOTATION_RESIZING, ANNOTATION_REVISION, FINALIZER, LABEL_ROLE, LEASE_LOSSY, LEASE_RELEASE, LEASE_RULE,
+    LEASE_SYSTEM_ID, LEASE_TIMELINE,
 };
 use k8s_openapi::api::apps::v1::StatefulSet;
 use k8s_openapi::api::coordination::v1::Lease;
@@ -191,6 +191,7 @@ fn recreated_lease(subject: &Subject<'_>, action: &Action) -> Result<Option<Leas
         system_id,
         rule,
         timeline,
+        lossy,
     } = action
     else {
         return Ok(None);
@@ -203,6 +204,7 @@ fn recreated_lease(subject: &Subject<'_>, action: &Action) -> Result<Option<Leas
     let mut annotations = BTreeMap::from([
         (LEASE_RELEASE.to_owned(), serde_json::to_string(&release)?),
         (LEASE_SYSTEM_ID.to_owned(), system_id.clone()),
+        (LEASE_LOSSY.to_owned(), serde_json::to_string(lossy)?),
     ]);
     if rule.is_synchronous() {
         annotations.insert(LEASE_RULE.to_owned(), serde_json::to_string(rule)?);
@@ -251,6 +253,7 @@ mod tests {
             system_id: "7400".to_owned(),
             rule: rule.clone(),
             timeline: Some(Timeline(3)),
+            lossy: Timeline(4),
         };
         let mut lease = recreated_lease(&subject, &action).unwrap().unwrap();
         // What the API server adds.
@@ -261,6 +264,7 @@ mod tests {
             (read.timeline, read.system_id.as_deref()),
             (Some(Timeline(3)), Some("7400"))
         );
+        assert_eq!(read.lossy, Some(Timeline(4)));
         assert_eq!(read.release.map(|release| release.member), Some(id(1)));
     }
 }

@@ -52,6 +52,8 @@ pub enum Mutant {
     AnyPositionWins,
     /// Rule 9: whoever is elected counts as having all that those have who follow it.
     AnyHolderIsFollowed,
+    /// Rule 9: a loss that was accepted in another epoch is accepted.
+    AnyLossIsAccepted,
     /// Rule 10: a setting is in force before it is safe by the record.
     RuleIsSetFirst,
     /// Rule 10: a rule is recorded though its names do not hold everything.
@@ -72,6 +74,8 @@ pub enum Mutant {
     SuccessorDoesNotWait,
     /// Rule 17: data whose rewind was broken off is started.
     HalfARewindIsStarted,
+    /// Rule 17: that an election may have lost something is not on record, so that nothing is kept for that.
+    LossIsForgotten,
     /// Rule 18: a Lease that is missing is made again from what was seen of it.
     LeaseIsMadeAgain,
     /// Rule 19: a promise not to take the lease is forgotten.
@@ -90,7 +94,7 @@ pub enum Mutant {
 
 impl Mutant {
     /// All of them.
-    pub const ALL: [Mutant; 29] = [
+    pub const ALL: [Mutant; 31] = [
         Mutant::PromiseIsForgotten,
         Mutant::AnybodyAcknowledges,
         Mutant::UnflushedCounts,
@@ -103,6 +107,8 @@ impl Mutant {
         Mutant::OnePromiseIsEnough,
         Mutant::AnyPositionWins,
         Mutant::AnyHolderIsFollowed,
+        Mutant::AnyLossIsAccepted,
+        Mutant::LossIsForgotten,
         Mutant::RuleIsSetFirst,
         Mutant::RuleIsRecordedUnflushed,
         Mutant::ReloadIsNotProven,
@@ -132,7 +138,11 @@ impl Mutant {
             Mutant::EpochIsNotAdopted => &[6],
             Mutant::EpochIsNotRaised => &[7],
             Mutant::ReleasedPositionIsIgnored | Mutant::HeirIsIgnored => &[8],
-            Mutant::OnePromiseIsEnough | Mutant::AnyPositionWins | Mutant::AnyHolderIsFollowed => &[9],
+            Mutant::OnePromiseIsEnough
+            | Mutant::AnyPositionWins
+            | Mutant::AnyHolderIsFollowed
+            | Mutant::AnyLossIsAccepted => &[9],
+            Mutant::LossIsForgotten => &[17],
             Mutant::RuleIsSetFirst | Mutant::RuleIsRecordedUnflushed => &[10],
             Mutant::ReloadIsNotProven => &[11],
             Mutant::LeaseIsOverwritten => &[12],
@@ -161,6 +171,8 @@ pub enum Event {
     PromotedSecondBest,
     /// A standby was promoted without what others have, as the rule on record allows.
     LostAsAllowed,
+    /// A standby was promoted without what others have, as the user has accepted.
+    LostAsAccepted,
     /// A holder took up a higher epoch that a member had promised.
     Bumped,
     /// The rule on record lost a name or a number.
@@ -171,6 +183,8 @@ pub enum Event {
     Tightened,
     /// Diverged data was rewound.
     Rewound,
+    /// Diverged data was rewound, and its WAL kept before.
+    RewoundAndKept,
     /// Diverged data was moved aside, and kept.
     KeptAside,
     /// The primary was copied anew.
@@ -213,16 +227,18 @@ pub enum Event {
 
 impl Event {
     /// What some search or walk must reach, so that a world in which nothing happens does not pass.
-    pub const GOALS: [Event; 27] = [
+    pub const GOALS: [Event; 29] = [
         Event::Promoted,
         Event::PromotedLate,
         Event::PromotedSecondBest,
         Event::LostAsAllowed,
+        Event::LostAsAccepted,
         Event::Bumped,
         Event::Relaxed,
         Event::RelaxedToNobody,
         Event::Tightened,
         Event::Rewound,
+        Event::RewoundAndKept,
         Event::KeptAside,
         Event::Cloned,
         Event::Released,

@@ -43,10 +43,13 @@ pub fn formed<const N: usize>(required: u8) -> World<N> {
         ghost: None,
         forks: [(0, 0); TIMELINES],
         loose: 0,
+        given_up: 0,
         acknowledged,
+        lost: [0; TIMELINES],
         durability: required,
         preferred: false,
         strict: false,
+        accepted: 0,
         wanted: None,
         fenced: 0,
         unfit: 0,
@@ -84,7 +87,23 @@ pub fn parted<const N: usize>(required: u8) -> World<N> {
     world
 }
 
-/// The same, where commits are about to wait for 1 alone, and no WAL sender is proven to know it.
+/// Where nobody hears the primary any more, whose machine was off; a record is on it and on 1 only, and the user accepts that it is lost.
+pub fn given_up<const N: usize>(required: u8) -> World<N> {
+    let mut world = cut(required);
+    let newer = Wal { timeline: 1, end: 2 };
+    let off = Member {
+        run: 2,
+        promise: 1,
+        primary_data: true,
+        ..Member::new(newer, world.lease)
+    };
+    (world.members[0], world.members[1].wal) = (off, newer);
+    (world.acknowledged[1], world.accepted) = (newer.end, 1);
+    settle(&mut world);
+    world
+}
+
+/// Where all but 1 do not hear the primary, and commits are about to wait for 1 alone, and no WAL sender is proven to know it.
 pub fn shrinking<const N: usize>(required: u8) -> World<N> {
     let mut world = parted(required);
     let rule = Rule { required, names: 0b10 };

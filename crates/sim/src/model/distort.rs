@@ -21,6 +21,9 @@ pub(super) fn shown<const N: usize>(mutant: Mutant, world: &World<N>, me: usize)
             world.members[other].wal = Wal::default();
         }
     }
+    if mutant == Mutant::AnyLossIsAccepted && world.accepted > 0 {
+        world.accepted = world.members[me].seen.epoch;
+    }
     world.strict &= mutant != Mutant::ReadsAreNotAwaited;
     if mutant == Mutant::RuleDoesNotGrow {
         let names = world.members[me].seen.rule.names;
@@ -68,6 +71,7 @@ fn member_shown<const N: usize>(mutant: Mutant, member: &mut Member<N>) {
             let own = member.wal;
             member.seen.release = member.seen.release.map(|(by, end)| (by, end.map(|_| own)));
         }
+        Mutant::LossIsForgotten => member.seen.lossy = 0,
         Mutant::ReloadIsNotProven => {
             if let (
                 Postgres::Primary {
@@ -122,6 +126,7 @@ fn member_shown<const N: usize>(mutant: Mutant, member: &mut Member<N>) {
             member.failsafe = [one; N];
         }
         Mutant::PromiseIsForgotten
+        | Mutant::AnyLossIsAccepted
         | Mutant::AnybodyAcknowledges
         | Mutant::UnflushedCounts
         | Mutant::HeirIsIgnored

@@ -4,6 +4,7 @@ use super::bounds::{Event, Mutant};
 use super::label::What;
 use super::state::{Data, Member, Postgres, Task, Unsettled, World};
 use super::step::Stepper;
+use super::tasks::wipe;
 
 /// The lease has run out, for whoever saw it change so many ticks ago; what is older is no different.
 const LEASE: u8 = 4;
@@ -73,10 +74,10 @@ impl<const N: usize> Stepper<'_, N> {
         }
         self.lose_write(&base, me);
         self.die_at_work(&base, me);
-        if let Some(task @ (Task::SetSync(_) | Task::Promote(..) | Task::Rewind(..))) = member.task {
+        if let Some(task @ (Task::SetSync(_) | Task::Promote(..) | Task::Rewind { .. })) = member.task {
             let mut failed = base;
             failed.members[me].task = None;
-            if let Task::Rewind(..) = task {
+            if let Task::Rewind { .. } = task {
                 failed.members[me].data = Data::Stubborn;
             }
             self.push(failed, me, What::Fails(task), None);
@@ -106,9 +107,12 @@ impl<const N: usize> Stepper<'_, N> {
                 torn.members[me].promoting = timeline;
                 self.push(torn, me, What::IsKilled, Some(Event::PromotionTorn));
             }
-            Some(Task::Rewind(from, epoch)) => {
+            Some(Task::Rewind { from, epoch, keep }) => {
                 let source = &base.members[usize::from(from)];
                 if let Postgres::Primary { .. } = source.postgres {
+                    if let Err(wrong) = wipe(base, base.members[me].wal, source.wal, keep) {
+                        return self.wrong(me, What::DiesRewinding, wrong);
+                    }
                     self.crash(&mut torn, me);
                     let member = &mut torn.members[me];
                     (member.data, member.promise) = (Data::HalfRewound, member.promise.max(epoch));
@@ -234,6 +238,21 @@ impl<const N: usize> Stepper<'_, N> {
             let mut prefers = edited;
             prefers.preferred = !world.preferred;
             self.push(prefers, None, What::UserPrefersStandbys(prefers.preferred), None);
+            // Of this epoch, or of one that is over; as it is asked for, when the machine of the last primary is off.
+            let runs = |holder: usize| {
+                let Member {
+                    postgres, confirmed, ..
+                } = &world.members[holder];
+                confirmed.is_some() || !matches!(postgres, Postgres::Down { .. })
+            };
+            if world.holder().is_some_and(runs) {
+                return;
+            }
+            for epoch in world.accepted + 1..=world.lease.epoch {
+                let mut accepts = edited;
+                accepts.accepted = epoch;
+                self.push(accepts, None, What::UserAcceptsLoss(epoch), None);
+            }
         }
     }
 }

@@ -50,6 +50,7 @@ pub enum What {
     UserFencesNobody,
     UserWantsStandbys(u8),
     UserPrefersStandbys(bool),
+    UserAcceptsLoss(u8),
 }
 
 impl fmt::Display for Label {
@@ -102,6 +103,7 @@ impl fmt::Display for What {
             What::UserWantsStandbys(0) => write!(to, "the user wants commits to wait for nobody"),
             What::UserPrefersStandbys(true) => write!(to, "the user wants commits to wait for who is there"),
             What::UserPrefersStandbys(false) => write!(to, "the user wants commits to wait for all that are required"),
+            What::UserAcceptsLoss(epoch) => write!(to, "the user accepts a loss in epoch {epoch}"),
             What::UserWantsStandbys(number) => write!(to, "the user wants commits to wait for {number}"),
         }
     }

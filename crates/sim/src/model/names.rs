@@ -38,6 +38,7 @@ pub(super) fn lease(content: &machine::lease_object::LeaseContent, seen: &Lease)
         holder,
         epoch: small(content.epoch.0),
         reserved: content.timeline.map_or(0, |timeline| small(timeline.0.into())),
+        lossy: content.lossy.map_or(0, |timeline| small(timeline.0.into())),
         rule: set_rule(&content.rule),
         release: release.map(|release| (member_number(&release.member), release.position.map(wal))),
         successor: release.and_then(|release| Some(pod_number(release.successor.as_ref()?))),
@@ -81,7 +82,7 @@ pub(super) fn record(lease: &Lease, members: usize) -> LeaseRecord {
         }),
         rule: sync_rule(lease.rule),
         timeline: (lease.reserved > 0).then(|| Timeline(lease.reserved.into())),
-        lossy: None,
+        lossy: (lease.lossy > 0).then(|| Timeline(lease.lossy.into())),
         history: forks(&lease.history),
         members: (0..members).map(|other| (pod(other), told(other))).collect(),
         positions: lease

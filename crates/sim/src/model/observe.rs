@@ -65,6 +65,7 @@ pub(super) struct Sight<const N: usize> {
     pub durability: u8,
     pub preferred: bool,
     pub strict: bool,
+    pub accepted: u8,
     pub wanted: Option<u8>,
     pub fenced: Set,
     /// Rules in writes that may have been taken, and whether the lease is released in them.
@@ -187,6 +188,7 @@ fn sight<const N: usize>(world: &World<N>, me: usize, names: &[u8; N], timed: bo
         durability: world.durability,
         preferred: world.preferred,
         strict: world.strict,
+        accepted: world.accepted,
         wanted: world.wanted.map(|wanted| names[usize::from(wanted)]),
         fenced: rename::set(names, world.fenced),
         unsettled: unsettled(own).map(|write| write.map(|(rule, release)| (rule.renamed(names), release))),
@@ -341,9 +343,11 @@ fn effect(action: Action, seen: &Lease) -> Option<Effect> {
         Action::Configure { upstream, .. } => Effect::Begin(Task::Configure(from(upstream))),
         Action::SetSync { rule } => Effect::Begin(Task::SetSync(set_rule(&rule))),
         Action::Open => Effect::Begin(Task::Open),
-        Action::Rewind { upstream, .. } => {
-            Effect::Begin(Task::Rewind(number(&upstream.address), small(upstream.epoch.0)))
-        }
+        Action::Rewind { upstream, keep, .. } => Effect::Begin(Task::Rewind {
+            from: number(&upstream.address),
+            epoch: small(upstream.epoch.0),
+            keep: keep.is_some(),
+        }),
         Action::SetAside { keep } => Effect::Begin(Task::SetAside(keep)),
         Action::Clone { upstream, .. } => Effect::Begin(Task::Clone(number(&upstream))),
         Action::Stop(Stop::Fast) => Effect::Stop,

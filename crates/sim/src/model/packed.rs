@@ -38,6 +38,7 @@ impl Hash for Lease {
             holder,
             epoch,
             reserved,
+            lossy,
             rule: Rule { required, names },
             release,
             successor,
@@ -63,7 +64,7 @@ impl Hash for Lease {
             history[1],
             had.timeline,
         ]));
-        to.write_u64(gathered(history[2..].iter().copied().chain([had.end])));
+        to.write_u64(gathered(history[2..].iter().copied().chain([had.end, lossy])));
     }
 }
 
@@ -116,7 +117,7 @@ impl Task {
             Task::Configure(upstream) => [5, 0, pair(upstream).0, pair(upstream).1],
             Task::SetSync(rule) => [6, 0, rule.required, rule.names],
             Task::Open => [7, 0, 0, 0],
-            Task::Rewind(from, epoch) => [8, 0, from, epoch],
+            Task::Rewind { from, epoch, keep } => [8, u8::from(keep), from, epoch],
             Task::SetAside(keep) => [9, u8::from(keep), 0, 0],
             Task::Clone(from) => [10, from, 0, 0],
             Task::Stop => [11, 0, 0, 0],
@@ -244,10 +245,13 @@ impl<const N: usize> Hash for World<N> {
             ghost,
             forks,
             loose,
+            given_up,
             acknowledged,
+            lost,
             durability,
             preferred,
             strict,
+            accepted,
             wanted,
             fenced,
             unfit,
@@ -265,7 +269,8 @@ impl<const N: usize> Hash for World<N> {
         }
         to.write_u64(gathered(forks.iter().map(|(parent, _)| *parent)));
         to.write_u64(gathered(forks.iter().map(|(_, end)| *end)));
-        to.write_u64(gathered(acknowledged.iter().copied()));
+        to.write_u64(gathered(acknowledged.iter().copied().chain([*given_up, *accepted])));
+        to.write_u64(gathered(lost.iter().copied()));
         let wanted = wanted.unwrap_or(NONE);
         let durability = flags([*preferred, *strict]) << 4 | durability;
         to.write_u64(word([
@@ -287,6 +292,7 @@ impl<const N: usize> Hash for Sight<N> {
             durability,
             preferred,
             strict,
+            accepted,
             wanted,
             fenced,
             unsettled,
@@ -307,6 +313,6 @@ impl<const N: usize> Hash for Sight<N> {
         to.write_u64(gathered(write.into_iter().flatten()));
         let wanted = wanted.unwrap_or(NONE);
         let state = flags([*impatient, *timed, *preferred, *strict, *unfit]);
-        to.write_u64(word([*durability, wanted, *fenced, state, 0, 0, 0, 0]));
+        to.write_u64(word([*durability, wanted, *fenced, state, *accepted, 0, 0, 0]));
     }
 }

@@ -68,7 +68,11 @@ impl Task {
             Task::StartStandby(upstream) => Task::StartStandby(pair(names, upstream)),
             Task::Configure(upstream) => Task::Configure(pair(names, upstream)),
             Task::SetSync(rule) => Task::SetSync(rule.renamed(names)),
-            Task::Rewind(from, epoch) => Task::Rewind(of(names, from), epoch),
+            Task::Rewind { from, epoch, keep } => Task::Rewind {
+                from: of(names, from),
+                epoch,
+                keep,
+            },
             Task::Clone(from) => Task::Clone(of(names, from)),
             Task::Promise(_) | Task::Open | Task::SetAside(_) | Task::Stop => self,
         }

@@ -15,7 +15,7 @@ use super::names::{
     CLAIM, SETTINGS, SYSTEM_ID, address, forks, id, pod, position, record, run_name, sync_rule, told, upstream,
 };
 use super::observe::Sight;
-use super::state::{Data as OnVolume, Postgres, Reply, Task};
+use super::state::{Data as OnVolume, Postgres, Reply, Task, Wal};
 
 /// All deadlines have passed, all patience is over: whatever may happen later may happen now.
 pub(super) const NOW: BootTime = BootTime(10_000_000);
@@ -43,6 +43,7 @@ impl<const N: usize> Sight<N> {
             unable_since: self.impatient.then_some(BootTime(0)),
             kept: Some((0..N).map(id).collect()),
             suspected: Some((Epoch(self.member.seen.epoch.into()), BootTime(0))),
+            accepted_loss: self.accepted().map(|epoch| (epoch, BootTime(0))),
             away: (0..N).map(|other| (id(other), BootTime(0))).collect(),
             closed: Some((Epoch(self.member.seen.epoch.into()), BootTime(0))),
             handing_over: handing.map(|(to, _)| pod(to.into())),
@@ -56,6 +57,10 @@ impl<const N: usize> Sight<N> {
         let member = &self.member;
         let began = matches!(member.postgres, Postgres::Primary { .. }) || member.primary_data;
         (!began && member.confirmed.is_some()).then(|| position(member.wal))
+    }
+
+    fn accepted(&self) -> Option<Epoch> {
+        (self.accepted > 0).then(|| Epoch(self.accepted.into()))
     }
 
     /// `asking`: a round of asking is in flight.
@@ -88,7 +93,7 @@ impl<const N: usize> Sight<N> {
                 until: NOW.plus(u64::from(given.left) * TICK),
             }),
             promises: (0..N)
-                .filter_map(|other| Some((pod(other), promised(other, member.replies[other]?))))
+                .filter_map(|other| Some((pod(other), promised(other, member.replies[other]?, member.wal))))
                 .collect(),
             kept: BTreeSet::new(),
             tasks: self.tasks(asking),
@@ -207,7 +212,7 @@ impl<const N: usize> Sight<N> {
             preferred: None,
             primary: self.wanted.map(|wanted| pod(wanted.into())),
             urgent: false,
-            accepted_loss: None,
+            accepted_loss: self.accepted(),
             fenced: fenced.map(pod).collect::<BTreeSet<_>>(),
             discard: None,
         }
@@ -376,7 +381,7 @@ impl<const N: usize> Sight<N> {
             Some(Task::Configure(_)) => tasks.configure = busy(Work::Configure),
             Some(Task::Open) => tasks.configure = busy(Work::Open),
             Some(Task::SetSync(_)) => tasks.sync = busy(Work::SetSync),
-            Some(Task::Rewind(..)) => tasks.volume = busy(Work::Rewind),
+            Some(Task::Rewind { .. }) => tasks.volume = busy(Work::Rewind),
             Some(Task::SetAside(_)) => tasks.volume = busy(Work::SetAside),
             Some(Task::Clone(_)) => tasks.volume = busy(Work::Clone),
             Some(Task::Stop) => {}
@@ -385,7 +390,9 @@ impl<const N: usize> Sight<N> {
     }
 }
 
-fn promised(other: usize, reply: Reply) -> Promised {
+/// Who has more than `own` is gone since: so whoever can be elected without it may be at once.
+fn promised(other: usize, reply: Reply, own: Wal) -> Promised {
+    let more = reply.position.is_some_and(|position| position > own);
     Promised {
         reply: PromiseReply {
             member: id(other),
@@ -393,6 +400,6 @@ fn promised(other: usize, reply: Reply) -> Promised {
             suspects: reply.suspects,
             position: reply.position.map(position),
         },
-        at: NOW,
+        at: if more { BootTime(0) } else { NOW },
     }
 }

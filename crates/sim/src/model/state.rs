@@ -34,6 +34,8 @@ pub struct Lease {
     pub epoch: u8,
     /// The reserved timeline; 0: none.
     pub reserved: u8,
+    /// The newest timeline that was reserved by an election that may have lost what was acknowledged; 0: none.
+    pub lossy: u8,
     /// The rule on record.
     pub rule: Rule,
     /// Who released it, and where its WAL ended.
@@ -100,8 +102,15 @@ pub enum Task {
     SetSync(Rule),
     /// To let applications in.
     Open,
-    /// To rewind to the primary, in its epoch.
-    Rewind(u8, u8),
+    /// To rewind to the primary.
+    Rewind {
+        /// The primary.
+        from: u8,
+        /// Its epoch.
+        epoch: u8,
+        /// Its own WAL is kept before.
+        keep: bool,
+    },
     /// To move the data aside; `true`: it is kept.
     SetAside(bool),
     /// To copy the primary.
@@ -270,14 +279,20 @@ pub struct World<const N: usize> {
     pub forks: [(u8, u8); TIMELINES],
     /// Timelines that were begun while elections counted nobody: what others have may be lost by them.
     pub loose: u8,
+    /// Timelines that were reserved by an election that gave up what missing members have, as the user had accepted.
+    pub given_up: u8,
     /// The newest acknowledged record of each timeline.
     pub acknowledged: [u8; TIMELINES],
+    /// The newest one of each timeline that a promotion was allowed to lose: who has it keeps it.
+    pub lost: [u8; TIMELINES],
     /// `spec.durability`: for how many standbys a commit is to wait.
     pub durability: u8,
     /// Commits wait for as many as are there: `Preferred`.
     pub preferred: bool,
     /// Nobody is elected before the old primary's reads have ended: `spec.failover.reads: Strict`.
     pub strict: bool,
+    /// The epoch in which the user accepts a loss; 0: in none.
+    pub accepted: u8,
     /// The primary that the user wants.
     pub wanted: Option<u8>,
     /// `spec.fenced`.
@@ -313,6 +328,16 @@ impl<const N: usize> World<N> {
             }
             (timeline, end) = (parent, fork.min(end));
         }
+    }
+
+    /// A record that was acknowledged and then lost, and that a server whose WAL ends at `head` has and the one at `other` has not.
+    pub fn only_copy(&self, head: Wal, other: Wal) -> Option<Wal> {
+        let lost = (1..TIMELINES).map(|timeline| Wal {
+            timeline: timeline as u8,
+            end: self.lost[timeline],
+        });
+        lost.filter(|at| at.end > 0)
+            .find(|at| self.contains(head, *at) && !self.contains(other, *at))
     }
 
     /// The last record that both have: where a rewind goes back to.

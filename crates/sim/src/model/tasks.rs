@@ -23,7 +23,7 @@ impl<const N: usize> Stepper<'_, N> {
             Task::Promote(timeline, rule) => self.promote(world, &mut after, me, timeline, rule),
             Task::StartPrimary(rule) => start_primary(&mut after, me, rule),
             Task::Open => open(&mut after, me),
-            Task::Rewind(..) | Task::SetAside(_) | Task::Clone(_) => replace(world, &mut after, me, task),
+            Task::Rewind { .. } | Task::SetAside(_) | Task::Clone(_) => replace(world, &mut after, me, task),
             Task::Promise(_) | Task::StartStandby(_) | Task::Configure(_) | Task::SetSync(_) | Task::Stop => {
                 self.finish(&mut after.members[me], task);
                 Ok(None)
@@ -101,7 +101,7 @@ impl<const N: usize> Stepper<'_, N> {
         if world.forks[slot].0 != 0 {
             return Err(format!("timeline {timeline} is written for the second time"));
         }
-        let lost = lose(world, after, base, rule)
+        let lost = lose(world, after, base, timeline, rule)
             .map_err(|lost| format!("{lost} was acknowledged, and timeline {timeline} begins at {base}"))?;
         if rule.required == 0 {
             after.loose |= 1 << slot;
@@ -120,6 +120,7 @@ impl<const N: usize> Stepper<'_, N> {
             other != me && Some(other) != holder && member.data == Data::Sound && member.wal > base
         };
         Ok(Some(match () {
+            () if lost && rule.required > 0 => Event::LostAsAccepted,
             () if lost => Event::LostAsAllowed,
             () if world.holder() != Some(me) => Event::PromotedLate,
             () if world.members.iter().enumerate().any(better) => Event::PromotedSecondBest,
@@ -128,8 +129,8 @@ impl<const N: usize> Stepper<'_, N> {
     }
 }
 
-/// Whether acknowledged records are lost by a timeline that begins at `base`, which elections by `rule` may allow.
-fn lose<const N: usize>(world: &World<N>, after: &mut World<N>, base: Wal, rule: Rule) -> Result<bool, Wal> {
+/// Whether acknowledged records are lost by timeline `new` that begins at `base`, which elections by `rule`, or the user, may allow.
+fn lose<const N: usize>(world: &World<N>, after: &mut World<N>, base: Wal, new: u8, rule: Rule) -> Result<bool, Wal> {
     let mut lost = false;
     for timeline in 1..TIMELINES {
         let acknowledged = Wal {
@@ -137,14 +138,25 @@ fn lose<const N: usize>(world: &World<N>, after: &mut World<N>, base: Wal, rule:
             end: world.acknowledged[timeline],
         };
         if acknowledged.end > 0 && !world.contains(base, acknowledged) {
-            if rule.required > 0 {
+            if rule.required > 0 && world.given_up >> new & 1 == 0 {
                 return Err(acknowledged);
             }
             after.acknowledged[timeline] = 0;
+            after.lost[timeline] = world.lost[timeline].max(acknowledged.end);
             lost = true;
         }
     }
     Ok(lost)
+}
+
+/// Data goes, or a rewind takes records from it: what was lost and the primary does not have may be nowhere else.
+pub(super) fn wipe<const N: usize>(world: &World<N>, wal: Wal, primary: Wal, keep: bool) -> Result<(), String> {
+    match world.only_copy(wal, primary).filter(|_| !keep) {
+        Some(lost) => Err(format!(
+            "{lost} was acknowledged and lost, and goes with the WAL up to {wal}"
+        )),
+        None => Ok(()),
+    }
 }
 
 fn start_primary<const N: usize>(after: &mut World<N>, me: usize, rule: Rule) -> Result<Option<Event>, String> {
@@ -187,13 +199,18 @@ fn replace<const N: usize>(
     };
     let member = &mut after.members[me];
     let event = match task {
-        Task::Rewind(from, epoch) => {
+        Task::Rewind { from, epoch, keep } => {
             let Some(source) = serves(from) else { return Ok(None) };
+            wipe(world, member.wal, source, keep)?;
             member.promise = member.promise.max(epoch);
             member.wal = world.common(member.wal, source);
-            Some(Event::Rewound)
+            Some(if keep { Event::RewoundAndKept } else { Event::Rewound })
         }
         Task::SetAside(keep) => {
+            let primary = world
+                .holder()
+                .map_or(Wal::default(), |holder| world.members[holder].wal);
+            wipe(world, member.wal, primary, keep)?;
             (member.wal, member.data) = (Wal::default(), Data::Empty);
             keep.then_some(Event::KeptAside)
         }

@@ -58,7 +58,8 @@ impl<const N: usize> Mood<N> {
             | What::UserFencesNobody
             | What::UserWants(_)
             | What::UserWantsStandbys(_)
-            | What::UserPrefersStandbys(_) => 3,
+            | What::UserPrefersStandbys(_)
+            | What::UserAcceptsLoss(_) => 3,
             What::Decides(_) if costs => 4,
             What::TimePasses { .. } if costs => 5,
             What::TimePasses { .. } => 6,

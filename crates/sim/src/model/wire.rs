@@ -49,7 +49,8 @@ impl<const N: usize> Stepper<'_, N> {
         };
         if fits {
             let version = after.lease.version + 1;
-            after.lease = Lease { version, ..content };
+            let before = std::mem::replace(&mut after.lease, Lease { version, ..content });
+            give_up(after, &before);
         }
         fits
     }
@@ -144,6 +145,20 @@ impl<const N: usize> Stepper<'_, N> {
         after.acknowledged[slot] = end;
         let late = world.holder() != Some(me);
         self.push(after, me, what, late.then_some(Event::AcknowledgedLate));
+    }
+}
+
+/// An election that says that it may lose something may do so if the user has accepted that in its epoch; and, as long as nothing is
+/// acknowledged by it, so may who was elected and begins its promotion again, and whoever it leaves the lease to.
+fn give_up<const N: usize>(after: &mut World<N>, before: &Lease) {
+    let lease = &after.lease;
+    let member = |lease: &Lease| lease.holder.map(|(member, _)| member);
+    let left = before.holder.is_none() || member(lease) == member(before);
+    let unused = after.acknowledged[usize::from(before.reserved) % TIMELINES] == 0;
+    let again = left && unused && after.given_up >> before.reserved & 1 == 1;
+    let elected = member(lease) != member(before) && lease.lossy == lease.reserved;
+    if lease.reserved > before.reserved && (again || elected && before.epoch == after.accepted) {
+        after.given_up |= 1 << lease.reserved;
     }
 }
 

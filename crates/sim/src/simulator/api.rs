@@ -43,6 +43,8 @@ pub struct Spec {
     pub preferred: Option<usize>,
     pub primary: Option<usize>,
     pub fenced: BTreeSet<usize>,
+    /// The epoch in which the user accepts a loss.
+    pub accepted_loss: Option<u64>,
     /// `status.epoch`.
     pub epoch: u64,
     /// The claims that pods are published with.
@@ -104,6 +106,7 @@ impl Api {
                 preferred: None,
                 primary: None,
                 fenced: BTreeSet::new(),
+                accepted_loss: None,
                 epoch: 1,
                 claims: (0..plan.members)
                     .map(|node| (node < plan.replicas).then(|| claim(node, 0)))
@@ -152,7 +155,7 @@ impl Spec {
             preferred: self.preferred.map(pod),
             primary: self.primary.map(pod),
             urgent: false,
-            accepted_loss: None,
+            accepted_loss: self.accepted_loss.map(Epoch),
             fenced: self.fenced.iter().copied().map(pod).collect(),
             discard: None,
         }
@@ -215,7 +218,7 @@ impl World {
                 successor: None,
             }),
             rule: SyncRule::any(usize::from(!others.is_empty()), others),
-            lossy: None,
+            lossy: Some(Timeline(lost.timeline.map_or(1, |reserved| reserved.0) + 1)),
             history: Vec::new(),
             members: BTreeMap::new(),
             positions: BTreeMap::new(),
@@ -262,6 +265,14 @@ impl World {
         self.nodes[node].watch_broken = false;
         self.watch(node, News::Lease(Rc::clone(&self.api.lease)));
         self.watch(node, News::Cluster(Rc::new(self.api.spec.clone())));
+    }
+
+    /// The user accepts a loss in this epoch.
+    pub fn accept_loss(&mut self, epoch: u64) {
+        self.note(None, || format!("the user accepts a loss in epoch {epoch}"));
+        self.checks.accepted.insert(epoch);
+        self.api.spec.accepted_loss = Some(epoch);
+        self.spec_changed();
     }
 
     /// The `ClusteredDatabase` has changed.

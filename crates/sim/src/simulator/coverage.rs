@@ -33,7 +33,7 @@ pub struct Coverage {
     pub failovers: u64,
     /// Commits that were acknowledged.
     pub acknowledged: u64,
-    /// Promotions that left acknowledged commits behind, where commits wait for nobody.
+    /// Promotions that left acknowledged commits behind, where commits wait for nobody or the user has accepted it.
     pub losses: u64,
     /// Milliseconds of the world.
     pub time: u64,
@@ -54,6 +54,8 @@ pub const GOALS: &[&str] = &[
     "fenced by the user and replaced",
     "handed over",
     "lost as is documented for asynchronous commits",
+    "lost as the user accepted",
+    "served again, since the user accepted a loss",
     "opened",
     "promoted the second best",
     "relaxed",

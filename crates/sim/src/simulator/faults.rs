@@ -88,6 +88,10 @@ impl World {
             Fault::SlowNetwork => (self.net.slow, self.net.loss) = if begins { (400, 100) } else { (0, 0) },
             fault if self.plan.whole && self.strike_whole(fault, node, other, begins) => {}
             Fault::EditDurability | Fault::EditPrimary | Fault::EditFenced => self.edit(fault, node, other, begins),
+            Fault::AcceptLoss if begins => {
+                let too_late = u64::from(other.is_multiple_of(3));
+                self.accept_loss(self.api.lease.epoch.0.saturating_sub(too_late));
+            }
             Fault::LoseVolume if begins => self.lose_volume(node),
             Fault::Terminate if begins => {
                 self.tell(0, node, News::Terminate);

@@ -17,6 +17,13 @@ const BOUND_OPERATED: u64 = 900_000;
 /// Distance between looks.
 const EVERY: u64 = 500;
 
+/// Why a database rightly does not serve.
+struct Excuse {
+    why: String,
+    /// It would if the user accepted a loss.
+    for_the_user: bool,
+}
+
 impl World {
     /// Looks whether all is as it should be.
     pub fn check_liveness(&mut self) {
@@ -26,18 +33,30 @@ impl World {
         if let (Some(primary), Ok(())) = (primary, &wanted) {
             self.over = true;
             self.coverage.reach("converged");
+            if self.accepts_in_the_end {
+                self.coverage.reach("served again, since the user accepted a loss");
+            }
             self.count_edits();
             return self.check_nothing_is_lost(primary);
         }
         if self.now - since > bound {
-            self.over = true;
             let excuse = if primary.is_none() { self.excuse() } else { None };
+            if excuse.as_ref().is_some_and(|excuse| excuse.for_the_user) && !self.accepts_in_the_end {
+                self.accepts_in_the_end = true;
+                (self.calm_since, self.before_calm) = (Some(self.now), self.checks.acknowledged);
+                self.accept_loss(self.api.lease.epoch.0);
+                return self.after(EVERY, Event::Check);
+            }
+            self.over = true;
             match excuse {
-                Some(why) => {
+                Some(Excuse {
+                    why,
+                    for_the_user: false,
+                }) => {
                     self.coverage.reach("excused");
                     self.excused = Some(why);
                 }
-                None => {
+                Some(Excuse { for_the_user: true, .. }) | None => {
                     let states: Vec<_> = (0..self.plan.members).map(|node| self.state(node)).collect();
                     let lease = &self.api.lease;
                     let holder = lease.holder.as_ref().map(|holder| holder.incarnation.member.as_str());
@@ -94,7 +113,11 @@ impl World {
     }
 
     /// Why it rightly does not serve.
-    fn excuse(&self) -> Option<String> {
+    fn excuse(&self) -> Option<Excuse> {
+        let excuse = |why: &str, for_the_user: bool| {
+            let why = why.to_owned();
+            Some(Excuse { why, for_the_user })
+        };
         let record = &self.api.lease;
         // Data that is not consistent yet, or half rewound, answers nobody.
         let sound = |node: usize| {
@@ -103,7 +126,7 @@ impl World {
         };
         let live = |node: &usize| self.nodes[*node].on && self.nodes[*node].sandbox.runs() && sound(*node);
         if !(0..self.plan.members).any(|node| live(&node)) {
-            return Some("no member that lives has data that is consistent".to_owned());
+            return excuse("no member that lives has data that is consistent", false);
         }
         let last = record.holder.as_ref().map(|holder| &holder.incarnation.member);
         let last = last.or(record.release.as_ref().map(|release| &release.member));
@@ -113,10 +136,10 @@ impl World {
         };
         let answer = record.rule.names.iter().filter(|member| there(member)).count();
         if last.is_none_or(there) {
-            return (answer < record.rule.required).then(|| {
-                let required = record.rule.required;
-                format!("what is in doubt waits for {required} of the synchronous members, of which {answer} live")
-            });
+            let required = record.rule.required;
+            let why =
+                format!("what is in doubt waits for {required} of the synchronous members, of which {answer} live");
+            return excuse(&why, false).filter(|_| answer < required);
         }
         if !record.rule.is_synchronous() {
             let theirs = record
@@ -134,17 +157,14 @@ impl World {
                 far || place.postgres.is_none() && data.is_some_and(other)
             };
             let alone = (0..self.plan.members).filter(live).all(waits);
-            return alone.then(|| {
-                "the primary is lost, commits waited for nobody, and who lives lacks what it wrote: only the user can accept that"
-                    .to_owned()
-            });
+            let why = "the primary is lost, commits waited for nobody, and who lives lacks what it wrote: only the user can accept that";
+            return excuse(why, true).filter(|_| alone);
         }
         let needed = record.rule.promises_needed();
-        (answer < needed).then(|| {
-            format!(
-                "the primary is lost, and an election needs {needed} of the synchronous members, of which {answer} live"
-            )
-        })
+        let why = format!(
+            "the primary is lost, and an election needs {needed} of the synchronous members, of which {answer} live"
+        );
+        excuse(&why, true).filter(|_| answer < needed)
     }
 
     /// All that was acknowledged is in the history of who serves in the end.

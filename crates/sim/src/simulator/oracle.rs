@@ -1,9 +1,9 @@
 //! What must hold at every moment. An acknowledgement counts when the primary lets the commit go, which is before any
 //! application hears of it.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
-use machine::protocol::LeaseRecord;
+use machine::protocol::{LeaseRecord, Timeline};
 use machine::quorum::SyncRule;
 
 use super::names::owner;
@@ -21,7 +21,11 @@ const RETURN: u64 = 50_000;
 pub struct Checks {
     /// Acknowledged commits.
     pub acknowledged: u64,
-    /// Promotions under a rule of nobody that left something acknowledged behind, as is documented for that.
+    /// Epochs in which the user has accepted a loss.
+    pub accepted: BTreeSet<u64>,
+    /// Timelines that were reserved by an election that loses something in such an epoch.
+    pub given_up: BTreeSet<u32>,
+    /// Promotions under a rule of nobody, or as the user has accepted, that left something acknowledged behind, as is documented.
     pub losses: u64,
     /// Since when the present run holds the Lease.
     pub held_since: u64,
@@ -137,7 +141,8 @@ impl World {
             if lsn == 0 || !older || self.wal.keeps(base, acknowledged) {
                 continue;
             }
-            if rule.is_synchronous() {
+            let given_up = self.checks.given_up.contains(&timeline);
+            if rule.is_synchronous() && !given_up {
                 self.violate(format!(
                     "{lsn:X} of timeline {} was acknowledged, and timeline {timeline} begins at {:X} of timeline {} without it",
                     self.wal.timeline(branch),
@@ -148,7 +153,10 @@ impl World {
             let kept = self.wal.common(acknowledged, base);
             self.wal.0[branch].acknowledged = if kept.branch == branch { kept.lsn } else { 0 };
             self.checks.losses += 1;
-            self.coverage.reach("lost as is documented for asynchronous commits");
+            self.coverage.reach(match rule.is_synchronous() {
+                true => "lost as the user accepted",
+                false => "lost as is documented for asynchronous commits",
+            });
         }
         if self.holder() != Some(node) {
             self.coverage.reach("promoted late");
@@ -256,6 +264,25 @@ impl World {
         }
     }
 
+    /// An election that says that it may lose something may do so if the user has accepted that in its epoch; and, as long as nothing is
+    /// acknowledged by it, so may who was elected and begins its promotion again, and whoever it leaves the lease to.
+    fn count_given_up(&mut self, before: &LeaseRecord, after: &LeaseRecord) {
+        let member = |record: &LeaseRecord| record.holder.as_ref().map(|holder| holder.incarnation.member.clone());
+        let (checks, same) = (&mut self.checks, member(before) == member(after));
+        let unused = |timeline: u32| {
+            let branch = self.wal.branch(timeline);
+            branch.is_none_or(|branch| self.wal.0[branch].acknowledged == 0)
+        };
+        let given_up = |old: Timeline| checks.given_up.contains(&old.0) && unused(old.0);
+        let again = (same || before.holder.is_none()) && before.timeline.is_some_and(given_up);
+        let elected = !same && after.lossy == after.timeline && checks.accepted.contains(&before.epoch.0);
+        if let Some(timeline) = after.timeline.filter(|new| Some(*new) > before.timeline)
+            && (again || elected)
+        {
+            checks.given_up.insert(timeline.0);
+        }
+    }
+
     /// Epochs and reserved timelines only grow; another holder comes with another epoch.
     pub fn check_lease(&mut self, before: &LeaseRecord, after: &LeaseRecord) {
         if after.epoch < before.epoch || after.timeline < before.timeline {
@@ -269,6 +296,7 @@ impl World {
             self.check_take(before, after);
             self.checks.held_since = self.now;
         }
+        self.count_given_up(before, after);
         if run(after).is_some() && run(before) != run(after) && after.epoch == before.epoch {
             self.violate(format!("epoch {} has two holders", after.epoch.0));
         }

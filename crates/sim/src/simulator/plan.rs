@@ -61,6 +61,8 @@ pub enum Fault {
     EditPrimary,
     /// The user fences an instance for a while.
     EditFenced,
+    /// The user accepts a loss, in the present epoch or, too late, in the one before.
+    AcceptLoss,
     /// The volume is lost: the pod comes back with an empty one.
     LoseVolume,
     /// The container is asked to end (SIGTERM), and started again: a rolling change.
@@ -92,7 +94,7 @@ pub enum Fault {
 }
 
 impl Fault {
-    /// All kinds.
+    /// All kinds but one: a loss is accepted in runs of agents alone, and drawn last.
     pub const ALL: [Fault; 22] = [
         Fault::KillPostgres,
         Fault::KillAgent,
@@ -136,7 +138,7 @@ impl Fault {
 
     /// By its name, as it is written here.
     pub fn named(name: &str) -> Option<Fault> {
-        let mut all = Fault::ALL.into_iter().chain(Fault::OPERATED);
+        let mut all = Fault::ALL.into_iter().chain(Fault::OPERATED).chain([Fault::AcceptLoss]);
         all.find(|fault| format!("{fault:?}") == name)
     }
 
@@ -144,7 +146,7 @@ impl Fault {
     fn lasts(self) -> (u64, u64) {
         match self {
             Fault::KillPostgres | Fault::EditDurability | Fault::LoseVolume => (0, 0),
-            Fault::EditTemplate | Fault::EditParameter | Fault::RequestSwitchover => (0, 0),
+            Fault::EditTemplate | Fault::EditParameter | Fault::RequestSwitchover | Fault::AcceptLoss => (0, 0),
             Fault::EditReplicas | Fault::DeletePod => (0, 0),
             Fault::EditHibernated | Fault::DrainNode => (5_000, 60_000),
             Fault::ReplaceOperator => (16_000, 40_000),
@@ -238,7 +240,10 @@ impl Plan {
         let pace = random.one(&[50, 200, 200, 500]);
         let size = random.one(&[200, 8_000, 8_000, 8_000, 3_000_000]);
         let gone = (members > 1 && random.chance(150)).then(|| random.below(members as u64) as usize);
-        let kinds: BTreeSet<Fault> = Fault::ALL.into_iter().filter(|_| random.chance(250)).collect();
+        let mut kinds: BTreeSet<Fault> = Fault::ALL.into_iter().filter(|_| random.chance(250)).collect();
+        if random.chance(250) {
+            kinds.insert(Fault::AcceptLoss);
+        }
         Self {
             seed,
             members,

@@ -47,6 +47,8 @@ pub struct World {
     pub under_way: Vec<(Fault, u64)>,
     /// Commits that were acknowledged when faults were over.
     pub before_calm: u64,
+    /// The user has accepted a loss since, for nobody could be elected without.
+    pub accepts_in_the_end: bool,
     /// Why it rightly does not serve in the end.
     pub excused: Option<String>,
     /// Timelines that the present holder has reserved, one after the other.
@@ -87,6 +89,7 @@ impl World {
             struck: BTreeMap::new(),
             under_way: Vec::new(),
             before_calm: 0,
+            accepts_in_the_end: false,
             excused: None,
             spins: 0,
             calm_since: None,

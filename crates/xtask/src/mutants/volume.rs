@@ -112,6 +112,15 @@ pub const MUTANTS: &[Mutant] = &[
         found_by: unit("instance::ballots::an_election_that_may_lose_commits_says_from_which_timeline_on"),
     },
     Mutant {
+        name: "a-lease-made-again-gave-up-nothing",
+        planted: "A Lease that is made again says nothing of what elections under the lost one may have given up.",
+        breaks: "invariant 13",
+        file: "cluster/drift.rs",
+        text: "Timeline(timeline.map_or(1, |served| served.0) + 1)",
+        instead: "Timeline(0)",
+        found_by: unit("cluster::drift::tests::a_lease_that_is_made_again_asks_all_other_members"),
+    },
+    Mutant {
         name: "diverged-and-read",
         planted: "A standby that is known to have gone another way than the primary stays behind the read-only Services.",
         breaks: "invariant 8",

@@ -233,10 +233,11 @@ impl World {
                 system_id,
                 rule,
                 timeline,
+                lossy,
             } => {
                 let mut lease = empty_lease();
                 (lease.epoch, lease.system_id) = (*epoch, Some(system_id.clone()));
-                (lease.rule, lease.timeline) = (rule.clone(), *timeline);
+                (lease.rule, lease.timeline, lease.lossy) = (rule.clone(), *timeline, Some(*lossy));
                 lease.release = Some(Release {
                     member: member.clone(),
                     position: None,
