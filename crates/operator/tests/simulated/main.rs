@@ -12,5 +12,6 @@ mod repair;
 mod scenario;
 mod scenarios;
 mod seeds;
+mod side_by_side;
 mod versions;
 mod world;

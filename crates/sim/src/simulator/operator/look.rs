@@ -70,11 +70,14 @@ impl World {
         self.trace.mark_text(decision.rule);
         let decided = Decided::of(decision, self.last_fault());
         *self.coverage.operator.entry(decided).or_default() += 1;
-        let because = &decision.because;
-        if self.trace.explains() && self.operators[index].said != because.0 {
-            self.operators[index].said = because.0.clone().into_owned();
-            let (rule, action) = (decision.rule, decision.action.name());
-            self.note(None, || format!("operator {index}: {rule}: {action} — {because}"));
+        if !self.trace.explains() {
+            return;
+        }
+        let (rule, action, because) = (decision.rule, decision.action.name(), &decision.because);
+        let says = format!("operator {index}: {rule}: {action} — {because}");
+        if self.operators[index].said != says {
+            self.operators[index].said.clone_from(&says);
+            self.note(None, || says);
         }
     }
 
