@@ -18,6 +18,8 @@ pub struct Agent {
     pub memo: Memo,
     /// The newest version of the Lease that it knows.
     pub version: u64,
+    /// The newest version of the `ClusteredDatabase`.
+    pub spec: u64,
     /// When the WAL receiver heard the primary last.
     pub heard: Option<BootTime>,
     /// When the promise was known.
@@ -63,6 +65,7 @@ impl Agent {
             observed: unknown(node, pod_uid, run),
             memo: Memo::default(),
             version: 0,
+            spec: 0,
             heard: None,
             promised_at: BootTime(0),
             configured_at: BootTime(0),

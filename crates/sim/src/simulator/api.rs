@@ -36,6 +36,8 @@ pub struct Api {
 /// The `ClusteredDatabase`: what the user wants, and what the operator has written.
 #[derive(Clone, Debug)]
 pub struct Spec {
+    /// How often it has changed.
+    pub version: u64,
     pub members: usize,
     pub timing: Timing,
     pub durability: WantedDurability,
@@ -100,6 +102,7 @@ impl Api {
             lease: Rc::new(lease),
             version: 1,
             spec: Spec {
+                version: 0,
                 members: plan.replicas,
                 timing: plan.timing,
                 durability: plan.durability,
@@ -277,6 +280,7 @@ impl World {
 
     /// The `ClusteredDatabase` has changed.
     pub fn spec_changed(&mut self) {
+        self.api.spec.version += 1;
         let spec = Rc::new(self.api.spec.clone());
         for node in 0..self.plan.members {
             self.watch(node, News::Cluster(Rc::clone(&spec)));

@@ -28,7 +28,11 @@ impl World {
         };
         match news {
             News::Lease(record) => agent.lease_version(&record, now),
-            News::Cluster(spec) => agent.observed.cluster = Reading::Is(spec.view(node)),
+            // What a watch begins with may come later than what it tells then.
+            News::Cluster(spec) if spec.version < agent.spec => {}
+            News::Cluster(spec) => {
+                (agent.spec, agent.observed.cluster) = (spec.version, Reading::Is(spec.view(node)));
+            }
             News::Written { call, outcome } => agent.lease_written(call, outcome, now),
             News::Read { call, record } => {
                 if agent.calls.remove(&call).is_some() {
