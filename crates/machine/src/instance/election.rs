@@ -903,7 +903,8 @@ mod tests {
         observed.promises.remove("orders-4");
         let waits = decided(&observed, at + GONE);
         assert_eq!(waits.rule, "wait", "the promise of the one that is gone is needed");
-        assert!(waits.because.contains(third().as_str()), "{}", waits.because);
+        let missing = format!("these do not answer: {}", third());
+        assert!(waits.because.contains(&missing), "{}", waits.because);
         let mut again = made_again(asking(2));
         record(&mut again).rule = member_rule(1, &[]);
         let answer = answer_of_last_holder(0x101);
