@@ -95,8 +95,8 @@ pub const MUTANTS: &[Mutant] = &[
         planted: "Who has less WAL than another that promised is elected.",
         breaks: "protocol 9",
         file: "instance/election.rs",
-        text: "known.partition(|known| own >= known.position)",
-        instead: "known.partition(|_| true)",
+        text: "own >= known.position",
+        instead: "own >= known.position || own < known.position",
         found_by: model(COURSES),
     },
     Mutant {
