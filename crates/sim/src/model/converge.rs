@@ -3,7 +3,7 @@
 use super::bounds::Bounds;
 use super::check::is_ready;
 use super::label::What;
-use super::observe::{Decider, Effect};
+use super::observe::{Decided, Decider, Effect};
 use super::random::Random;
 use super::state::{Lease, Member, Postgres, TIMELINES, World};
 use super::step::Stepper;
@@ -40,6 +40,7 @@ pub fn converge<const N: usize>(
     (world.fenced, world.wanted) = (0, None);
     let mut random = Random(seed);
     let reserved = world.lease.reserved;
+    let mut stepper = Stepper::new(decider, bounds);
     let limit = if world.unfit > 0 { STEPS_OF_UNFIT } else { STEPS };
     for steps in 0..limit {
         let spent = usize::from(world.lease.reserved) + 1 >= TIMELINES || world.lease.epoch + 1 >= bounds.epochs;
@@ -49,11 +50,11 @@ pub fn converge<const N: usize>(
         if spent || world.lease.missing {
             return Ok(0);
         }
-        if is_at_rest(decider, &world) {
+        stepper.successors(&world);
+        if is_at_rest(&world, &stepper.decided) {
             return Ok(steps);
         }
-        let mut stepper = Stepper::new(decider, bounds);
-        let successors = stepper.successors(&world);
+        let successors = &mut stepper.next;
         successors.retain(|next| next.label.what != What::DoesNotHear);
         if successors.is_empty() {
             break;
@@ -89,22 +90,20 @@ fn weight(what: What) -> usize {
 }
 
 /// The database is as it should be, and every member waits.
-pub(super) fn is_at_rest<const N: usize>(decider: &mut Decider<N>, world: &World<N>) -> bool {
-    is_ready(world) && is_quiet(decider, world)
+pub(super) fn is_at_rest<const N: usize>(world: &World<N>, decided: &[[Decided; 2]; N]) -> bool {
+    is_ready(world) && is_quiet(world, decided)
 }
 
 /// Nothing is under way, and whatever the members decide is to wait, or to renew the lease as it is.
-fn is_quiet<const N: usize>(decider: &mut Decider<N>, world: &World<N>) -> bool {
+fn is_quiet<const N: usize>(world: &World<N>, decided: &[[Decided; 2]; N]) -> bool {
     let nothing = |effect: Option<Effect>, seen: &Lease| match effect {
         None => true,
         Some(Effect::Write { content, release }) => !release && content == *seen,
         Some(_) => false,
     };
     world.ghost.is_none()
-        && (0..N).all(|me| {
-            let member = &world.members[me];
+        && world.members.iter().zip(decided).all(|(member, decided)| {
             let rests = member.task.is_none() && !member.silent && member.seen == world.lease;
-            let decided = decider.decide(world, me);
             rests && decided.iter().all(|decided| nothing(decided.effect, &member.seen))
         })
 }

@@ -193,7 +193,7 @@ impl<const N: usize> Stepper<'_, N> {
             if slow == Some(me) || stands {
                 continue;
             }
-            let dies = self.decider.decide(world, me)[1].dies;
+            let dies = self.decided[me][1].dies;
             let member = &mut after.members[me];
             age(member);
             let held = member.confirmed.is_some() && member.sent == LEASE - 1;

@@ -1,73 +1,66 @@
-//! A fast hash of small fields: eight bytes are gathered, then folded in by one multiplication of 128 bits, as `wyhash` does.
+//! A fast hash of words: NH (UMAC, RFC 4418) multiplies pairs of words, each with keys of its own, and adds up the products, so that
+//! no multiplication waits for the one before. Two different states have the same sum with a probability of 2^-64.
 
 use std::hash::{BuildHasherDefault, Hasher};
 
-/// Two odd constants with half of their bits set (wyhash, Wang Yi).
-const MULTIPLIER: u64 = 0xA076_1D64_78BD_642F;
-const START: u64 = 0xE703_7ED1_A0B4_28DB;
+/// No state has more pairs of words; with more, keys would be used again.
+const PAIRS: usize = 128;
 
-/// The hasher.
-#[derive(Clone, Copy)]
+/// Keys that look random: the numbers of splitmix64 (Steele, Lea, Flood), from 1 on.
+static KEYS: [(u64, u64); PAIRS] = {
+    let mut keys = [(0, 0); PAIRS];
+    let mut pair = 0;
+    while pair < PAIRS {
+        keys[pair] = (split(2 * pair as u64 + 1), split(2 * pair as u64 + 2));
+        pair += 1;
+    }
+    keys
+};
+
+const fn split(number: u64) -> u64 {
+    let mixed = number.wrapping_mul(0x9E37_79B9_7F4A_7C15);
+    let mixed = (mixed ^ mixed >> 30).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+    let mixed = (mixed ^ mixed >> 27).wrapping_mul(0x94D0_49BB_1331_11EB);
+    mixed ^ mixed >> 31
+}
+
+/// The hasher. Two words at a time ([`Hasher::write_u128`]) are the cheapest.
+#[derive(Clone, Copy, Default)]
 pub struct Fingerprint {
-    state: u64,
-    gathered: u64,
-    bits: u32,
+    sum: u128,
+    pairs: usize,
 }
 
 /// Maps by this hash.
 pub type Build = BuildHasherDefault<Fingerprint>;
 
-impl Default for Fingerprint {
-    fn default() -> Self {
-        Self {
-            state: START,
-            gathered: 0,
-            bits: 0,
-        }
-    }
-}
-
-#[inline]
-fn fold(one: u64, other: u64) -> u64 {
-    let product = u128::from(one) * u128::from(other);
-    (product >> 64) as u64 ^ product as u64
-}
-
 impl Hasher for Fingerprint {
     #[inline]
+    fn write_u128(&mut self, pair: u128) {
+        let (one, other) = KEYS[self.pairs % PAIRS];
+        let product =
+            u128::from((pair as u64).wrapping_add(one)) * u128::from(((pair >> 64) as u64).wrapping_add(other));
+        self.sum = self.sum.wrapping_add(product);
+        self.pairs += 1;
+    }
+    #[inline]
+    fn write_u64(&mut self, number: u64) {
+        self.write_u128(number.into());
+    }
+    #[inline]
+    fn write_u8(&mut self, number: u8) {
+        self.write_u128(number.into());
+    }
     fn write(&mut self, bytes: &[u8]) {
         for byte in bytes {
             self.write_u8(*byte);
         }
     }
     #[inline]
-    fn write_u8(&mut self, byte: u8) {
-        self.gathered |= u64::from(byte) << self.bits;
-        self.bits += 8;
-        if self.bits == 64 {
-            self.state = fold(self.state ^ self.gathered, MULTIPLIER);
-            (self.gathered, self.bits) = (0, 0);
-        }
-    }
-    #[inline]
-    fn write_u64(&mut self, number: u64) {
-        self.state = fold(self.state ^ number, MULTIPLIER);
-    }
-    /// Discriminants of enums and lengths of arrays: all below 256 here.
-    #[inline]
-    fn write_isize(&mut self, number: isize) {
-        self.write_u8(number as u8);
-    }
-    #[inline]
-    fn write_usize(&mut self, number: usize) {
-        self.write_u8(number as u8);
-    }
-    #[inline]
     fn finish(&self) -> u64 {
-        fold(
-            self.state ^ self.gathered ^ u64::from(self.bits) << 56,
-            MULTIPLIER ^ START,
-        )
+        let product =
+            (self.sum ^ u128::from(KEYS[0].0)) as u64 as u128 * u128::from((self.sum >> 64) as u64 ^ KEYS[0].1);
+        (product >> 64) as u64 ^ product as u64
     }
 }
 

@@ -1,10 +1,12 @@
-//! States in words of eight bytes, to be hashed: by far the most that a search does. Each `hash` takes its type apart by name,
-//! so that a new field is not forgotten.
+//! States in words of eight bytes, to be hashed, with other numbers for members: by far the most that a search does. Each function takes
+//! its type apart by name, so that a new field is not forgotten.
 
 use std::hash::{Hash, Hasher};
 
+use super::fingerprint::Fingerprint;
 use super::observe::Sight;
-use super::state::{Data, Lease, Member, Postgres, Reply, Rule, Task, Unsettled, Wal, World, Write};
+use super::rename::{Names, of, pair, set};
+use super::state::{Data, Lease, Member, Postgres, Reply, Rule, TIMELINES, Task, Unsettled, Wal, World, Write};
 
 /// In the place of what is not there; no number is so large here.
 const NONE: u8 = u8::MAX;
@@ -20,8 +22,27 @@ fn word(bytes: [u8; 8]) -> u64 {
 
 /// At most eight of them in one word.
 #[inline]
-fn gathered(bytes: impl Iterator<Item = u8>) -> u64 {
-    bytes.fold(0, |word, byte| word << 8 | u64::from(byte))
+fn gathered<const N: usize>(bytes: [u8; N]) -> u64 {
+    bytes.iter().rev().fold(0, |word, byte| word << 8 | u64::from(*byte))
+}
+
+/// What is told of each member, under its new number.
+#[inline]
+fn listed<T: Copy, const N: usize>(names: &Names<N>, of: &[T; N], told: impl Fn(T) -> u8) -> u64 {
+    let told = of
+        .iter()
+        .zip(names)
+        .map(|(value, name)| u64::from(told(*value)) << (8 * name));
+    told.fold(0, |word, byte| word | byte)
+}
+
+/// Two words at a time.
+#[inline]
+fn pairs<H: Hasher, const N: usize>(to: &mut H, words: [u64; N]) {
+    for pair in words.chunks(2) {
+        let other = pair.get(1).copied().unwrap_or_default();
+        to.write_u128(u128::from(pair[0]) | u128::from(other) << 64);
+    }
 }
 
 #[inline]
@@ -29,9 +50,20 @@ fn flags<const N: usize>(flags: [bool; N]) -> u8 {
     flags.iter().fold(0, |set, flag| set << 1 | u8::from(*flag))
 }
 
-impl Hash for Lease {
+impl Rule {
     #[inline]
-    fn hash<H: Hasher>(&self, to: &mut H) {
+    fn packed<const N: usize>(self, names: &Names<N>) -> [u8; 2] {
+        let Rule {
+            required,
+            names: members,
+        } = self;
+        [required, set(names, members)]
+    }
+}
+
+impl Lease {
+    #[inline]
+    fn packed<const N: usize>(&self, names: &Names<N>) -> [u64; 3] {
         let Lease {
             version,
             missing,
@@ -39,7 +71,7 @@ impl Hash for Lease {
             epoch,
             reserved,
             lossy,
-            rule: Rule { required, names },
+            rule,
             release,
             successor,
             had,
@@ -47,34 +79,28 @@ impl Hash for Lease {
             serving,
             history,
         } = *self;
-        let (holder, run) = holder.unwrap_or((NONE, NONE));
-        let (by, end) = release.map_or((NONE, NOWHERE), |(by, end)| (by, end.unwrap_or(NOWHERE)));
+        let (holder, run) = pair(names, holder).unwrap_or((NONE, NONE));
+        let (by, end) = release.map_or((NONE, NOWHERE), |(by, end)| (of(names, by), end.unwrap_or(NOWHERE)));
+        let successor = successor.map_or(NONE, |successor| of(names, successor));
+        let [required, members] = rule.packed(names);
+        let had = had.unwrap_or(NOWHERE);
         let state = flags([missing, serving]);
-        to.write_u64(word([
-            version, state, epoch, reserved, required, names, written, holder,
-        ]));
-        let (successor, had) = (successor.unwrap_or(NONE), had.unwrap_or(NOWHERE));
-        to.write_u64(word([
-            run,
-            by,
-            end.timeline,
-            end.end,
-            successor,
-            history[0],
-            history[1],
-            had.timeline,
-        ]));
-        to.write_u64(gathered(history[2..].iter().copied().chain([had.end, lossy])));
+        let [first, second, third, fourth, fifth, sixth]: [u8; TIMELINES] = history;
+        [
+            word([version, state, epoch, reserved, required, members, written, holder]),
+            word([run, by, end.timeline, end.end, successor, first, second, had.timeline]),
+            word([third, fourth, fifth, sixth, had.end, lossy, 0, 0]),
+        ]
     }
 }
 
 impl Postgres {
     #[inline]
-    pub(super) fn packed(&self) -> [u8; 8] {
+    pub(super) fn packed<const N: usize>(&self, names: &Names<N>) -> [u8; 8] {
         match *self {
             Postgres::Down { clean } => [0, u8::from(clean), 0, 0, 0, 0, 0, 0],
             Postgres::Standby { upstream, receiving } => {
-                let (from, epoch) = upstream.unwrap_or((NONE, NONE));
+                let (from, epoch) = pair(names, upstream).unwrap_or((NONE, NONE));
                 [1, u8::from(receiving), from, epoch, 0, 0, 0, 0]
             }
             Postgres::Primary {
@@ -84,22 +110,10 @@ impl Postgres {
                 proven_at,
                 pending,
             } => {
-                let pending = pending.unwrap_or(Rule {
-                    required: NONE,
-                    names: NONE,
-                });
                 let state = 2 + u8::from(open);
-                let (required, names) = (proven.required, proven.names);
-                [
-                    state,
-                    in_doubt,
-                    required,
-                    names,
-                    proven_at,
-                    pending.required,
-                    pending.names,
-                    0,
-                ]
+                let [required, members] = proven.packed(names);
+                let [next_required, next] = pending.map_or([NONE; 2], |pending| pending.packed(names));
+                [state, in_doubt, required, members, proven_at, next_required, next, 0]
             }
         }
     }
@@ -107,19 +121,26 @@ impl Postgres {
 
 impl Task {
     #[inline]
-    pub(super) fn packed(&self) -> [u8; 4] {
-        let pair = |pair: Option<(u8, u8)>| pair.unwrap_or((NONE, NONE));
+    pub(super) fn packed<const N: usize>(&self, names: &Names<N>) -> [u8; 4] {
+        let ruled = |kind: u8, timeline: u8, rule: Rule| {
+            let [required, members] = rule.packed(names);
+            [kind, timeline, required, members]
+        };
+        let follows = |kind: u8, upstream: Option<(u8, u8)>| {
+            let (from, epoch) = pair(names, upstream).unwrap_or((NONE, NONE));
+            [kind, 0, from, epoch]
+        };
         match *self {
             Task::Promise(epoch) => [1, epoch, 0, 0],
-            Task::Promote(timeline, rule) => [2, timeline, rule.required, rule.names],
-            Task::StartPrimary(rule) => [3, 0, rule.required, rule.names],
-            Task::StartStandby(upstream) => [4, 0, pair(upstream).0, pair(upstream).1],
-            Task::Configure(upstream) => [5, 0, pair(upstream).0, pair(upstream).1],
-            Task::SetSync(rule) => [6, 0, rule.required, rule.names],
+            Task::Promote(timeline, rule) => ruled(2, timeline, rule),
+            Task::StartPrimary(rule) => ruled(3, 0, rule),
+            Task::StartStandby(upstream) => follows(4, upstream),
+            Task::Configure(upstream) => follows(5, upstream),
+            Task::SetSync(rule) => ruled(6, 0, rule),
             Task::Open => [7, 0, 0, 0],
-            Task::Rewind { from, epoch, keep } => [8, u8::from(keep), from, epoch],
+            Task::Rewind { from, epoch, keep } => [8, u8::from(keep), of(names, from), epoch],
             Task::SetAside(keep) => [9, u8::from(keep), 0, 0],
-            Task::Clone(from) => [10, from, 0, 0],
+            Task::Clone(from) => [10, of(names, from), 0, 0],
             Task::Stop => [11, 0, 0, 0],
         }
     }
@@ -137,9 +158,9 @@ impl Data {
     }
 }
 
-impl Hash for Write {
+impl Write {
     #[inline]
-    fn hash<H: Hasher>(&self, to: &mut H) {
+    fn packed<const N: usize>(&self, names: &Names<N>) -> [u64; 4] {
         let Write {
             content,
             release,
@@ -147,11 +168,12 @@ impl Hash for Write {
             age,
         } = self;
         let answer = answer.map_or(NONE, u8::from);
-        to.write_u64(word([u8::from(*release), answer, *age, 0, 0, 0, 0, 0]));
-        content.hash(to);
+        let [one, two, three] = content.packed(names);
+        [word([1, u8::from(*release), answer, *age, 0, 0, 0, 0]), one, two, three]
     }
 }
 
+#[inline]
 fn reply(reply: Reply) -> u64 {
     let Reply {
         promised,
@@ -162,9 +184,9 @@ fn reply(reply: Reply) -> u64 {
     word([1, promised, u8::from(suspects), timeline, end, 0, 0, 0])
 }
 
-impl<const N: usize> Hash for Member<N> {
+impl<const N: usize> Member<N> {
     #[inline]
-    fn hash<H: Hasher>(&self, to: &mut H) {
+    fn pack(&self, names: &Names<N>, to: &mut impl Hasher) {
         let Member {
             run,
             postgres,
@@ -191,54 +213,100 @@ impl<const N: usize> Hash for Member<N> {
             silent,
         } = self;
         let state = flags([*primary_data, *slow, *write_failed, *silent]) << 2 | data.packed();
-        to.write_u64(word([
-            *run,
-            wal.timeline,
-            wal.end,
-            state,
-            *promise,
-            *promoting,
-            *asked,
-            *changed,
-        ]));
-        to.write_u64(word(postgres.packed()));
-        let [kind, a, b, c] = task.map_or([0; 4], |task| task.packed());
-        let (to_whom, since) = handing.unwrap_or((NONE, NONE));
-        to.write_u64(word([kind, a, b, c, to_whom, since, confirmed.unwrap_or(NONE), *sent]));
-        for answer in replies {
-            to.write_u64(answer.map_or(0, reply));
-        }
-        seen.hash(to);
-        let promised = |promise: &Option<(u8, u8)>| promise.unwrap_or((NONE, NONE));
-        to.write_u64(gathered(failsafe.iter().map(|promise| promised(promise).0)));
-        to.write_u64(gathered(failsafe.iter().map(|promise| promised(promise).1)));
+        let [kind, what, other, more] = task.map_or([0; 4], |task| task.packed(names));
+        let (to_whom, since) = pair(names, *handing).unwrap_or((NONE, NONE));
         let lost = unsettled.unwrap_or(Unsettled {
             version: NONE,
             ..Unsettled::default()
         });
-        let left = given.map_or([NONE; 3], |given| [given.epoch, given.run, given.left]);
-        let [a, b, c] = left;
-        let rule = lost.rule;
-        to.write_u64(word([
-            a,
-            b,
-            c,
-            lost.version,
-            rule.required,
-            rule.names,
-            u8::from(lost.release),
-            flushed.map_or(NONE, |Wal { timeline, end }| timeline << 5 | end),
-        ]));
-        match write {
-            None => to.write_u64(0),
-            Some(write) => write.hash(to),
+        let [required, members] = lost.rule.packed(names);
+        let [epoch, given_to, left] = given.map_or([NONE; 3], |given| [given.epoch, given.run, given.left]);
+        let [seen, seen_more, seen_rest] = seen.packed(names);
+        let flushed = flushed.map_or(NONE, |Wal { timeline, end }| timeline << 5 | end);
+        let confirmed = confirmed.unwrap_or(NONE);
+        pairs(
+            to,
+            [
+                word([
+                    *run,
+                    wal.timeline,
+                    wal.end,
+                    state,
+                    *promise,
+                    *promoting,
+                    *asked,
+                    *changed,
+                ]),
+                word(postgres.packed(names)),
+                word([kind, what, other, more, to_whom, since, confirmed, *sent]),
+                word([
+                    epoch,
+                    given_to,
+                    left,
+                    lost.version,
+                    required,
+                    members,
+                    u8::from(lost.release),
+                    flushed,
+                ]),
+                seen,
+                seen_more,
+                seen_rest,
+                listed(names, failsafe, |promise| promise.map_or(NONE, |(epoch, _)| epoch)),
+                listed(names, failsafe, |promise| promise.map_or(NONE, |(_, age)| age)),
+            ],
+        );
+        let mut answers = [0; N];
+        for (answer, name) in replies.iter().zip(names) {
+            answers[usize::from(*name)] = answer.map_or(0, reply);
         }
+        pairs(to, answers);
+        pairs(to, write.map_or([0; 4], |write| write.packed(names)));
+    }
+
+    /// What can be said of it without the number of any member.
+    #[inline]
+    pub(super) fn nameless(&self, relations: u8) -> u64 {
+        let same = unchanged::<N>();
+        let [postgres, state, _, _, proven_at, ..] = self.postgres.packed(&same);
+        let [task, epoch, ..] = self.task.map_or([0; 4], |task| task.packed(&same));
+        let [wal, end] = [self.wal.timeline, self.wal.end];
+        let bits =
+            flags([self.silent, self.write_failed, self.write.is_some(), self.primary_data]) << 2 | self.data.packed();
+        let (version, confirmed) = (self.seen.version, self.confirmed.unwrap_or(u8::MAX));
+        let answered = self.replies.iter().flatten().count() as u8;
+        let mut hasher = Fingerprint::default();
+        pairs(
+            &mut hasher,
+            [
+                word([
+                    postgres,
+                    state,
+                    proven_at,
+                    wal,
+                    end,
+                    self.promise,
+                    self.promoting,
+                    self.asked,
+                ]),
+                word([version, confirmed, self.changed, self.sent, self.run, bits, task, epoch]),
+                word([answered, relations, 0, 0, 0, 0, 0, 0]),
+            ],
+        );
+        hasher.finish()
     }
 }
 
-impl<const N: usize> Hash for World<N> {
+/// Each member keeps its number.
+#[inline]
+fn unchanged<const N: usize>() -> Names<N> {
+    std::array::from_fn(|member| member as u8)
+}
+
+impl<const N: usize> World<N> {
+    /// `order`: the members by their new numbers.
     #[inline]
-    fn hash<H: Hasher>(&self, to: &mut H) {
+    pub(super) fn pack(&self, names: &Names<N>, order: [u8; N], to: &mut impl Hasher) {
         let World {
             lease,
             members,
@@ -259,23 +327,28 @@ impl<const N: usize> Hash for World<N> {
             faults,
             reboots,
         } = self;
-        lease.hash(to);
-        for member in members {
-            member.hash(to);
+        for member in order {
+            members[usize::from(member)].pack(names, to);
         }
-        match ghost {
-            None => to.write_u64(0),
-            Some(ghost) => ghost.hash(to),
-        }
-        to.write_u64(gathered(forks.iter().map(|(parent, _)| *parent)));
-        to.write_u64(gathered(forks.iter().map(|(_, end)| *end)));
-        to.write_u64(gathered(acknowledged.iter().copied().chain([*given_up, *accepted])));
-        to.write_u64(gathered(lost.iter().copied()));
-        let wanted = wanted.unwrap_or(NONE);
+        let wanted = wanted.map_or(NONE, |wanted| of(names, wanted));
         let durability = flags([*preferred, *strict]) << 4 | durability;
-        to.write_u64(word([
-            *loose, durability, wanted, *fenced, *edits, *faults, *reboots, *unfit,
-        ]));
+        let (fenced, unfit) = (set(names, *fenced), set(names, *unfit));
+        let [one, two, three] = lease.packed(names);
+        pairs(
+            to,
+            [
+                one,
+                two,
+                three,
+                gathered(forks.map(|(parent, _)| parent)),
+                gathered(forks.map(|(_, end)| end)),
+                gathered(*acknowledged),
+                gathered(*lost),
+                word([*loose, durability, wanted, fenced, *edits, *faults, *reboots, unfit]),
+                word([*given_up, *accepted, 0, 0, 0, 0, 0, 0]),
+            ],
+        );
+        pairs(to, ghost.map_or([0; 3], |ghost| ghost.packed(names)));
     }
 }
 
@@ -299,20 +372,25 @@ impl<const N: usize> Hash for Sight<N> {
             impatient,
             timed,
         } = self;
-        member.hash(to);
-        to.write_u64(gathered(promised.iter().copied()));
-        to.write_u64(gathered(standbys.iter().map(|end| end.unwrap_or(NONE))));
-        to.write_u64(gathered(history.iter().copied()));
+        member.pack(&unchanged(), to);
         let positions = positions.map(|position| position.unwrap_or(NOWHERE));
-        to.write_u64(gathered(positions.iter().map(|wal| wal.timeline)));
-        to.write_u64(gathered(positions.iter().map(|wal| wal.end)));
-        let write = unsettled.map(|write| match write {
+        let [[first, second, third], [other_first, other_second, other_third]] = unsettled.map(|write| match write {
             None => [NONE; 3],
             Some((rule, release)) => [rule.required, rule.names, u8::from(release)],
         });
-        to.write_u64(gathered(write.into_iter().flatten()));
         let wanted = wanted.unwrap_or(NONE);
         let state = flags([*impatient, *timed, *preferred, *strict, *unfit]);
-        to.write_u64(word([*durability, wanted, *fenced, state, *accepted, 0, 0, 0]));
+        pairs(
+            to,
+            [
+                gathered(*promised),
+                gathered(standbys.map(|end| end.unwrap_or(NONE))),
+                gathered(*history),
+                gathered(positions.map(|wal| wal.timeline)),
+                gathered(positions.map(|wal| wal.end)),
+                gathered([first, second, third, other_first, other_second, other_third]),
+                word([*durability, wanted, *fenced, state, *accepted, 0, 0, 0]),
+            ],
+        );
     }
 }

@@ -1,6 +1,6 @@
 //! Members differ in nothing but their numbers: worlds that differ only in these are one.
 
-use std::hash::{Hash, Hasher};
+use std::hash::Hasher;
 
 use super::fingerprint::Fingerprint;
 use super::state::{Lease, Member, Postgres, Rule, Set, Task, World};
@@ -15,12 +15,12 @@ pub(super) fn set<const N: usize>(names: &Names<N>, members: Set) -> Set {
 }
 
 #[inline]
-fn of<const N: usize>(names: &Names<N>, member: u8) -> u8 {
+pub(super) fn of<const N: usize>(names: &Names<N>, member: u8) -> u8 {
     names[usize::from(member)]
 }
 
 #[inline]
-fn pair<const N: usize>(names: &Names<N>, pair: Option<(u8, u8)>) -> Option<(u8, u8)> {
+pub(super) fn pair<const N: usize>(names: &Names<N>, pair: Option<(u8, u8)>) -> Option<(u8, u8)> {
     pair.map(|(member, other)| (of(names, member), other))
 }
 
@@ -123,54 +123,9 @@ impl<const N: usize> Member<N> {
         member.task = self.task.map(|task| task.renamed(names));
         member
     }
-
-    /// What can be said of it without the number of any member.
-    #[inline]
-    fn nameless(&self, relations: u8) -> u64 {
-        let [postgres, state, _, _, proven_at, ..] = self.postgres.packed();
-        let [task, epoch, ..] = self.task.map_or([0; 4], |task| task.packed());
-        let [wal, end] = [self.wal.timeline, self.wal.end];
-        let bits = [self.silent, self.write_failed, self.write.is_some(), self.primary_data];
-        let bits = bits
-            .iter()
-            .fold(self.data.packed(), |set, bit| set << 1 | u8::from(*bit));
-        let (version, confirmed) = (self.seen.version, self.confirmed.unwrap_or(u8::MAX));
-        let answered = self.replies.iter().flatten().count() as u8;
-        let mut hasher = Fingerprint::default();
-        for word in [
-            [
-                postgres,
-                state,
-                proven_at,
-                wal,
-                end,
-                self.promise,
-                self.promoting,
-                self.asked,
-            ],
-            [version, confirmed, self.changed, self.sent, self.run, bits, task, epoch],
-            [answered, relations, 0, 0, 0, 0, 0, 0],
-        ] {
-            hasher.write_u64(u64::from_le_bytes(word));
-        }
-        hasher.finish()
-    }
 }
 
 impl<const N: usize> World<N> {
-    #[inline]
-    fn renamed(&self, names: &Names<N>) -> Self {
-        let mut world = *self;
-        world.lease = self.lease.renamed(names);
-        for (member, name) in self.members.iter().zip(names) {
-            world.members[usize::from(*name)] = member.renamed(names);
-        }
-        world.ghost = self.ghost.map(|ghost| ghost.renamed(names));
-        world.wanted = self.wanted.map(|wanted| of(names, wanted));
-        (world.fenced, world.unfit) = (set(names, self.fenced), set(names, self.unfit));
-        world
-    }
-
     /// How a member is spoken of, one bit each.
     #[inline]
     fn relations(&self, member: usize) -> u8 {
@@ -193,20 +148,12 @@ impl<const N: usize> World<N> {
             *key = (self.members[member].nameless(self.relations(member)), member as u8);
         }
         keys.sort_unstable();
-        let mut hasher = Fingerprint::default();
-        if keys
-            .iter()
-            .enumerate()
-            .all(|(name, (_, member))| name == usize::from(*member))
-        {
-            self.hash(&mut hasher);
-        } else {
-            let mut names = [0; N];
-            for (name, (_, member)) in keys.iter().enumerate() {
-                names[usize::from(*member)] = name as u8;
-            }
-            self.renamed(&names).hash(&mut hasher);
+        let mut names = [0; N];
+        for (name, (_, member)) in keys.iter().enumerate() {
+            names[usize::from(*member)] = name as u8;
         }
+        let mut hasher = Fingerprint::default();
+        self.pack(&names, keys.map(|(_, member)| member), &mut hasher);
         hasher.finish()
     }
 }

@@ -1,79 +1,73 @@
 //! From which states of a search the database comes to serve, and to rest.
 
-use std::collections::{HashMap, VecDeque};
-use std::hash::BuildHasherDefault;
+use std::collections::VecDeque;
 
 use super::converge::is_at_rest;
-use super::fingerprint::Same;
 use super::label::What;
-use super::observe::Effect;
+use super::observe::{Decided, Effect};
 use super::state::{Member, TIMELINES, World};
 use super::step::{Next, Stepper};
 
 /// No state, no distance.
 const NONE: u32 = u32::MAX;
 
-/// Ways between states in which nothing goes wrong. States are numbered in the order in which they are visited.
+/// Ways between states in which nothing goes wrong.
 #[derive(Default)]
 pub(super) struct Ways {
-    numbers: HashMap<u64, u32, BuildHasherDefault<Same>>,
-    /// From which state, and the fingerprint of the one that it leads to.
-    steps: Vec<(u32, u64)>,
+    /// From which state to which one.
+    steps: Vec<(u32, u32)>,
     /// The states that are the end of a way.
     ends: Vec<u32>,
     /// How many of these are one only because the numbers of this world run out.
     pub(super) spent: usize,
 }
 
-/// The member would begin an epoch that this world does not have.
-fn goes_beyond<const N: usize>(stepper: &mut Stepper<N>, world: &World<N>, me: usize) -> bool {
-    let epochs = stepper.bounds.epochs;
+/// A member that decides so would begin an epoch that this world does not have.
+fn goes_beyond(decided: &[Decided; 2], epochs: u8) -> bool {
     let beyond = |effect| matches!(effect, Some(Effect::Write { content, .. }) if content.epoch > epochs);
-    let decided = stepper.decider.decide(world, me);
     decided.iter().any(|decided| beyond(decided.effect))
 }
 
 impl Ways {
-    /// The next state.
-    pub(super) fn visit<const N: usize>(&mut self, stepper: &mut Stepper<N>, world: &World<N>) {
-        let number = self.numbers.len() as u32;
-        self.numbers.insert(world.fingerprint(), number);
+    /// The state with this number, which was explored last.
+    pub(super) fn visit<const N: usize>(&mut self, number: u32, world: &World<N>, stepper: &Stepper<N>) {
+        let epochs = stepper.bounds.epochs;
         let lease = &world.lease;
-        let beyond = |member: &Member<N>| member.promise > stepper.bounds.epochs;
-        let last = lease.epoch >= stepper.bounds.epochs;
+        let beyond = |member: &Member<N>| member.promise > epochs;
+        let last = lease.epoch >= epochs;
         let spent = usize::from(lease.reserved) + 1 >= TIMELINES
             || world.members.iter().any(beyond)
-            || last && (0..N).any(|me| goes_beyond(stepper, world, me));
+            || last && stepper.decided.iter().any(|decided| goes_beyond(decided, epochs));
         // Commits wait for more than the user has left unfenced.
         let fenced = N as u32 - world.fenced.count_ones() <= world.durability.into();
-        let ends = fenced || lease.missing || is_at_rest(stepper.decider, world);
+        let ends = fenced || lease.missing || is_at_rest(world, &stepper.decided);
         if spent || ends {
             self.ends.push(number);
         }
         self.spent += usize::from(spent && !ends);
     }
 
-    /// A step from state `from` to one with the fingerprint `print`.
-    pub(super) fn leads<const N: usize>(&mut self, from: u32, before: &World<N>, next: &Next<N>, print: u64) {
+    /// A step from state `from` to state `to`.
+    pub(super) fn leads<const N: usize>(&mut self, from: u32, to: u32, before: &World<N>, next: &Next<N>) {
         let same = |after: &World<N>| after.troubles() == before.troubles();
         if next.world.as_ref().is_ok_and(same) && next.label.what != What::Writes {
-            self.steps.push((from, print));
+            self.steps.push((from, to));
         }
     }
 
-    /// From whichever state, so many steps are enough.
+    /// From whichever of so many states, so many steps are enough.
     ///
     /// # Errors
     /// The number of the first state from which no way leads to an end.
-    pub(super) fn longest(&self) -> Result<usize, usize> {
+    pub(super) fn longest(&self, states: usize) -> Result<usize, usize> {
         // For each state a list of those that lead to it: its first element, and of each element the next.
-        let mut first = vec![NONE; self.numbers.len()];
+        let mut first = vec![NONE; states];
         let mut next = vec![NONE; self.steps.len()];
-        for (step, (_, print)) in self.steps.iter().enumerate() {
-            let to = self.numbers[print] as usize;
+        for (step, (_, to)) in self.steps.iter().enumerate() {
+            let to = *to as usize;
             (next[step], first[to]) = (first[to], step as u32);
         }
-        let mut distance = vec![NONE; self.numbers.len()];
+        let mut distance = vec![NONE; states];
         let mut queue: VecDeque<u32> = self.ends.iter().copied().collect();
         for end in &self.ends {
             distance[*end as usize] = 0;

@@ -1,6 +1,6 @@
 //! Breadth-first search: the shortest course to what is wrong is found first.
 
-use std::collections::{BTreeMap, HashSet, VecDeque};
+use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::hash::BuildHasherDefault;
 
 use super::bounds::{Bounds, Event};
@@ -38,9 +38,6 @@ pub struct Report<const N: usize> {
     pub wrong: Option<(Vec<Stage<N>>, String)>,
 }
 
-/// Fingerprints of states.
-pub(super) type Known = HashSet<u64, BuildHasherDefault<Same>>;
-
 /// Explores from `start` within `bounds`, at most `limit` states.
 pub fn search<const N: usize>(start: World<N>, bounds: Bounds, limit: usize) -> Report<N> {
     explore(start, bounds, usize::MAX, limit, None)
@@ -66,56 +63,57 @@ fn explore<const N: usize>(
     mut ways: Option<Ways>,
 ) -> Report<N> {
     let mut decider = Decider::new(bounds.timed);
-    let mut known = Known::from_iter([start.fingerprint()]);
+    // The number of each state.
+    let mut known = HashMap::<u64, u32, BuildHasherDefault<Same>>::from_iter([(start.fingerprint(), 0)]);
     // Where each state came from: the number of the state before, and which of its successors it is.
     let mut origins: Vec<(u32, u16)> = vec![(0, 0)];
     let mut queue = VecDeque::from([(start, 0, 0)]);
     let mut report = Report::default();
     let mut stepper = Stepper::new(&mut decider, bounds);
     let mut wrong = None;
-    let mut prints = Vec::new();
+    let (mut prints, mut numbers) = (Vec::new(), Vec::new());
     while let Some((world, from, so_far)) = queue.pop_front() {
         if so_far == steps {
             continue;
         }
+        stepper.explore(&world);
         if let Some(ways) = &mut ways {
-            ways.visit(&mut stepper, &world);
+            ways.visit(from, &world, &stepper);
         }
-        let successors = stepper.successors(&world);
-        // Whether each is new, for all of them at once: each look-up waits for the memory, and these waits go on together.
+        // The numbers of all of them at once: each look-up waits for the memory, and these waits go on together.
+        let good = stepper.next.iter().map_while(|next| next.world.as_ref().ok());
         prints.clear();
-        prints.extend(
-            successors
-                .iter()
-                .map(|next| (next.world.as_ref().map_or(0, World::fingerprint), true)),
-        );
-        for (print, new) in &mut prints {
-            *new = *print == 0 || known.insert(*print);
+        prints.extend(good.map(World::fingerprint));
+        numbers.clear();
+        for print in &prints {
+            let new = known.len() as u32;
+            numbers.push(*known.entry(*print).or_insert(new));
         }
-        for (ordinal, (next, (print, new))) in successors.iter().zip(&prints).enumerate() {
+        for (ordinal, next) in stepper.next.iter().enumerate() {
+            let number = numbers.get(ordinal).copied();
+            if number == Some(from) {
+                continue;
+            }
             report.steps += 1;
             if let Some(event) = next.event {
                 *report.events.entry(event).or_default() += 1;
             }
-            let found = match &next.world {
-                Ok(after) => {
-                    if let Some(ways) = &mut ways {
-                        ways.leads(from, &world, next, *print);
-                    }
-                    if !new {
-                        continue;
-                    }
-                    violation(after)
-                }
-                Err(what) => Some(what.clone()),
-            };
+            if let (Some(ways), Some(number)) = (&mut ways, number) {
+                ways.leads(from, number, &world, next);
+            }
+            let new = number.is_none_or(|number| number as usize == origins.len());
             let origin = (from, ordinal as u16);
+            let found = match &next.world {
+                _ if !new => continue,
+                Err(what) => Some(what.clone()),
+                Ok(after) => violation(after),
+            };
             if let Some(what) = found {
                 wrong = Some((origin, what));
                 break;
             }
-            if let Ok(world) = next.world {
-                queue.push_back((world, origins.len() as u32, so_far + 1));
+            if let Ok(after) = &next.world {
+                queue.push_back((*after, origins.len() as u32, so_far + 1));
                 origins.push(origin);
             }
         }
@@ -126,7 +124,7 @@ fn explore<const N: usize>(
     report.complete = queue.is_empty() && wrong.is_none();
     if let Some(ways) = ways.filter(|_| report.complete) {
         (report.converged, report.spent) = (origins.len(), ways.spent);
-        match ways.longest() {
+        match ways.longest(origins.len()) {
             Ok(steps) => report.longest = steps,
             Err(stuck) => {
                 let what = "from here it does not come to serve, or not to rest".to_owned();
@@ -157,7 +155,8 @@ fn course<const N: usize>(
     let mut world = start;
     let mut stages = Vec::new();
     for ordinal in ordinals.into_iter().rev() {
-        let next = stepper.successors(&world).swap_remove(usize::from(ordinal));
+        stepper.explore(&world);
+        let next = stepper.next.swap_remove(usize::from(ordinal));
         let after = next.world.ok();
         stages.push((next.label, after));
         world = after.unwrap_or(world);

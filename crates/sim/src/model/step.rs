@@ -24,7 +24,10 @@ pub struct Stepper<'a, const N: usize> {
     pub decider: &'a mut Decider<N>,
     /// The bounds.
     pub bounds: Bounds,
-    next: Vec<Next<N>>,
+    /// What each member decides in the world that was explored last.
+    pub(super) decided: [[Decided; 2]; N],
+    /// What can happen next in it, and what changes nothing.
+    pub(super) next: Vec<Next<N>>,
 }
 
 impl<'a, const N: usize> Stepper<'a, N> {
@@ -33,13 +36,22 @@ impl<'a, const N: usize> Stepper<'a, N> {
         Self {
             decider,
             bounds,
+            decided: [[Decided::default(); 2]; N],
             next: Vec::new(),
         }
     }
 
     /// All that can happen next in `world`; what changes nothing is left out.
     pub fn successors(&mut self, world: &World<N>) -> &mut Vec<Next<N>> {
+        self.explore(world);
+        self.next.retain(|next| next.world.as_ref() != Ok(world));
+        &mut self.next
+    }
+
+    /// Finds what can happen next in `world`.
+    pub(super) fn explore(&mut self, world: &World<N>) {
         self.next.clear();
+        self.decided = std::array::from_fn(|me| self.decider.decide(world, me));
         for me in 0..N {
             self.decide(world, me);
             self.complete(world, me);
@@ -56,8 +68,6 @@ impl<'a, const N: usize> Stepper<'a, N> {
         if self.bounds.timed {
             self.tick(world);
         }
-        self.next.retain(|next| next.world.as_ref() != Ok(world));
-        &mut self.next
     }
 
     pub(super) fn has(&self, mutant: Mutant) -> bool {
@@ -92,7 +102,10 @@ impl<'a, const N: usize> Stepper<'a, N> {
     fn decide(&mut self, world: &World<N>, me: usize) {
         let distorted = self.bounds.mutant.map(|mutant| distort::shown(mutant, world, me));
         let shown = distorted.as_ref().unwrap_or(world);
-        let decided = self.decider.decide(shown, me);
+        let decided = match distorted {
+            None => self.decided[me],
+            Some(_) => self.decider.decide(shown, me),
+        };
         let unfit = world.is_unfit(me);
         if (unfit || world.faults < self.bounds.faults) && world.members[me].confirmed.is_some() {
             // It has not been able to write for too long: a fault of its own, or what follows from one that stays.

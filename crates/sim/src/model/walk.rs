@@ -1,12 +1,16 @@
 //! Long courses at random: what lies deeper than a search gets.
 
+use std::collections::HashSet;
+use std::hash::BuildHasherDefault;
+
 use super::bounds::{Bounds, Event};
 use super::check::violation;
 use super::converge::converge;
+use super::fingerprint::Same;
 use super::label::What;
 use super::observe::Decider;
 use super::random::Random;
-use super::search::{Known, Report, Stage};
+use super::search::{Report, Stage};
 use super::state::{Task, World};
 use super::step::{Next, Stepper};
 
@@ -109,7 +113,7 @@ pub fn way_to<const N: usize>(event: Event, start: World<N>, bounds: Bounds, wal
 /// Walks from `start` within `bounds`.
 pub fn walk<const N: usize>(decider: &mut Decider<N>, start: World<N>, bounds: Bounds, walk: Walk) -> Report<N> {
     let mut random = Random(walk.seed);
-    let mut seen = Known::default();
+    let mut seen = HashSet::<u64, BuildHasherDefault<Same>>::default();
     let mut report = Report::default();
     for number in 0..walk.courses {
         let mood = Mood::new(&mut random);
