@@ -10,7 +10,7 @@ use chrono::{DateTime, TimeDelta, Utc};
 use serde_json::{Value, json};
 
 use crate::defaults::CLAIM_IN_USE;
-use crate::merge::merge_patch;
+use crate::merge::{merge_patch, without_nulls};
 use crate::reply::Reply;
 use crate::request::{Call, Verb};
 use crate::store::{Key, Store, stamp};
@@ -236,6 +236,10 @@ fn running(pod: &Value, ready: &str) -> Value {
                 "restartCount": 0, "started": true, "state": {"running": {"startedAt": pod["metadata"]["creationTimestamp"]}},
                 "resources": container["resources"], "allocatedResources": container["resources"]["requests"],
             })
+        })
+        .map(|mut status| {
+            without_nulls(&mut status);
+            status
         })
         .collect();
     let uid = text(&pod["metadata"]["uid"]);

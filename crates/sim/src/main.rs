@@ -1,4 +1,6 @@
-//! `sim`: runs the simulator, and shows what it found.
+//! `sim`: runs the simulator, searches worlds of the model, and shows what was found.
+
+mod worlds;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::process::ExitCode;
@@ -13,7 +15,9 @@ usage: sim run [--seeds N | --for SECONDS] [--from SEED] [--all] [--table] [--bu
        sim replay SEED [--without N,N…] [--bug NAME]                    one seed, twice: is it the same?
        sim explain SEED [--without N,N…] [--bug NAME]                   one seed, as a table
        sim shrink SEED [--bug NAME]                                     as few faults as still fail, and their table
-       sim failovers [--runs N] [--fault NAME]                          how many failovers per minute";
+       sim failovers [--runs N] [--fault NAME]                          how many failovers per minute
+       sim search [--members N] [--required N] [--faults N] [--reboots N] [--edits N] [--records N] [--epochs N] [--timed]
+                  [--start formed|cut|parted|strict|given-up] [--steps N] [--limit STATES]   all states of a world of the model";
 
 /// What was asked for beside the command.
 #[derive(Default)]
@@ -45,6 +49,9 @@ fn main() -> ExitCode {
 
 fn command(arguments: &[String]) -> Result<bool, String> {
     let (command, rest) = arguments.split_first().ok_or("which command?")?;
+    if command == "search" {
+        return worlds::search(rest);
+    }
     let options = parse(rest)?;
     let plan = || {
         let seed = options.seed.ok_or("which seed? Give its number after the command")?;

@@ -32,6 +32,7 @@ impl Suite {
     }
 
     /// Whether it needs a Kubernetes.
+    #[cfg(any(target_os = "linux", test))]
     pub fn needs_cluster(&self) -> bool {
         self.package == "e2e" && self.tests.is_some()
     }

@@ -9,6 +9,7 @@ mod course;
 mod creation;
 mod record;
 mod repair;
+mod requests;
 mod scenario;
 mod scenarios;
 mod seeds;

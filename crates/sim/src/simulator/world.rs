@@ -149,7 +149,8 @@ impl World {
         self.now = until;
     }
 
-    fn happen(&mut self, event: Event) {
+    /// An event.
+    pub fn happen(&mut self, event: Event) {
         if let Some((node, run)) = event.agent() {
             if self.nodes[node].agent.as_ref().is_none_or(|agent| agent.run != run) {
                 return;

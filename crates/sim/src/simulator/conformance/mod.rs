@@ -2,6 +2,7 @@
 //! may be trusted for is what PostgreSQL was seen to do.
 
 mod bench;
+pub mod requests;
 mod scripts;
 mod view;
 

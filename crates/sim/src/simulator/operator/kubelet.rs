@@ -150,15 +150,6 @@ impl World {
         self.change_pods(|pods, _| {
             pods.retain(|ordinal, _| *ordinal as usize != node);
         });
-        let claim = self
-            .api
-            .objects
-            .claims
-            .values()
-            .find(|claim| claim.ordinal as usize == node);
-        if claim.is_some_and(|claim| claim.terminating) {
-            self.drop_claim(node);
-        }
         self.control_soon();
     }
 

@@ -21,7 +21,7 @@ use super::world::World;
 pub use checks::Taken;
 pub use kubelet::Sandbox;
 pub use objects::Objects;
-pub use requests::{Answer, Request};
+pub use requests::{Answer, Doomed, Request};
 pub use view::{Kind, Seen, View};
 
 /// One operator's process, and the place that it runs in.

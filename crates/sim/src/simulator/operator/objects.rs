@@ -279,11 +279,25 @@ impl World {
         self.api.objects.pods.get(&u32::try_from(node).ok()?)
     }
 
+    /// Claims that are to go, and that no pod uses any more, go.
+    fn let_go_of_claims(&mut self) {
+        let objects = &self.api.objects;
+        let goes = |claim: &&Claim| claim.terminating && !objects.pods.contains_key(&claim.ordinal);
+        let going: Vec<u32> = objects
+            .claims
+            .values()
+            .filter(goes)
+            .map(|claim| claim.ordinal)
+            .collect();
+        going.into_iter().for_each(|ordinal| self.drop_claim(ordinal as usize));
+    }
+
     /// The StatefulSet's controller ends the pods that are too many, all at once, and makes those that are missing.
     pub fn control(&mut self) {
         if self.api.down > 0 {
             return self.control_soon();
         }
+        self.let_go_of_claims();
         let set = Rc::clone(&self.api.objects.set);
         let surplus = |pod: &&Pod| pod.ordinal >= set.facts.replicas && !pod.terminating;
         let surplus = self.api.objects.pods.values().filter(surplus);
@@ -349,17 +363,24 @@ impl World {
         self.show(Kind::Claims);
     }
 
-    /// A claim is deleted: it goes when no pod uses it any more.
+    /// A claim is deleted: it goes when no pod uses it any more, and that is seen.
     pub fn delete_claim(&mut self, node: usize) {
-        if self.pod_object(node).is_none() {
-            return self.drop_claim(node);
+        let ordinal = u32::try_from(node).unwrap_or(u32::MAX);
+        if self
+            .api
+            .objects
+            .claims
+            .get(&ordinal)
+            .is_none_or(|claim| claim.terminating)
+        {
+            return;
         }
         let version = self.api.next();
-        let ordinal = u32::try_from(node).unwrap_or(u32::MAX);
         if let Some(claim) = Rc::make_mut(&mut self.api.objects.claims).get_mut(&ordinal) {
             (claim.terminating, claim.resource_version) = (true, version.to_string());
         }
         self.show(Kind::Claims);
+        self.control_soon();
     }
 
     /// A claim goes, and its volume with all that is on it.

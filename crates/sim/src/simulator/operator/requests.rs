@@ -162,7 +162,8 @@ impl World {
         }
     }
 
-    fn answer_to(&mut self, request: Request) -> Answer {
+    /// What it does, and the answer.
+    pub fn answer_to(&mut self, request: Request) -> Answer {
         match request {
             Request::ReadDatabase => Answer::Database(Rc::clone(&self.api.objects.database)),
             Request::ReadLease => Answer::Lease(Rc::clone(&self.api.lease)),
@@ -188,11 +189,15 @@ impl World {
                 if !same && !self.overwrites() {
                     return Answer::Conflict;
                 }
-                self.check_scale(replicas.unwrap_or(set.replicas));
+                let replicas = replicas.unwrap_or(set.replicas);
+                if replicas == set.replicas && template == self.api.objects.set.template {
+                    return Answer::Set(Rc::clone(&self.api.objects.set));
+                }
+                self.check_scale(replicas);
                 let version = self.api.next();
                 let set = Rc::make_mut(&mut self.api.objects.set);
                 (set.facts.resource_version, set.template) = (version.to_string(), template);
-                set.facts.replicas = replicas.unwrap_or(set.facts.replicas);
+                set.facts.replicas = replicas;
                 self.show(Kind::Set);
                 self.control_soon();
                 Answer::Set(Rc::clone(&self.api.objects.set))
@@ -249,15 +254,19 @@ impl World {
             .map_or(Answer::Conflict, |pod| Answer::Pod(Box::new(pod.clone())))
     }
 
-    /// A pod that is there changes.
+    /// A pod that is there changes; if it says the same afterwards, nothing happens.
     pub fn change_pod(&mut self, node: usize, change: impl FnOnce(&mut Pod)) {
-        self.change_pods(|pods, version| {
-            let ordinal = u32::try_from(node).unwrap_or(u32::MAX);
-            if let Some(pod) = pods.get_mut(&ordinal) {
-                change(pod);
-                version.clone_into(&mut pod.resource_version);
-            }
-        });
+        let Some(before) = self.pod_object(node).cloned() else {
+            return;
+        };
+        let mut after = before.clone();
+        change(&mut after);
+        if after != before {
+            self.change_pods(|pods, version| {
+                version.clone_into(&mut after.resource_version);
+                pods.insert(after.ordinal, after);
+            });
+        }
     }
 
     /// The mutant whose writes expect nothing.
