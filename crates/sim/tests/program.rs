@@ -31,6 +31,18 @@ fn what_cannot_be_understood_is_told_with_the_usage() {
         ("explain 1 --without 1,x", "\"x\" is no number"),
         ("shrink 1 --bug Nothing", "\"Nothing\" is none of FenceIsSkipped"),
         ("failovers --fault Nothing", "\"Nothing\" is none of KillPostgres"),
+        ("search --members 7", "7 members: give 2, 3, 4 or 5"),
+        (
+            "search --members 3 --required 3",
+            "of 3 members 2 can be required at most",
+        ),
+        (
+            "search --start moon",
+            "\"moon\" is none of formed, cut, parted, strict, given-up",
+        ),
+        ("search --faults 256", "\"256\" is no number from 0 to 255"),
+        ("search --records", "--records needs a value"),
+        ("search --seeds 1", "\"--seeds\" is no option of search"),
     ] {
         let (code, answer, error) = sim(arguments);
         assert_eq!((code, answer.as_str()), (Some(2), ""), "{arguments}");
@@ -70,4 +82,17 @@ fn what_is_printed_to_be_run_again_shows_the_same() {
         assert_eq!(code, Some(1), "{again}: {error}{told}");
         assert_eq!(line(&told, "WRONG: "), line(&answer, "WRONG: "), "{again}");
     }
+}
+
+#[test]
+fn a_world_is_searched_as_a_whole_or_that_it_was_not_is_told() {
+    let world = "search --members 2 --edits 1 --records 1 --epochs 2";
+    let (code, answer, _) = sim(world);
+    assert_eq!(code, Some(0), "{answer}");
+    assert!(answer.starts_with("29710 unique states, "), "{answer}");
+    let (code, answer, _) = sim(&format!("{world} --limit 1000"));
+    assert_eq!(code, Some(1), "{answer}");
+    assert!(answer.contains("NOT ALL: "), "{answer}");
+    let (code, answer, _) = sim(&format!("{world} --steps 3"));
+    assert_eq!(code, Some(0), "what so many steps lead to is all of it: {answer}");
 }
