@@ -5,9 +5,8 @@ use std::time::Duration;
 use anyhow::{Context, Result, ensure};
 use e2e::wait::{Seen, until};
 use e2e::{Namespace, connect_for_test};
-use fake_api::conformance::{definition, run, scripts};
+use fake_api::conformance::{run, stages};
 use kube::api::{Api, ApiResource, DynamicObject, Patch, PatchParams};
-use serde_json::Value;
 
 /// Bound of every step; far above what it takes, since the machine may be busy.
 const BOUND: Duration = Duration::from_secs(120);
@@ -32,27 +31,31 @@ async fn a_real_api_server_answers_as_the_one_in_memory_does() -> Result<()> {
         "customresourcedefinitions",
     );
     let definitions: Api<DynamicObject> = Api::all_with(client.clone(), &definitions);
-    let definition: Value = definition();
-    let name = definition["metadata"]["name"].as_str().context("a name")?.to_owned();
-    definitions
-        .patch(
-            &name,
-            &PatchParams::apply("conformance").force(),
-            &Patch::Apply(&definition),
-        )
-        .await
-        .context("define probes")?;
-    let probes = resource("conformance.clustereddatabase.io", "Probe", "probes");
-    let probes: Api<DynamicObject> = Api::namespaced_with(client.clone(), &namespace.name, &probes);
-    until("probes to be served", BOUND, || async {
-        let listed = probes.list(&Default::default()).await;
-        Ok(listed.map_or_else(|error| Seen::NotYet(error.to_string()), |_| Seen::Yes(())))
-    })
-    .await?;
-
     let mut wrong = Vec::new();
-    for script in scripts() {
-        wrong.extend(run(client, &namespace.name, &script).await.err());
+    let mut name = String::new();
+    for (definition, scripts) in stages() {
+        definition["metadata"]["name"]
+            .as_str()
+            .context("a name")?
+            .clone_into(&mut name);
+        definitions
+            .patch(
+                &name,
+                &PatchParams::apply("conformance").force(),
+                &Patch::Apply(&definition),
+            )
+            .await
+            .context("define probes")?;
+        let probes = resource("conformance.clustereddatabase.io", "Probe", "probes");
+        let probes: Api<DynamicObject> = Api::namespaced_with(client.clone(), &namespace.name, &probes);
+        until("probes to be served", BOUND, || async {
+            let listed = probes.list(&Default::default()).await;
+            Ok(listed.map_or_else(|error| Seen::NotYet(error.to_string()), |_| Seen::Yes(())))
+        })
+        .await?;
+        for script in scripts {
+            wrong.extend(run(client, &namespace.name, &script).await.err());
+        }
     }
     definitions
         .delete(&name, &Default::default())

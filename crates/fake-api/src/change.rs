@@ -26,6 +26,7 @@ impl Store {
     pub(crate) fn change(&mut self, call: &Call, now: DateTime<Utc>) -> Result<Reply, Refusal> {
         let key = key(call, &call.name);
         check_body(call)?;
+        self.check_applied(call)?;
         let Some(stored) = self.objects.get(&key).cloned() else {
             return self.apply_new(call, key, now);
         };
@@ -56,7 +57,7 @@ impl Store {
         keep(call, &live, &mut next);
         complete(call.kind, &mut next);
         check_change((call.kind, &call.name, &call.subresource), &live, &next)?;
-        self.ask(call.kind, &mut next, Some(&live))?;
+        self.ask((call.kind, &call.subresource), &mut next, Some(&live))?;
         if call.kind.counts && essence(&live) != essence(&next) {
             next["metadata"]["generation"] = json!(live["metadata"]["generation"].as_u64().unwrap_or(0) + 1);
         }
@@ -70,6 +71,22 @@ impl Store {
             return Ok(Reply::ok(self.take_out(&key, next, now)));
         }
         Ok(Reply::ok(self.store(call, key, Some(live), next, owners, now)))
+    }
+
+    /// An apply of what no schema knows fails before it begins, and the server calls that its own mistake.
+    fn check_applied(&self, call: &Call) -> Result<(), Refusal> {
+        let definition = self.definition(call.kind).filter(|_| call.verb == Verb::Apply);
+        let why = definition.and_then(|definition| definition.unreadable(&call.body));
+        why.map_or(Ok(()), |why| {
+            let message = format!(
+                "failed to create typed patch object ({}/{}; {}, Kind={}): {why}",
+                call.namespace,
+                call.name,
+                call.kind.api_version(),
+                call.kind.kind
+            );
+            Err(Refusal::new(500, "", message))
+        })
     }
 
     /// An apply makes what is missing; nothing else does.
@@ -149,9 +166,12 @@ fn keep(call: &Call, live: &Value, next: &mut Value) {
     };
     match call.subresource.as_str() {
         "status" => {
-            let status = next["status"].take();
+            let status = next.get("status").cloned();
             *next = live.clone();
-            next["status"] = status;
+            match status {
+                Some(status) => next["status"] = status,
+                None => drop(next.as_object_mut().map(|next| next.remove("status"))),
+            }
         }
         "resize" => {
             let containers = next["spec"]["containers"].take();
@@ -165,7 +185,10 @@ fn keep(call: &Call, live: &Value, next: &mut Value) {
         _ if call.kind.has_status => put_back(next, "status"),
         _ => {}
     }
-    without_nulls(next);
+    // Those that an apply leaves are for the schema to judge.
+    if !call.kind.custom || call.verb != Verb::Apply {
+        without_nulls(next);
+    }
     tidy(next);
     for field in ["apiVersion", "kind"] {
         put_back(next, field);

@@ -1,25 +1,25 @@
-//! What a CustomResourceDefinition says of its kind: defaults, and rules in CEL. Types, required fields and unknown ones are not
-//! looked at, and a change is held against all rules, also against those whose fields stay as they were.
+//! What a CustomResourceDefinition says of its kind: which fields there are, their values, defaults, and rules in CEL.
 
-use kube_cel::{CompiledSchema, Validator, apply_defaults, compile_schema};
+use kube_cel::apply_defaults;
 use serde_json::Value;
 
 use crate::kinds::Kind;
 use crate::reply::Refusal;
+use crate::schema::{Place, Schema};
 
-/// A kind's defaults and rules.
+/// A kind's fields, defaults and rules.
 #[derive(Debug)]
 pub struct Definition {
     pub(crate) kind: &'static Kind,
-    schema: Value,
-    rules: CompiledSchema,
+    defaults: Value,
+    schema: Schema,
 }
 
 impl Definition {
     /// Reads a CustomResourceDefinition, of its versions the first.
     ///
     /// # Panics
-    /// If its kind is not served, or a rule is none.
+    /// If its kind is not served, a rule is none, or its schema says what is not looked at here.
     pub fn new(definition: &Value) -> Self {
         let version = &definition["spec"]["versions"][0];
         let [group, name, plural] = [
@@ -29,27 +29,47 @@ impl Definition {
         ]
         .map(|text| text.as_str().unwrap_or_default());
         let kind = Kind::find(group, name, plural);
-        let schema = version["schema"]["openAPIV3Schema"].clone();
-        let rules = compile_schema(&schema);
-        assert!(!rules.has_errors(), "{:#?}", rules.compilation_errors());
+        let schema = &version["schema"]["openAPIV3Schema"];
         Self {
             kind: kind.unwrap_or_else(|| panic!("{plural} are not served")),
-            schema,
-            rules,
+            defaults: schema.clone(),
+            schema: Schema::new(schema),
         }
     }
 
-    /// Adds what is not said, and refuses what breaks a rule. What a subresource writes alone (`status`) has none.
-    pub(crate) fn check(&self, new: &mut Value, old: Option<&Value>) -> Result<(), Refusal> {
-        *new = apply_defaults(&self.schema, new);
-        if old.is_some_and(|old| old["spec"] == new["spec"]) {
+    /// Takes out what is unknown, and adds what is not said.
+    pub(crate) fn complete(&self, object: &mut Value) {
+        self.schema.prune(object, true);
+        *object = apply_defaults(&self.defaults, object);
+    }
+
+    /// Why a server-side apply of this cannot be read.
+    pub(crate) fn unreadable(&self, applied: &Value) -> Option<String> {
+        let whole = Place::root(&self.schema, applied, None);
+        let again = || whole.duplicates().into_iter().next();
+        whole.unreadable(false).or_else(again)
+    }
+
+    /// Completes an object, and refuses what may not be there. Who writes the status is not held to the values of the rest.
+    pub(crate) fn check(&self, subresource: &str, new: &mut Value, old: Option<&Value>) -> Result<(), Refusal> {
+        self.complete(new);
+        let whole = Place::root(&self.schema, new, old);
+        let mut wrong = match subresource {
+            "status" => whole.field("status").map_or(Vec::new(), |status| status.values()),
+            _ => whole.values(),
+        };
+        let before = old.map_or(Vec::new(), |old| Place::root(&self.schema, old, None).duplicates());
+        if before.is_empty() {
+            wrong.extend(whole.duplicates());
+        }
+        // Rules may trust in types.
+        if wrong.is_empty() {
+            wrong = whole.rules();
+        }
+        if wrong.is_empty() {
             return Ok(());
         }
-        let Err(broken) = Validator::new().validate_compiled(&self.rules, new, old) else {
-            return Ok(());
-        };
-        let words: Vec<_> = broken.as_slice().iter().map(ToString::to_string).collect();
         let name = new["metadata"]["name"].as_str().unwrap_or_default();
-        Err(Refusal::invalid(self.kind, name, &words.join("; ")))
+        Err(Refusal::invalid(self.kind, name, &wrong.join("; ")))
     }
 }

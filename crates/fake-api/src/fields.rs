@@ -182,19 +182,26 @@ fn live_has(live: &Value, member: &Value) -> bool {
     live.as_array().is_some_and(|live| live.contains(member))
 }
 
-/// Takes out what is at `path`, and what is empty then.
-pub(crate) fn remove(value: &mut Value, path: &[Step]) {
-    let Some((first, rest)) = path.split_first() else {
+/// Takes out what is at `path`, and what is empty then; what is `named` is `null` then, as Kubernetes leaves it.
+pub(crate) fn remove(value: &mut Value, path: &[Step], named: &dyn Fn(&[Step]) -> bool) {
+    remove_below(value, path, 0, named);
+}
+
+fn remove_below(value: &mut Value, path: &[Step], depth: usize, named: &dyn Fn(&[Step]) -> bool) {
+    let (Some(first), here) = (path.get(depth), depth + 1) else {
         return;
     };
     match (first, value) {
         (Step::Field(key), Value::Object(map)) => {
-            if rest.is_empty() {
+            if here == path.len() {
                 map.remove(key);
             } else if let Some(inner) = map.get_mut(key) {
-                remove(inner, rest);
-                if inner == &json!({}) || inner == &json!([]) {
-                    map.remove(key);
+                remove_below(inner, path, here, named);
+                let empty = *inner == json!({}) || *inner == json!([]);
+                match empty {
+                    true if named(&path[..here]) => *inner = Value::Null,
+                    true => drop(map.remove(key)),
+                    false => {}
                 }
             }
         }
@@ -208,8 +215,8 @@ pub(crate) fn remove(value: &mut Value, path: &[Step]) {
                 .collect();
             let position = list.iter().position(|element| identity(element, &names) == *known);
             match position {
-                Some(position) if rest.is_empty() => drop(list.remove(position)),
-                Some(position) => remove(&mut list[position], rest),
+                Some(position) if here == path.len() => drop(list.remove(position)),
+                Some(position) => remove_below(&mut list[position], path, here, named),
                 None => {}
             }
         }

@@ -19,6 +19,7 @@ mod process;
 mod reply;
 mod request;
 mod rules;
+mod schema;
 mod selector;
 mod server;
 mod store;

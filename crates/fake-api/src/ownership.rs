@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::{Value, json};
 
-use crate::fields::{Path, fields_v1, is_key, leaves, overlay, remove, spoken};
+use crate::fields::{Path, Step, fields_v1, is_key, leaves, overlay, remove, spoken};
 use crate::kinds::Kind;
 use crate::merge::without_nulls;
 use crate::reply::Refusal;
@@ -117,7 +117,8 @@ impl Owners {
             .filter(|path| !others(path) && !is_key(path) && !holds(path))
             .cloned()
             .collect();
-        given_up.iter().for_each(|path| remove(&mut merged, path));
+        let named = |path: &[Step]| wanted.contains(path);
+        given_up.iter().for_each(|path| remove(&mut merged, path, &named));
 
         let (was, is) = (leaves(kind, live), leaves(kind, &merged));
         let changed = changed(&was, &is);

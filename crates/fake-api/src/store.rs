@@ -60,9 +60,18 @@ impl Store {
         self.admission = Some(admission);
     }
 
-    /// From now on a kind of its own is as `definition` says.
+    /// From now on a kind of its own is as `definition` says; so are, as they are read, the objects that there are.
     pub fn define(&mut self, definition: Arc<Definition>) {
+        for (_, stored) in self.objects.iter_mut().filter(|(key, _)| key.kind == definition.kind) {
+            definition.complete(Arc::make_mut(&mut stored.object));
+        }
+        self.definitions.retain(|known| known.kind != definition.kind);
         self.definitions.push(definition);
+    }
+
+    pub(crate) fn definition(&self, kind: &Kind) -> Option<&Definition> {
+        let mut definitions = self.definitions.iter();
+        definitions.find(|definition| definition.kind == kind).map(Arc::as_ref)
     }
 
     /// One object.
@@ -231,16 +240,21 @@ impl Store {
         if namespace.is_some_and(|namespace| !namespace["metadata"]["deletionTimestamp"].is_null()) {
             return Err(Refusal::terminating(key.kind, &key.name, &key.namespace));
         }
-        self.ask(key.kind, &mut body, None)?;
+        self.ask((key.kind, ""), &mut body, None)?;
         Ok(body)
     }
 
-    pub(crate) fn ask(&self, kind: &Kind, new: &mut Value, old: Option<&Value>) -> Result<(), Refusal> {
+    pub(crate) fn ask(
+        &self,
+        (kind, subresource): (&Kind, &str),
+        new: &mut Value,
+        old: Option<&Value>,
+    ) -> Result<(), Refusal> {
         if let Some(admission) = &self.admission {
             admission(kind, new, old)?;
         }
-        let mut definitions = self.definitions.iter().filter(|definition| definition.kind == kind);
-        definitions.try_for_each(|definition| definition.check(new, old))
+        let definition = self.definition(kind);
+        definition.map_or(Ok(()), |definition| definition.check(subresource, new, old))
     }
 
     pub(crate) fn store(

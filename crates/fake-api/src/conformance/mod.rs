@@ -1,6 +1,7 @@
 //! Scripts of requests and the answers that they must get, from the server in memory and from a real one alike: what the
 //! one may be trusted for is what the other was seen to do.
 
+mod probe;
 mod scripts;
 
 use std::collections::BTreeMap;
@@ -12,8 +13,6 @@ use kube::Client;
 use kube::client::Body;
 use serde_json::{Value, json};
 use tokio::time::{Instant, sleep};
-
-pub use scripts::scripts;
 
 /// How long what controllers do may take.
 const PATIENCE: Duration = Duration::from_secs(90);
@@ -220,28 +219,12 @@ fn is_like(path: &str, found: &Value, like: &Value) -> Result<(), String> {
     }
 }
 
-/// The CustomResourceDefinition of the scripts' own kind.
-pub fn definition() -> Value {
-    let rule = |rule: &str, message: &str| json!([{"rule": rule, "message": message}]);
-    let spec = json!({
-        "type": "object", "x-kubernetes-preserve-unknown-fields": true,
-        "properties": {
-            "size": {"type": "string", "x-kubernetes-validations": rule("quantity(self).compareTo(quantity('1Gi')) <= 0", "at most 1Gi")},
-            "fixed": {"type": "string", "x-kubernetes-validations": rule("self == oldSelf", "it never changes")},
-            "level": {"type": "integer", "default": 1},
-        },
-        "x-kubernetes-validations": rule("self.level < 3 || has(self.size)", "from level 3 on a size is needed"),
-    });
-    let schema = json!({"type": "object", "x-kubernetes-preserve-unknown-fields": true, "properties": {"spec": spec}});
-    let version = json!({
-        "name": "v1", "served": true, "storage": true, "subresources": {"status": {}}, "schema": {"openAPIV3Schema": schema},
-    });
-    json!({
-        "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
-        "metadata": {"name": "probes.conformance.clustereddatabase.io"},
-        "spec": {
-            "group": "conformance.clustereddatabase.io", "scope": "Namespaced", "versions": [version],
-            "names": {"kind": "Probe", "plural": "probes", "singular": "probe", "listKind": "ProbeList"},
-        },
-    })
+/// Definitions of the scripts' own kind, each with what is done under it; what there is then stays for the next one.
+pub fn stages() -> [(Value, Vec<Script>); 2] {
+    let mut first = scripts::scripts();
+    first.extend(probe::scripts());
+    [
+        (probe::definition(false), first),
+        (probe::definition(true), probe::tightened()),
+    ]
 }

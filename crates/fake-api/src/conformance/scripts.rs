@@ -9,8 +9,8 @@ const MERGE: &str = "application/merge-patch+json";
 const APPLY: &str = "application/apply-patch+yaml";
 const METADATA_LIST: &str = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1";
 
-/// All scripts. Each makes objects of names of its own.
-pub fn scripts() -> Vec<Script> {
+/// Scripts for what every kind has in common, and for some. Each makes objects of names of its own.
+pub(super) fn scripts() -> Vec<Script> {
     let script = |name, steps| Script { name, steps };
     vec![
         script("objects are made once, read and deleted", life()),
@@ -44,11 +44,11 @@ fn maps(name: &str) -> String {
     format!("{CORE}/configmaps{}{name}", if name.is_empty() { "" } else { "/" })
 }
 
-fn probes(rest: &str) -> String {
+pub(super) fn probes(rest: &str) -> String {
     format!("/apis/conformance.clustereddatabase.io/v1/namespaces/{{ns}}/probes{rest}")
 }
 
-fn post(path: impl Into<String>, body: Value) -> Step {
+pub(super) fn post(path: impl Into<String>, body: Value) -> Step {
     step("POST", path, 201).body(body)
 }
 
@@ -56,11 +56,11 @@ fn put(path: impl Into<String>, code: u16, body: Value) -> Step {
     step("PUT", path, code).body(body)
 }
 
-fn merge(path: impl Into<String>, code: u16, body: Value) -> Step {
+pub(super) fn merge(path: impl Into<String>, code: u16, body: Value) -> Step {
     step("PATCH", path, code).content(MERGE).body(body)
 }
 
-fn apply(path: impl Into<String>, manager: &str, code: u16, body: Value) -> Step {
+pub(super) fn apply(path: impl Into<String>, manager: &str, code: u16, body: Value) -> Step {
     let path = format!("{}?fieldManager={manager}", path.into());
     step("PATCH", path, code).content(APPLY).body(body)
 }
@@ -214,11 +214,12 @@ fn ownership() -> Vec<Step> {
 
 fn filled() -> Vec<Step> {
     let applied = |code, data| apply(maps("filled"), "one", code, map("filled", data));
-    let probe = |map: Value| {
-        let (api_version, spec) = ("conformance.clustereddatabase.io/v1", json!({"map": map}));
+    let probe = |spec: Value| {
+        let api_version = "conformance.clustereddatabase.io/v1";
         json!({"apiVersion": api_version, "kind": "Probe", "metadata": {"name": "filled"}, "spec": spec})
     };
-    let probed = |code, map| apply(probes("/filled"), "one", code, probe(map));
+    let probed = |code, map: Value| apply(probes("/filled"), "one", code, probe(json!({"map": map})));
+    let without = probe(json!({"level": 1}));
     vec![
         applied(201, json!({})).like(json!({"data": {"a": "<absent>"}})),
         // The empty map was its own and is named no more: what is in it now is, and stays.
@@ -228,7 +229,11 @@ fn filled() -> Vec<Step> {
         probed(201, json!({})).like(json!({"spec": {"map": {}}})),
         probed(200, json!({"a": {}})).like(json!({"spec": {"map": {"a": {}}}})),
         probed(200, json!({"a": {"b": 1}})).like(json!({"spec": {"map": {"a": {"b": 1}}}})),
-        probed(200, json!({})).like(json!({"spec": {"map": {"a": "<absent>"}}})),
+        probed(200, json!({"a": {}})).like(json!({"spec": {"map": {"a": "<absent>"}}})),
+        probed(200, json!({"a": {"b": 1}})),
+        // Of the map that it has emptied `null` is left, which no schema takes for one; it goes if it is not named.
+        probed(422, json!({})).like(json!({"reason": "Invalid"})),
+        apply(probes("/filled"), "one", 200, without).like(json!({"spec": {"level": 1, "map": "<absent>"}})),
     ]
 }
 
@@ -341,16 +346,16 @@ fn status() -> Vec<Step> {
             probes("/p"),
             "agent",
             200,
-            probe(Value::Null, json!({"e": 1}), json!({"d": 2})),
+            probe(Value::Null, json!({"count": 1}), json!({"d": 2})),
         )
-        .like(json!({"metadata": {"generation": 4}, "spec": {"a": 2, "e": 1}, "status": {"d": 1}})),
+        .like(json!({"metadata": {"generation": 4}, "spec": {"a": 2, "count": 1}, "status": {"d": 1}})),
         apply(
             probes("/p/status"),
             "agent",
             200,
             probe(Value::Null, Value::Null, json!({"f": 1})),
         )
-        .like(json!({"spec": {"e": 1}, "status": {"b": 2, "d": "<absent>", "f": 1}})),
+        .like(json!({"spec": {"count": 1}, "status": {"b": 2, "d": "<absent>", "f": 1}})),
         step("DELETE", probes("/p"), 200).like(json!({"kind": "Status", "status": "Success"})),
     ]
 }
