@@ -67,6 +67,7 @@ pub struct ClusteredDatabaseSpec {
     pub scheduling: SchedulingSpec,
     /// Annotations for the instances' ServiceAccount (for a cloud's workload identity).
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    #[schemars(extend("default" = {}))]
     pub service_account_annotations: BTreeMap<String, String>,
     /// Labels and annotations for the instances' pods.
     #[serde(default)]
@@ -100,6 +101,7 @@ pub struct PostgresSpec {
     pub major_version: u16,
     /// Server settings (`postgresql.conf`), by name. Settings that the operator manages are refused.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    #[schemars(extend("default" = {}))]
     pub parameters: BTreeMap<String, String>,
     /// TCP port of the server and of its Services. Cannot be changed later.
     #[serde(default = "default_port")]
@@ -274,6 +276,7 @@ pub struct SchedulingSpec {
     pub tolerations: Vec<Toleration>,
     /// Labels that a node must have.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    #[schemars(extend("default" = {}))]
     pub node_selector: BTreeMap<String, String>,
     /// How to spread the instances; a soft spread over hosts and zones if absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -289,9 +292,11 @@ pub struct SchedulingSpec {
 pub struct PodMetadata {
     /// Additional labels.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    #[schemars(extend("default" = {}))]
     pub labels: BTreeMap<String, String>,
     /// Additional annotations.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    #[schemars(extend("default" = {}))]
     pub annotations: BTreeMap<String, String>,
 }
 

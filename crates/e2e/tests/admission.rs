@@ -144,3 +144,31 @@ async fn the_api_server_takes_every_example() -> Result<()> {
     ensure!(seen >= 4, "only {seen} examples");
     namespace.remove().await
 }
+
+/// Where it has no default for a map, it makes null of one that is applied empty and was not before, and refuses that.
+#[tokio::test]
+async fn what_was_applied_may_be_applied_empty() -> Result<()> {
+    let namespace = Namespace::fresh(connect_for_test().await?, "e2e-emptied").await?;
+    let kind = ApiResource::erase::<ClusteredDatabase>(&());
+    let api: kube::Api<DynamicObject> = kube::Api::namespaced_with(namespace.client.clone(), &namespace.name, &kind);
+    for (parameters, map) in [
+        (json!({"work_mem": "8MB"}), json!({"example.org/team": "a"})),
+        (json!({}), json!({})),
+    ] {
+        let spec = json!({
+            "paused": true, "storage": {"size": "1Gi"}, "postgres": {"parameters": parameters},
+            "serviceAccountAnnotations": map, "podMetadata": {"labels": map, "annotations": map},
+            "scheduling": {"nodeSelector": map},
+        });
+        let applied = json!({
+            "apiVersion": kind.api_version, "kind": kind.kind, "metadata": {"name": "emptied"}, "spec": spec,
+        });
+        let made = api
+            .patch("emptied", &PatchParams::apply("cdb-e2e"), &Patch::Apply(&applied))
+            .await
+            .with_context(|| applied["spec"].to_string())?;
+        let stored = &made.data["spec"]["postgres"]["parameters"];
+        ensure!(*stored == parameters, "{stored} is stored");
+    }
+    namespace.remove().await
+}

@@ -250,10 +250,13 @@ impl Store {
         new: &mut Value,
         old: Option<&Value>,
     ) -> Result<(), Refusal> {
+        let definition = self.definition(kind);
+        if let Some(definition) = &definition {
+            definition.complete(new);
+        }
         if let Some(admission) = &self.admission {
             admission(kind, new, old)?;
         }
-        let definition = self.definition(kind);
         definition.map_or(Ok(()), |definition| definition.check(subresource, new, old))
     }
 

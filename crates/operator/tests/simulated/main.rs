@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, reason = "a test fails by it")]
 
 mod agents;
+mod applies;
 mod changes;
 mod conflicts;
 mod course;

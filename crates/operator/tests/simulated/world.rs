@@ -5,11 +5,10 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, LazyLock, Mutex};
 use std::time::Duration;
 
-use api::ClusteredDatabase;
 use chrono::{DateTime, TimeDelta, Utc};
 use fake_api::faults::Faults;
 use fake_api::stubs::Stubs;
-use fake_api::{Call, Clock, Definition, Kind, Process, Refusal, Reply, Server, Store, Verb, merge_patch};
+use fake_api::{Call, Clock, Definition, Kind, Process, Reply, Server, Store, Verb, merge_patch};
 use kube::Client;
 use kube::core::ObjectMeta;
 use kube::runtime::watcher;
@@ -82,7 +81,6 @@ impl World {
             Definition::new(&definition).into()
         });
         store.define(Arc::clone(&DEFINITION));
-        store.admit(Box::new(can_be_read));
         let mut world = Self {
             server: Server::new(store, faults, Clock::starting(epoch)),
             agents: Arc::default(),
@@ -251,16 +249,6 @@ impl World {
 fn expect(code: u16, reply: Reply) -> Value {
     assert_eq!(reply.code, code, "{:#}", reply.body);
     reply.body
-}
-
-/// The CustomResourceDefinition's types.
-pub fn can_be_read(kind: &Kind, new: &mut Value, _: Option<&Value>) -> Result<(), Refusal> {
-    if kind.kind != "ClusteredDatabase" {
-        return Ok(());
-    }
-    let read = serde_json::from_value::<ClusteredDatabase>(new.clone());
-    read.map(drop)
-        .map_err(|error| Refusal::invalid(kind, NAME, &error.to_string()))
 }
 
 /// One operator's process, without leader election and pages.

@@ -2,7 +2,6 @@
 
 use super::*;
 use crate::agents::REFUSED;
-use crate::world::can_be_read;
 
 fn one_is_lost(script: &Scenario, pods: &std::collections::BTreeMap<String, String>) {
     let now = script.uids("pods");
@@ -129,7 +128,6 @@ fn d_28_storage_that_is_refused_is_taken_back() {
         let all = script.world.uids();
         script.world.server.within(|store, _| {
             store.admit(Box::new(|kind, claim, old| {
-                can_be_read(kind, claim, old)?;
                 let wanted = &claim["spec"]["resources"]["requests"]["storage"];
                 let refused = kind.kind == "PersistentVolumeClaim" && old.is_some() && *wanted == "1Ti";
                 let message = "persistentvolumeclaims \"data-db-0\" is forbidden: exceeded quota: q";
