@@ -287,7 +287,7 @@ fn two_members_through_what_is_broken_off_are_searched_as_a_whole() {
     whole_to_rest("2 members, 1 required, cut, 1 fault", cut::<2>(1), SMALL, 777_744, CUT);
 }
 
-/// From where nobody hears the primary, three members through all elections of the next epoch.
+/// From where nobody hears the primary, three members through all elections of the next epoch, where commits wait for one and for both.
 #[test]
 fn three_members_through_an_election_are_searched_as_a_whole() {
     let bounds = Bounds {
@@ -297,6 +297,9 @@ fn three_members_through_an_election_are_searched_as_a_whole() {
         ..SMALL
     };
     whole_to_rest("3 members, 1 required, cut", cut::<3>(1), bounds, 1_477_644, ELECTED);
+    // Nobody may leave this rule.
+    let elected = [Event::Promoted, Event::Bumped, Event::Rewound, Event::StoodDown];
+    whole_to_rest("3 members, 2 required, cut", cut::<3>(2), bounds, 1_082_941, &elected);
 }
 
 /// Searches all states that so many steps lead to, and compares their number.
