@@ -28,6 +28,10 @@ deny:
 properties cases="200000":
     PROPTEST_CASES={{cases}} cargo test -p machine
 
+# All states of a world of the model, of any size: just world --members 3 --faults 1 --records 1 --epochs 2
+world *args:
+    cargo run --release -p sim -- search {{args}}
+
 # Whole databases in virtual time under faults that a seed chooses, other seeds each time: ten minutes of agents alone, and ten of
 # agents with an operator and a user who edits.
 sim seconds="600":
