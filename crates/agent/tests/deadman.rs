@@ -160,20 +160,17 @@ fn wait_for_sleepers(agent: &Agent, count: usize) -> Vec<u32> {
     }
 }
 
-/// Who started the sleepers dies with them, in any order.
-fn wait_for_the_dead_man_alone(agent: &Agent) -> [u32; 1] {
+/// Waits until no more than `count` of the agent's descendants are left, and returns when that was, and which: who started the
+/// sleepers dies with them, in any order, and had perhaps started the next one in the same moment.
+fn left(agent: &Agent, count: usize) -> (BootTime, Vec<u32>) {
     let begun = Instant::now();
     loop {
-        let left: Vec<u32> = descendants(agent.child.id())
-            .expect("/proc")
-            .iter()
-            .map(|process| process.pid)
-            .collect();
-        match left[..] {
-            [dead_man] => return [dead_man],
-            _ => assert!(begun.elapsed() < Duration::from_secs(5), "{left:?} are left"),
+        let left = descendants(agent.child.id()).expect("/proc");
+        if left.len() <= count {
+            return (boot_time(), left.iter().map(|process| process.pid).collect());
         }
-        std::thread::sleep(Duration::from_millis(5));
+        assert!(begun.elapsed() < Duration::from_secs(10), "{left:?} are left");
+        std::thread::sleep(Duration::from_millis(1));
     }
 }
 
@@ -188,10 +185,11 @@ fn within_bound(died: BootTime, deadline: BootTime) {
 fn a_stopped_agents_processes_die_at_the_deadline() {
     let mut agent = Agent::start(&[], GO_ON);
     let deadline = agent.says("ARMED ");
-    let sleepers = wait_for_sleepers(&agent, 3);
+    wait_for_sleepers(&agent, 3);
     send(agent.child.id(), Signal::STOP);
-    within_bound(dead(&sleepers), deadline);
-    let dead_man = wait_for_the_dead_man_alone(&agent);
+    let (died, dead_man) = left(&agent, 1);
+    within_bound(died, deadline);
+    assert_eq!(dead_man.len(), 1, "the dead-man is left");
     // The agent finds its children dead, and is still served.
     send(agent.child.id(), Signal::CONT);
     assert!(agent.says("END ") >= deadline);
@@ -235,7 +233,7 @@ fn in_a_namespace_of_its_own_everything_dies_but_the_agent() {
     };
     let mut agent = Agent::start(wrapper, GO_ON);
     let deadline = agent.says("ARMED ");
-    let sleepers = wait_for_sleepers(&agent, 3);
+    wait_for_sleepers(&agent, 3);
     let family = descendants(agent.child.id()).expect("/proc");
     let first = family
         .iter()
@@ -243,8 +241,8 @@ fn in_a_namespace_of_its_own_everything_dies_but_the_agent() {
         .expect("PID 1 of the namespace")
         .pid;
     send(first, Signal::STOP);
-    within_bound(dead(&sleepers), deadline);
-    let left = descendants(agent.child.id()).expect("/proc");
+    let (died, left) = left(&agent, 2);
+    within_bound(died, deadline);
     assert_eq!(left.len(), 2, "the agent and the dead-man are left: {left:?}");
     send(first, Signal::CONT);
     assert!(agent.says("END ") >= deadline);
