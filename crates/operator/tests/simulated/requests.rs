@@ -199,22 +199,33 @@ fn asks() -> impl Strategy<Value = Ask> {
     ]
 }
 
+fn both(asks: &[Ask]) -> Result<(), TestCaseError> {
+    let (mut simulated, mut memory) = (Server::new(), Memory::new());
+    for (step, ask) in asks.iter().enumerate() {
+        let before = [simulated.standing(), memory.standing()];
+        let said = [simulated.ask(*ask), memory.ask(*ask)];
+        let now = [simulated.standing(), memory.standing()];
+        let facts = |standing: &Standing| (standing.replicas, standing.pods.clone(), standing.claims.clone());
+        let told = format!("step {step}, {ask:?}: the simulator's, and the other");
+        prop_assert_eq!(said[0], said[1], "{}", told);
+        prop_assert_eq!(facts(&now[0]), facts(&now[1]), "{}", told);
+        if *ask != Ask::Settle {
+            prop_assert_eq!(now[0].changed(&before[0]), now[1].changed(&before[1]), "{}", told);
+        }
+    }
+    Ok(())
+}
+
 proptest! {
     #![proptest_config(ProptestConfig { cases: 60, failure_persistence: None, ..ProptestConfig::default() })]
     #[test]
     fn both_api_servers_answer_and_do_the_same(asks in prop::collection::vec(asks(), 1..40)) {
-        let (mut simulated, mut memory) = (Server::new(), Memory::new());
-        for (step, ask) in asks.iter().enumerate() {
-            let before = [simulated.standing(), memory.standing()];
-            let said = [simulated.ask(*ask), memory.ask(*ask)];
-            let now = [simulated.standing(), memory.standing()];
-            let facts = |standing: &Standing| (standing.replicas, standing.pods.clone(), standing.claims.clone());
-            let told = format!("step {step}, {ask:?}: the simulator's, and the other");
-            prop_assert_eq!(said[0], said[1], "{}", told);
-            prop_assert_eq!(facts(&now[0]), facts(&now[1]), "{}", told);
-            if *ask != Ask::Settle {
-                prop_assert_eq!(now[0].changed(&before[0]), now[1].changed(&before[1]), "{}", told);
-            }
-        }
+        both(&asks)?;
     }
+}
+
+/// Found by that.
+#[test]
+fn a_claim_that_no_pod_uses_goes_when_that_is_seen() -> Result<(), TestCaseError> {
+    both(&[Ask::Scale(0), Ask::Settle, Ask::DeleteClaim(0), Ask::Settle])
 }
