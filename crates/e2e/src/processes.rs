@@ -34,19 +34,24 @@ impl Container {
         Ok(Self { agent, pid_namespace })
     }
 
-    /// Pids of the living processes called `postgres`; the postmaster has the lowest.
+    /// Pids of the living processes called `postgres`.
     #[must_use]
     pub fn postgres(&self) -> Vec<i32> {
-        let Ok(entries) = fs::read_dir("/proc") else {
-            return Vec::new();
-        };
-        let mut pids: Vec<i32> = entries
-            .flatten()
-            .filter_map(|entry| entry.file_name().to_str()?.parse().ok())
-            .filter(|pid| self.is_living_postgres(*pid))
-            .collect();
-        pids.sort_unstable();
-        pids
+        self.servers().iter().map(|server| server.pid).collect()
+    }
+
+    /// The postmaster's pid.
+    ///
+    /// # Errors
+    /// When there is none.
+    pub fn postmaster(&self) -> Result<i32> {
+        postmaster(&self.servers()).context("no postmaster in the container")
+    }
+
+    fn servers(&self) -> Vec<Server> {
+        let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
+        let pids = entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
+        pids.filter_map(|pid| self.living_postgres(pid)).collect()
     }
 
     /// The standby's WAL receiver, by its title.
@@ -57,10 +62,75 @@ impl Container {
         all.find(|pid| title(*pid).contains(": walreceiver"))
     }
 
-    fn is_living_postgres(&self, pid: i32) -> bool {
+    fn living_postgres(&self, pid: i32) -> Option<Server> {
         let inside = fs::read_link(format!("/proc/{pid}/ns/pid")).is_ok_and(|link| link == self.pid_namespace);
-        let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
-        let state = stat.rsplit(") ").next().and_then(|rest| rest.chars().next());
-        inside && stat.contains("(postgres)") && !matches!(state, None | Some('Z' | 'X'))
+        let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+        Server::parse(pid, &stat).filter(|_| inside)
+    }
+}
+
+/// A process of a server.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Server {
+    pid: i32,
+    parent: i32,
+    /// In clock ticks since the machine's boot.
+    started: u64,
+}
+
+impl Server {
+    /// Of `/proc/<pid>/stat`, if it lives and is called `postgres`.
+    fn parse(pid: i32, stat: &str) -> Option<Self> {
+        let (name, rest) = stat.rsplit_once(") ")?;
+        let fields: Vec<&str> = rest.split_whitespace().collect();
+        let lives = name.ends_with("(postgres") && !matches!(*fields.first()?, "Z" | "X");
+        let server = Self {
+            pid,
+            parent: fields.get(1)?.parse().ok()?,
+            started: fields.get(19)?.parse().ok()?,
+        };
+        lives.then_some(server)
+    }
+}
+
+/// All others are its children. Their numbers may be lower than its own, since numbers begin anew after the highest; and what only
+/// reads a configuration has no children and is younger.
+fn postmaster(servers: &[Server]) -> Option<i32> {
+    let is_child = |server: &&Server| servers.iter().any(|other| other.pid == server.parent);
+    let parents = servers.iter().filter(|server| !is_child(server));
+    parents.min_by_key(|server| server.started).map(|server| server.pid)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_postmaster_is_found_also_after_numbers_have_begun_anew() {
+        let server = |pid, parent, started| Server { pid, parent, started };
+        let servers = [
+            server(310, 32_766, 900),
+            server(312, 300, 905),
+            server(32_766, 300, 890),
+            server(32_767, 32_766, 891),
+        ];
+        assert_eq!(postmaster(&servers), Some(32_766));
+        assert_eq!(postmaster(&[]), None);
+    }
+
+    #[test]
+    fn the_dead_and_others_are_no_servers() {
+        let stat = |name: &str, state: &str| {
+            let rest = "0 ".repeat(17);
+            Server::parse(7, &format!("7 ({name}) {state} 5 {rest}1234 0 0"))
+        };
+        let server = Server {
+            pid: 7,
+            parent: 5,
+            started: 1_234,
+        };
+        assert_eq!(stat("postgres", "S"), Some(server));
+        assert_eq!(stat("postgres", "Z"), None);
+        assert_eq!(stat("postgres) (agent", "S"), None);
     }
 }

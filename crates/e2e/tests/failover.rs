@@ -137,10 +137,7 @@ async fn any_postgresql_behind_a_service_can_be_measured() -> Result<()> {
     let ours = subject(&namespace, NAME)?;
     let testbed = ours.testbed.clone().context("the testbed")?;
     let primary = ours.primary().await?.pod;
-    let processes = Container::of(&testbed, &namespace, &primary).await?.postgres();
-    let postmaster = processes
-        .first()
-        .with_context(|| format!("no postgres process in {primary}"))?;
+    let postmaster = Container::of(&testbed, &namespace, &primary).await?.postmaster()?;
     // The shell's own `kill`: no other program is needed.
     let inject = format!("[ \"$PRIMARY\" = {primary} ] && [ -n \"$STANDBY_NODE\" ] && kill -KILL {postmaster}");
     let stranger = Subject {

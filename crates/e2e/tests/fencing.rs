@@ -127,7 +127,7 @@ async fn the_dead_man_fences_for_a_stopped_agent() -> Result<()> {
 async fn a_killed_postmaster_is_restarted_in_place_without_the_operator() -> Result<()> {
     let primary = primary("e2e-crash").await?;
     let operator = e2e::install::scale(&primary.namespace.client, 0).await?;
-    let postmaster = *primary.container.postgres().first().context("a postmaster")?;
+    let postmaster = primary.container.postmaster()?;
     let start = Instant::now();
     primary.testbed.signal(postmaster, Signal::KILL)?;
     let written = until("a write through the Service", BOUND, || async {

@@ -244,10 +244,7 @@ impl Scene<'_> {
         let subject = self.subject;
         let container = Container::named(testbed, &subject.namespace, &self.primary.pod, &subject.container).await?;
         let pid = if postmaster {
-            *container
-                .postgres()
-                .first()
-                .context("no postgres process in the primary")?
+            container.postmaster()?
         } else {
             container.agent
         };
