@@ -178,7 +178,7 @@ fn e_38_the_postmaster_is_killed() {
 
 #[test]
 fn e_40_the_agent_is_killed() {
-    let told = script("40-agent-killed", 3, 1, &[(5_000, 1_000, Fault::KillAgent, PRIMARY)]);
+    let told = script("40-agent-killed", 3, 1, &[(5_000, 500, Fault::KillAgent, PRIMARY)]);
     assert!(told.opened_after() < 8_000);
     assert!(told.holders().is_empty(), "a new run takes its own lease again");
 }

@@ -101,6 +101,8 @@ pub enum Inner {
         has: End,
         member: MemberId,
     },
+    /// A WAL receiver is to be started.
+    Receive,
     /// It is granted.
     Connected { stream: u64 },
     /// The other end of a stream has ended.

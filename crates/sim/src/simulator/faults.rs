@@ -1,6 +1,6 @@
 //! Faults, and their end.
 
-use super::event::{Event, News};
+use super::event::{Event, Inner, News};
 use super::names::claim;
 use super::net::{Way, count};
 use super::node::Disk;
@@ -123,10 +123,12 @@ impl World {
             let delay = self.random.work.between(500, 3_000);
             return self.after(delay, Event::Boot { node });
         }
+        // First: nobody is told of it.
+        self.nodes[node].on = false;
         self.end_server(node, Ends::PowerLost);
         self.kill_container(node);
         let place = &mut self.nodes[node];
-        (place.on, place.agent_frozen, place.postgres_frozen) = (false, 0, 0);
+        (place.agent_frozen, place.postgres_frozen) = (0, 0);
         (place.pod_frozen, place.pod_waits) = (false, Vec::new());
     }
 
@@ -166,7 +168,10 @@ impl World {
         let place = &mut self.nodes[node];
         count(&mut place.postgres_frozen, false);
         if place.postgres_frozen == 0 {
-            for event in std::mem::take(&mut place.postgres_waits) {
+            let is_tick = |event: &Event| matches!(event, Event::Server { what: Inner::Tick, .. });
+            let (ticks, rest): (Vec<_>, _) = std::mem::take(&mut place.postgres_waits).into_iter().partition(is_tick);
+            // What has arrived is read before anybody is taken for silent.
+            for event in rest.into_iter().chain(ticks) {
                 self.after(0, event);
             }
         }

@@ -86,6 +86,7 @@ pub struct Sender {
     /// How many reports it has processed.
     pub replies: u64,
     pub heard: u64,
+    pub sent: u64,
 }
 
 /// A commit that waits.
@@ -109,7 +110,7 @@ pub enum Ends {
 }
 
 /// Distance between looks of a server at its streams, in milliseconds.
-const TICK: u64 = 400;
+pub const TICK: u64 = 400;
 /// Distance between checkpoints, in milliseconds.
 const CHECKPOINT: u64 = 30_000;
 /// Recovery replays so many bytes in a millisecond.
@@ -178,7 +179,8 @@ impl World {
             canary: None,
         });
         self.server_after(start + replay, node, Inner::Up);
-        self.server_after(start, node, Inner::Tick);
+        // A WAL receiver is started when all that is there is replayed.
+        self.server_after(start + replay, node, Inner::Tick);
         self.server_after(CHECKPOINT, node, Inner::Checkpoint);
         Ok(id)
     }
@@ -206,6 +208,7 @@ impl World {
                 has,
                 member,
             } => self.connect_arrives(node, from, stream, has, member),
+            Inner::Receive => self.connect(node),
             Inner::Connected { stream } => self.connected(node, stream),
             Inner::Closed { stream } => self.closed(node, stream),
             Inner::Reload { stream, rule } => {

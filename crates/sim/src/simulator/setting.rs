@@ -84,16 +84,20 @@ impl World {
         if elapsed > PROOF {
             return self.finish(node, Work::SetSync, Err("no proof".to_owned()));
         }
+        let mut ended = Vec::new();
         if elapsed > PATIENCE && !stalls {
             for stream in left {
                 let stranger = server
                     .senders
                     .get(&stream)
                     .is_some_and(|sender| !rule.names.contains(&sender.member));
-                if stranger {
-                    server.senders.remove(&stream);
+                if let (true, Some(sender)) = (stranger, server.senders.remove(&stream)) {
+                    ended.push((stream, sender.to));
                 }
             }
+        }
+        for (stream, to) in ended {
+            self.close(node, stream, to);
         }
         if !stalls {
             self.append(node, RECORD);

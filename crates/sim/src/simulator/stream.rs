@@ -5,12 +5,17 @@ use machine::protocol::MemberId;
 use machine::quorum::SyncRule;
 
 use super::event::Inner;
-use super::postgres::{Deaf, Receiver, SEGMENT, Sender, Server};
+use super::postgres::{Deaf, Receiver, SEGMENT, Sender, Server, TICK};
 use super::wal::End;
 use super::world::World;
 
-/// A WAL sender that hears nothing of its standby for so long ends, in parts of the time of suspicion.
-const SENDER_PATIENCE: u64 = 2;
+/// A WAL sender that hears nothing of its standby for so long ends, in milliseconds: `wal_sender_timeout`, as the agent sets it.
+const SENDER_PATIENCE: u64 = 5_000;
+/// So long after a stream has ended, or did not come about, the next is tried, in milliseconds: `wal_retrieve_retry_interval`, as the
+/// agent sets it.
+const RETRY: u64 = 50;
+/// After so long TCP tries again to reach who was not reached, in milliseconds.
+const SYN: u64 = 1_000;
 
 impl World {
     /// WAL senders send what is flushed (or that they live), and end when nobody answers; WAL receivers end when they hear nothing.
@@ -37,14 +42,15 @@ impl World {
         let silent: Vec<_> = server
             .senders
             .iter()
-            .filter(|(_, sender)| now - sender.heard > suspect * SENDER_PATIENCE)
+            .filter(|(_, sender)| now - sender.heard > SENDER_PATIENCE)
             .map(|(stream, sender)| (*stream, sender.to))
             .collect();
         for (stream, to) in silent {
             self.end_sender(node, stream);
             self.close(node, stream, to);
         }
-        self.send_wal(node);
+        // A standby asks for a word after half of the time after which silence ends its stream.
+        self.send_wal_after(node, (suspect / 2).saturating_sub(TICK));
     }
 
     pub fn end_sender(&mut self, node: usize, stream: u64) {
@@ -54,7 +60,7 @@ impl World {
     }
 
     /// A standby without a WAL receiver starts one, if it knows whom to follow and has the credential for it.
-    fn connect(&mut self, node: usize) {
+    pub fn connect(&mut self, node: usize) {
         let (stream, heard) = (self.counter + 1, self.boot_time(node));
         let place = &mut self.nodes[node];
         let Some(member) = place.volume.member.clone().filter(|_| place.volume.credential) else {
@@ -85,9 +91,14 @@ impl World {
                 };
                 self.server_after(delay, from, asks);
             }
-            // Refused, or nobody hears: it is tried again.
-            _ => self.server_after(300, node, Inner::Closed { stream }),
+            Some(delay) => self.server_after(2 * delay, node, Inner::Closed { stream }),
+            None => self.server_after(SYN, node, Inner::Closed { stream }),
         }
+    }
+
+    /// A standby has no WAL receiver any more: the next one is started soon, or at once where another is to be followed.
+    pub fn receive_again(&mut self, node: usize, at_once: bool) {
+        self.server_after(if at_once { 1 } else { RETRY }, node, Inner::Receive);
     }
 
     /// A standby loses its stream, and whom it follows or how to follow it.
@@ -136,6 +147,7 @@ impl World {
             rule: server.rule.clone(),
             replies: 0,
             heard: now,
+            sent: now,
         };
         server.senders.insert(stream, sender);
         if !whole {
@@ -162,32 +174,54 @@ impl World {
     }
 
     pub fn closed(&mut self, node: usize, stream: u64) {
-        if let Some(server) = self.server(node) {
-            server.receiver.take_if(|receiver| receiver.stream == stream);
-            server.senders.remove(&stream);
+        let Some(server) = self.server(node) else { return };
+        server.senders.remove(&stream);
+        let ended = server.receiver.take_if(|receiver| receiver.stream == stream);
+        if ended.is_some() {
+            self.receive_again(node, false);
         }
     }
 
     /// Sends what is flushed to all; what was lost on the way is part of what comes next.
     pub fn send_wal(&mut self, node: usize) {
-        let place = &self.nodes[node];
+        self.send_wal_after(node, 0);
+    }
+
+    /// The same to those to whom nothing was sent for so long.
+    fn send_wal_after(&mut self, node: usize, silence: u64) {
+        let now = self.now;
+        let place = &mut self.nodes[node];
         let (Some(server), Some(data)) = (
-            place.postgres.as_ref().filter(|server| server.up),
+            place.postgres.as_mut().filter(|server| server.up),
             place.volume.data.as_ref(),
         ) else {
             return;
         };
         let upto = data.end;
-        let streams: Vec<_> = server
+        let due = server
             .senders
-            .iter()
-            .map(|(stream, sender)| (*stream, sender.to))
+            .iter_mut()
+            .filter(|(_, sender)| now - sender.sent >= silence);
+        let streams: Vec<_> = due
+            .map(|(stream, sender)| {
+                sender.sent = now;
+                (*stream, sender.to)
+            })
             .collect();
         for (stream, to) in streams {
-            if let Some(delay) = self.travel(node, to) {
-                self.server_after(delay, to, Inner::Wal { stream, upto });
+            let Some(delay) = self.travel(node, to) else { continue };
+            match self.is_received(to, stream) {
+                true => self.server_after(delay, to, Inner::Wal { stream, upto }),
+                // The kernel there knows no such connection.
+                false => self.server_after(2 * delay, node, Inner::Closed { stream }),
             }
         }
+    }
+
+    fn is_received(&self, node: usize, stream: u64) -> bool {
+        let server = self.nodes[node].postgres.as_ref();
+        let receiver = server.and_then(|server| server.receiver.as_ref());
+        receiver.is_some_and(|receiver| receiver.stream == stream)
     }
 
     pub fn wal_arrives(&mut self, node: usize, stream: u64, upto: End) {

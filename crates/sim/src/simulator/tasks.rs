@@ -222,7 +222,9 @@ impl World {
             server.deaf.take_if(|deaf| *deaf == Deaf::UntilConfigured);
             if server.upstream != follows {
                 server.upstream = follows;
-                if let Some(receiver) = server.receiver.take() {
+                let receiver = server.receiver.take();
+                self.receive_again(node, receiver.is_some());
+                if let Some(receiver) = receiver {
                     self.close(node, receiver.stream, receiver.from);
                 }
             }
