@@ -71,7 +71,12 @@ impl World {
             Fault::FreezePostgres => self.thaw_postgres(node),
             Fault::LoseUpstream if begins => self.lose_upstream(node, other),
             Fault::FreezePod => self.freeze_pod(node, begins),
-            Fault::HangDisk => count(&mut self.nodes[node].disk.hung, begins),
+            Fault::HangDisk => {
+                count(&mut self.nodes[node].disk.hung, begins);
+                if self.nodes[node].disk.hung == 0 {
+                    self.disk_goes_on(node);
+                }
+            }
             Fault::FillDisk => count(&mut self.nodes[node].disk.full, begins),
             Fault::SlowDisk => self.nodes[node].disk.slow = if begins { 300 } else { 0 },
             Fault::CrawlDisk => self.nodes[node].disk.slow = if begins { 8_000 } else { 0 },
@@ -82,7 +87,7 @@ impl World {
             Fault::KillWatch => {
                 count(&mut self.nodes[node].watch_dead, begins);
                 if !begins {
-                    self.after(0, Event::Relist { node });
+                    self.relist_after(node, 0);
                 }
             }
             Fault::SlowNetwork => (self.net.slow, self.net.loss) = if begins { (400, 100) } else { (0, 0) },
@@ -207,9 +212,10 @@ impl World {
         }
         for node in 0..self.plan.members {
             self.nodes[node].disk = Disk::default();
+            self.disk_goes_on(node);
             self.nodes[node].watch_lag = 0;
             if std::mem::take(&mut self.nodes[node].watch_dead) > 0 {
-                self.after(0, Event::Relist { node });
+                self.relist_after(node, 0);
             }
             if self.nodes[node].pod_frozen {
                 self.freeze_pod(node, false);

@@ -29,10 +29,9 @@ impl World {
             let silent = server
                 .receiver
                 .as_ref()
-                .filter(|receiver| boot.since(receiver.heard) > suspect);
-            if let Some((stream, from)) = silent.map(|receiver| (receiver.stream, receiver.from)) {
-                server.receiver = None;
-                self.close(node, stream, from);
+                .filter(|receiver| !receiver.flushing && boot.since(receiver.heard) > suspect);
+            if silent.is_some() {
+                self.end_receiver(node);
             }
             self.connect(node);
         }
@@ -78,6 +77,8 @@ impl World {
             connected: false,
             heard,
             flushing: false,
+            unread: None,
+            ending: false,
         });
         let has = server.end;
         self.counter = stream;
@@ -91,14 +92,28 @@ impl World {
                 };
                 self.server_after(delay, from, asks);
             }
-            Some(delay) => self.server_after(2 * delay, node, Inner::Closed { stream }),
-            None => self.server_after(SYN, node, Inner::Closed { stream }),
+            Some(delay) if self.nodes[from].sandbox.is_there() => {
+                self.server_after(2 * delay, node, Inner::Closed { stream });
+            }
+            _ => self.server_after(SYN, node, Inner::Closed { stream }),
         }
     }
 
-    /// A standby has no WAL receiver any more: the next one is started soon, or at once where another is to be followed.
-    pub fn receive_again(&mut self, node: usize, at_once: bool) {
-        self.server_after(if at_once { 1 } else { RETRY }, node, Inner::Receive);
+    /// A WAL receiver ends, once what it has written is flushed; the next one is started soon, or at once where another is to be followed.
+    pub fn end_receiver(&mut self, node: usize) {
+        let Some(server) = self.server(node) else { return };
+        let upstream = server.upstream;
+        let Some(receiver) = server.receiver.as_mut() else {
+            return self.server_after(RETRY, node, Inner::Receive);
+        };
+        if receiver.flushing {
+            receiver.ending = true;
+            return;
+        }
+        let (stream, from) = (receiver.stream, receiver.from);
+        server.receiver = None;
+        self.close(node, stream, from);
+        self.server_after(if upstream == Some(from) { RETRY } else { 1 }, node, Inner::Receive);
     }
 
     /// A standby loses its stream, and whom it follows or how to follow it.
@@ -111,9 +126,7 @@ impl World {
             1 => server.deaf = Some(Deaf::UntilConfigured),
             _ => server.deaf = Some(Deaf::UntilStarted),
         }
-        if let Some(receiver) = server.receiver.take() {
-            self.close(node, receiver.stream, receiver.from);
-        }
+        self.end_receiver(node);
     }
 
     pub fn connect_arrives(&mut self, node: usize, from: usize, stream: u64, has: End, member: MemberId) {
@@ -143,8 +156,10 @@ impl World {
             to: from,
             member,
             streaming: false,
-            flushed: has.lsn,
+            // It has not said it yet.
+            flushed: 0,
             rule: server.rule.clone(),
+            next: None,
             replies: 0,
             heard: now,
             sent: now,
@@ -176,9 +191,12 @@ impl World {
     pub fn closed(&mut self, node: usize, stream: u64) {
         let Some(server) = self.server(node) else { return };
         server.senders.remove(&stream);
-        let ended = server.receiver.take_if(|receiver| receiver.stream == stream);
-        if ended.is_some() {
-            self.receive_again(node, false);
+        if server
+            .receiver
+            .as_ref()
+            .is_some_and(|receiver| receiver.stream == stream)
+        {
+            self.end_receiver(node);
         }
     }
 
@@ -213,7 +231,10 @@ impl World {
             match self.is_received(to, stream) {
                 true => self.server_after(delay, to, Inner::Wal { stream, upto }),
                 // The kernel there knows no such connection.
-                false => self.server_after(2 * delay, node, Inner::Closed { stream }),
+                false if self.nodes[to].sandbox.is_there() => {
+                    self.server_after(2 * delay, node, Inner::Closed { stream });
+                }
+                false => {}
             }
         }
     }
@@ -234,6 +255,10 @@ impl World {
         let Some(receiver) = server.receiver.as_mut().filter(|receiver| receiver.stream == stream) else {
             return;
         };
+        if receiver.flushing {
+            receiver.unread = Some(upto);
+            return;
+        }
         (receiver.heard, receiver.connected) = (boot, true);
         if full {
             return;
@@ -241,36 +266,28 @@ impl World {
         if wal.contains(upto, server.end) && upto != server.end {
             server.end = upto;
         }
-        let end = server.end;
-        if !std::mem::replace(&mut receiver.flushing, true) {
-            self.server_after(delay, node, Inner::ReceivedFlushed { stream, upto: end });
-        }
+        receiver.flushing = true;
+        let upto = server.end;
+        self.server_after(delay, node, Inner::ReceivedFlushed { stream, upto });
     }
 
     pub fn received_flushed(&mut self, node: usize, stream: u64, upto: End) {
         if self.nodes[node].disk.hung > 0 {
             return self.server_after(50, node, Inner::ReceivedFlushed { stream, upto });
         }
-        let delay = self.disk_delay(node);
         let wal = &self.wal;
         let place = &mut self.nodes[node];
         let (Some(server), Some(data)) = (place.postgres.as_mut(), place.volume.data.as_mut()) else {
             return;
         };
-        // A promise may have flushed more meanwhile.
         if wal.contains(upto, data.end) {
             data.end = upto;
         }
-        let more = server.end != upto;
-        let end = server.end;
         let Some(receiver) = server.receiver.as_mut().filter(|receiver| receiver.stream == stream) else {
             return;
         };
-        receiver.flushing = more;
-        let from = receiver.from;
-        if more {
-            self.server_after(delay, node, Inner::ReceivedFlushed { stream, upto: end });
-        }
+        receiver.flushing = false;
+        let (from, unread, ending) = (receiver.from, receiver.unread.take(), receiver.ending);
         if let Some(delay) = self.travel(node, from) {
             self.server_after(
                 delay,
@@ -280,6 +297,11 @@ impl World {
                     flushed: upto.lsn,
                 },
             );
+        }
+        match unread {
+            _ if ending => self.end_receiver(node),
+            Some(upto) => self.wal_arrives(node, stream, upto),
+            None => {}
         }
         self.send_wal(node);
     }
@@ -293,6 +315,11 @@ impl World {
         let Some(sender) = server.senders.get_mut(&stream) else {
             return;
         };
+        match &mut sender.next {
+            // It may have been about to process it when the setting came.
+            Some((_, reported @ false)) => *reported = true,
+            _ => sender.read_setting(),
+        }
         (sender.flushed, sender.heard) = (sender.flushed.max(flushed), now);
         (sender.streaming, sender.replies) = (true, sender.replies + 1);
         let rule = sender.rule.clone();
