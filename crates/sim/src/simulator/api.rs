@@ -338,7 +338,10 @@ impl World {
             self.api.route = Some((node, epoch));
             for proxy in 0..self.plan.members {
                 let lag = 20 + self.random.api.below(800);
-                self.nodes[proxy].routes.insert(self.now + lag, node);
+                let routes = &mut self.nodes[proxy].routes;
+                // In order: what is written later is not heard before.
+                let last = routes.last_key_value().map_or(0, |(at, _)| *at);
+                routes.insert((self.now + lag).max(last), node);
             }
         }
         let there = self.nodes[node].agent.as_ref().is_some_and(|agent| agent.run == run);
