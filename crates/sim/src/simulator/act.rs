@@ -12,6 +12,10 @@ use super::world::World;
 
 /// The longest sleep, in milliseconds, as in the agent.
 const LONGEST_SLEEP: u64 = 500;
+/// A loop that comes back only after this was not let run: the machine stood still, in milliseconds, as in the agent.
+const STOOD_STILL: u64 = 1_500;
+/// Distance between new sessions that show that PostgreSQL takes any, in milliseconds.
+const GREETING: u64 = 5_000;
 /// More actions than this without a pause are a defect.
 const MOST_ACTIONS: usize = 32;
 
@@ -28,6 +32,7 @@ impl World {
         place.agent_waits.clear();
         let run = place.runs;
         place.agent = Some(Agent::new(node, pod_uid, run));
+        (place.watch_broken, place.watch_tries) = (false, None);
         self.note(Some(node), || format!("the agent starts, run {run}"));
         let (spec, lease) = (Rc::new(self.api.spec.clone()), Rc::clone(&self.api.lease));
         self.tell_if_api(node, News::Cluster(spec));
@@ -40,7 +45,7 @@ impl World {
             let delay = 20 + self.random.api.below(60);
             self.tell(delay, node, news);
         } else if !std::mem::replace(&mut self.nodes[node].watch_broken, true) {
-            self.after(1_000, Event::Relist { node });
+            self.relist_later(node);
         }
     }
 
@@ -73,6 +78,7 @@ impl World {
     /// Decides and acts until the machine waits.
     fn act(&mut self, node: usize) {
         let (mut wake, fault) = (None, self.last_fault());
+        self.look_at_clock(node);
         for _ in 0..MOST_ACTIONS {
             self.look(node);
             let now = self.boot_time(node);
@@ -128,6 +134,19 @@ impl World {
         self.queue.push(when, Event::Wake { node, run, generation });
     }
 
+    /// Whoever stood still knows it when it goes on.
+    fn look_at_clock(&mut self, node: usize) {
+        let now = self.boot_time(node);
+        let Some(agent) = self.nodes[node].agent.as_mut() else {
+            return;
+        };
+        let before = agent.decided.replace(now);
+        if before.is_some_and(|before| now.since(before) > STOOD_STILL) {
+            agent.observed.went_on = Some(now);
+            self.coverage.reach("stood still");
+        }
+    }
+
     fn arm(&mut self, node: usize, deadline: Option<BootTime>) {
         let place = &mut self.nodes[node];
         if place.armed == deadline {
@@ -162,15 +181,11 @@ impl World {
         if wanted && !busy && !agent.looking {
             (agent.looking, agent.look_again) = (true, false);
             let run = agent.run;
-            let delay = self.random.work.between(5, 40);
-            self.after(
-                delay,
-                Event::Step {
-                    node,
-                    run,
-                    task: super::event::Task::Scan,
-                },
-            );
+            let delay = self.random.work.between(5, 20);
+            let task = super::event::Task::Scan {
+                read: self.boot_time(node),
+            };
+            self.after(delay, Event::Step { node, run, task });
         }
     }
 
@@ -251,6 +266,10 @@ impl World {
             return self.after(2_000, Event::Poll { node, run, generation });
         }
         agent.silent = 0;
+        let greeted = &mut agent.observed.postgres.greeted;
+        if greeted.is_none_or(|greeted| asked.since(greeted) >= GREETING) {
+            *greeted = Some(asked);
+        }
         let pause = agent.polled.1;
         self.tell(2, node, News::Status { server, asked, status });
         self.after(pause, Event::Poll { node, run, generation });

@@ -40,6 +40,8 @@ pub struct Agent {
     pub wake: u64,
     pub poll: u64,
     pub polled: (Option<u64>, u64, bool, BootTime),
+    /// When it decided last.
+    pub decided: Option<BootTime>,
     /// Answers that did not come, in a row.
     pub silent: u32,
     pub said: String,
@@ -80,6 +82,7 @@ impl Agent {
             wake: 0,
             poll: 0,
             polled: (None, 0, false, BootTime(0)),
+            decided: None,
             silent: 0,
             said: String::new(),
         }

@@ -60,6 +60,9 @@ pub struct Spec {
     pub stop: bool,
 }
 
+/// The pause before a watch that is broken is tried again first, and the longest, in milliseconds; chance adds up to as much again.
+const WATCH: u64 = 800;
+const LONGEST_WATCH: u64 = 30_000;
 /// How long the operator needs to see something, in milliseconds.
 const OPERATOR: u64 = 1_000;
 
@@ -252,7 +255,7 @@ impl World {
         }
         if self.api.down > 0 || !self.net.hears_api(node) || !self.nodes[node].on {
             self.nodes[node].watch_broken = true;
-            return self.after(1_000, Event::Relist { node });
+            return self.relist_later(node);
         }
         let lag = 2 + self.random.api.below(20 + self.nodes[node].watch_lag);
         let at = (self.now + lag).max(self.nodes[node].watch_last);
@@ -260,12 +263,33 @@ impl World {
         self.tell(at - self.now, node, news);
     }
 
+    /// A broken watch is tried again after ever longer pauses; one that did not begin yet, after the same one. (Each new beginning is
+    /// no error to the agent's client, and resets them.)
+    pub fn relist_later(&mut self, node: usize) {
+        let tries = &mut self.nodes[node].watch_tries;
+        let pause = (WATCH << tries.unwrap_or(0).min(8)).min(LONGEST_WATCH);
+        *tries = tries.map(|tries| tries + 1);
+        let pause = pause + self.random.api.below(pause);
+        self.relist_after(node, pause);
+    }
+
+    /// A watch is begun again after so long.
+    pub fn relist_after(&mut self, node: usize, pause: u64) {
+        let place = &mut self.nodes[node];
+        place.watch += 1;
+        let watch = place.watch;
+        self.after(pause, Event::Relist { node, watch });
+    }
+
     /// A broken watch is begun again, when that is possible.
-    pub fn relist(&mut self, node: usize) {
-        if self.api.down > 0 || !self.net.hears_api(node) || !self.net.reaches_api(node) || !self.nodes[node].on {
-            return self.after(1_000, Event::Relist { node });
+    pub fn relist(&mut self, node: usize, watch: u32) {
+        if watch != self.nodes[node].watch {
+            return;
         }
-        self.nodes[node].watch_broken = false;
+        if self.api.down > 0 || !self.net.hears_api(node) || !self.net.reaches_api(node) || !self.nodes[node].on {
+            return self.relist_later(node);
+        }
+        (self.nodes[node].watch_broken, self.nodes[node].watch_tries) = (false, Some(0));
         self.watch(node, News::Lease(Rc::clone(&self.api.lease)));
         self.watch(node, News::Cluster(Rc::new(self.api.spec.clone())));
     }
@@ -314,7 +338,10 @@ impl World {
             self.api.route = Some((node, epoch));
             for proxy in 0..self.plan.members {
                 let lag = 20 + self.random.api.below(800);
-                self.nodes[proxy].routes.insert(self.now + lag, node);
+                let routes = &mut self.nodes[proxy].routes;
+                // In order: what is written later is not heard before.
+                let last = routes.last_key_value().map_or(0, |(at, _)| *at);
+                routes.insert((self.now + lag).max(last), node);
             }
         }
         let there = self.nodes[node].agent.as_ref().is_some_and(|agent| agent.run == run);

@@ -57,6 +57,7 @@ pub const GOALS: &[&str] = &[
     "lost as the user accepted",
     "served again, since the user accepted a loss",
     "opened",
+    "promise written late",
     "promoted the second best",
     "relaxed",
     "released",
@@ -64,6 +65,7 @@ pub const GOALS: &[&str] = &[
     "resumed",
     "rewind broken off",
     "rewound",
+    "stood still",
     "tightened",
     "write of an ended run",
 ];

@@ -44,7 +44,7 @@ pub enum Event {
     /// A write of the route arrives.
     RouteWrite { node: usize, run: u32, epoch: u64 },
     /// A watch that was broken is begun again.
-    Relist { node: usize },
+    Relist { node: usize, watch: u32 },
     /// The operator looks.
     Operator,
     /// A process of an operator does something.
@@ -101,12 +101,16 @@ pub enum Inner {
         has: End,
         member: MemberId,
     },
+    /// A WAL receiver is to be started.
+    Receive,
     /// It is granted.
     Connected { stream: u64 },
     /// The other end of a stream has ended.
     Closed { stream: u64 },
     /// A WAL sender reads the setting.
-    Reload { stream: u64, rule: SyncRule },
+    Reload { stream: u64 },
+    /// Whether commits wait at all is as the setting says.
+    Waits,
     /// A small write.
     Canary { node_run: u32 },
     /// A checkpoint.
@@ -245,6 +249,8 @@ pub enum Task {
     },
     SetSync {
         rule: SyncRule,
+        /// A checkpoint makes sure that commits begin to wait.
+        checkpoint: bool,
         stage: u8,
         begun: u64,
         streams: BTreeMap<u64, u64>,
@@ -275,7 +281,9 @@ pub enum Task {
         claim_uid: String,
     },
     StoreCertificate,
-    Scan,
+    Scan {
+        read: BootTime,
+    },
     Kill,
 }
 

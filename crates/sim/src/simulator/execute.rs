@@ -90,8 +90,11 @@ impl World {
                 }
             }
             Action::SetSync { rule } => {
+                let agent = self.nodes[node].agent.as_ref();
+                let waits = agent.is_some_and(|agent| agent.observed.postgres.sync.proven.is_synchronous());
                 self.sync_begins(node, &rule);
                 Task::SetSync {
+                    checkpoint: rule.is_synchronous() && !waits,
                     rule,
                     stage: 0,
                     begun,
@@ -334,7 +337,7 @@ impl World {
         if forgets {
             (place.volume.promise, place.volume.promoting) = (0, None);
         }
-        (place.agent, place.armed) = (None, None);
+        (place.agent, place.armed, place.late_promise) = (None, None, None);
         place.agent_waits.clear();
     }
 }

@@ -1,6 +1,6 @@
 //! Faults, and their end.
 
-use super::event::{Event, News};
+use super::event::{Event, Inner, News};
 use super::names::claim;
 use super::net::{Way, count};
 use super::node::Disk;
@@ -71,7 +71,12 @@ impl World {
             Fault::FreezePostgres => self.thaw_postgres(node),
             Fault::LoseUpstream if begins => self.lose_upstream(node, other),
             Fault::FreezePod => self.freeze_pod(node, begins),
-            Fault::HangDisk => count(&mut self.nodes[node].disk.hung, begins),
+            Fault::HangDisk => {
+                count(&mut self.nodes[node].disk.hung, begins);
+                if self.nodes[node].disk.hung == 0 {
+                    self.disk_goes_on(node);
+                }
+            }
             Fault::FillDisk => count(&mut self.nodes[node].disk.full, begins),
             Fault::SlowDisk => self.nodes[node].disk.slow = if begins { 300 } else { 0 },
             Fault::CrawlDisk => self.nodes[node].disk.slow = if begins { 8_000 } else { 0 },
@@ -82,7 +87,7 @@ impl World {
             Fault::KillWatch => {
                 count(&mut self.nodes[node].watch_dead, begins);
                 if !begins {
-                    self.after(0, Event::Relist { node });
+                    self.relist_after(node, 0);
                 }
             }
             Fault::SlowNetwork => (self.net.slow, self.net.loss) = if begins { (400, 100) } else { (0, 0) },
@@ -123,10 +128,12 @@ impl World {
             let delay = self.random.work.between(500, 3_000);
             return self.after(delay, Event::Boot { node });
         }
+        // First: nobody is told of it.
+        self.nodes[node].on = false;
         self.end_server(node, Ends::PowerLost);
         self.kill_container(node);
         let place = &mut self.nodes[node];
-        (place.on, place.agent_frozen, place.postgres_frozen) = (false, 0, 0);
+        (place.agent_frozen, place.postgres_frozen) = (0, 0);
         (place.pod_frozen, place.pod_waits) = (false, Vec::new());
     }
 
@@ -166,7 +173,10 @@ impl World {
         let place = &mut self.nodes[node];
         count(&mut place.postgres_frozen, false);
         if place.postgres_frozen == 0 {
-            for event in std::mem::take(&mut place.postgres_waits) {
+            let is_tick = |event: &Event| matches!(event, Event::Server { what: Inner::Tick, .. });
+            let (ticks, rest): (Vec<_>, _) = std::mem::take(&mut place.postgres_waits).into_iter().partition(is_tick);
+            // What has arrived is read before anybody is taken for silent.
+            for event in rest.into_iter().chain(ticks) {
                 self.after(0, event);
             }
         }
@@ -202,9 +212,10 @@ impl World {
         }
         for node in 0..self.plan.members {
             self.nodes[node].disk = Disk::default();
+            self.disk_goes_on(node);
             self.nodes[node].watch_lag = 0;
             if std::mem::take(&mut self.nodes[node].watch_dead) > 0 {
-                self.after(0, Event::Relist { node });
+                self.relist_after(node, 0);
             }
             if self.nodes[node].pod_frozen {
                 self.freeze_pod(node, false);

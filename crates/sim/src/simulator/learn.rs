@@ -210,7 +210,8 @@ impl Agent {
     pub fn stopped(&mut self, exit: Option<Exit>) {
         let postgres = &mut self.observed.postgres;
         postgres.process = Process::Stopped { exit };
-        (postgres.answer, postgres.in_doubt, postgres.wrote) = (None, None, None);
+        (postgres.answer, postgres.in_doubt) = (None, None);
+        (postgres.wrote, postgres.greeted) = (None, None);
         (postgres.streamed, postgres.open) = (false, false);
         postgres.sync = SyncSetting::default();
         postgres.standbys.clear();

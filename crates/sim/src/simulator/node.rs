@@ -98,6 +98,8 @@ pub struct Node {
     pub clock: Clock,
     pub volume: Volume,
     pub disk: Disk,
+    /// A promise that hangs in the disk, and that its agent has given up.
+    pub late_promise: Option<u64>,
     pub postgres: Option<Server>,
     pub agent: Option<Agent>,
     /// The pod that the kubelet runs here, where there is an operator.
@@ -121,6 +123,10 @@ pub struct Node {
     pub granted: BootTime,
     /// The watch is broken, and will be begun again.
     pub watch_broken: bool,
+    /// Counts beginnings of the watch: of several that wait, the last counts.
+    pub watch: u32,
+    /// Tries to go on with it in a row that have failed; `None`: it has not begun yet.
+    pub watch_tries: Option<u32>,
     /// News of the API server take so many milliseconds more.
     pub watch_lag: u64,
     /// The connection of the watch is dead, and nobody has noticed yet: nothing comes by it.

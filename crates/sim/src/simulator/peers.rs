@@ -4,7 +4,8 @@ use super::event::{Answered, Body, Event, News};
 use super::world::World;
 
 impl World {
-    /// A call to another member's agent. Where nobody listens on a node that lives, it is refused at once.
+    /// A call to another member's agent. Where nobody listens in a pod whose node lives, it is refused at once; the address of a pod that is
+    /// gone is silent.
     pub fn ask_peer(&mut self, node: usize, to: usize, call: u64, body: Body) {
         let Some(from_run) = self.nodes[node].agent.as_ref().map(|agent| agent.run) else {
             return;
@@ -14,6 +15,9 @@ impl World {
         }
         let Some(delay) = self.travel(node, to) else { return };
         if self.nodes[to].agent.is_none() {
+            if !self.nodes[to].sandbox.is_there() {
+                return;
+            }
             return self.answer_peer(to, node, from_run, call, Answered::Refused);
         }
         let body = Box::new(body);

@@ -35,6 +35,8 @@ pub struct Server {
     pub senders: BTreeMap<u64, Sender>,
     /// `synchronous_standby_names` as new sessions and WAL senders read it.
     pub rule: SyncRule,
+    /// What its files say of that, and whether applications may connect: whoever has them read for whatever reason puts both in force.
+    pub files: (SyncRule, bool),
     /// Commits wait for somebody at all.
     pub waits: bool,
     /// Applications may connect.
@@ -71,7 +73,11 @@ pub struct Receiver {
     pub connected: bool,
     /// When it was heard last, by the clock of this member.
     pub heard: BootTime,
+    /// It waits for its disk, and reads nothing meanwhile: that is what has come since.
     pub flushing: bool,
+    pub unread: Option<End>,
+    /// It is asked to end, and will once it has flushed.
+    pub ending: bool,
 }
 
 /// A WAL sender.
@@ -83,9 +89,21 @@ pub struct Sender {
     pub flushed: u64,
     /// The setting that it uses.
     pub rule: SyncRule,
+    /// One that it is told to read, and whether it has processed a report since: it reads it before the next one.
+    pub next: Option<(SyncRule, bool)>,
     /// How many reports it has processed.
     pub replies: u64,
     pub heard: u64,
+    pub sent: u64,
+}
+
+impl Sender {
+    /// It reads the setting that it was told of.
+    pub fn read_setting(&mut self) {
+        if let Some((rule, _)) = self.next.take() {
+            self.rule = rule;
+        }
+    }
 }
 
 /// A commit that waits.
@@ -109,7 +127,7 @@ pub enum Ends {
 }
 
 /// Distance between looks of a server at its streams, in milliseconds.
-const TICK: u64 = 400;
+pub const TICK: u64 = 400;
 /// Distance between checkpoints, in milliseconds.
 const CHECKPOINT: u64 = 30_000;
 /// Recovery replays so many bytes in a millisecond.
@@ -166,6 +184,7 @@ impl World {
             receiver: None,
             deaf: None,
             senders: BTreeMap::new(),
+            files: (rule.clone(), false),
             rule,
             waits,
             open: false,
@@ -178,7 +197,8 @@ impl World {
             canary: None,
         });
         self.server_after(start + replay, node, Inner::Up);
-        self.server_after(start, node, Inner::Tick);
+        // A WAL receiver is started when all that is there is replayed.
+        self.server_after(start + replay, node, Inner::Tick);
         self.server_after(CHECKPOINT, node, Inner::Checkpoint);
         Ok(id)
     }
@@ -206,13 +226,15 @@ impl World {
                 has,
                 member,
             } => self.connect_arrives(node, from, stream, has, member),
+            Inner::Receive => self.connect(node),
             Inner::Connected { stream } => self.connected(node, stream),
             Inner::Closed { stream } => self.closed(node, stream),
-            Inner::Reload { stream, rule } => {
+            Inner::Reload { stream } => {
                 if let Some(sender) = self.server(node).and_then(|server| server.senders.get_mut(&stream)) {
-                    sender.rule = rule;
+                    sender.read_setting();
                 }
             }
+            Inner::Waits => self.setting_noticed(node),
             Inner::Canary { node_run } => self.canary(node, node_run),
             Inner::Checkpoint => self.checkpoint(node),
             Inner::Stopping => self.stopping(node),
@@ -227,11 +249,12 @@ impl World {
     fn recovered(&mut self, node: usize) {
         let hung = self.nodes[node].disk.hung > 0;
         let data = self.nodes[node].volume.data.as_ref();
-        let missing = data.and_then(|data| data.consistent);
+        let (missing, flushed) = data.map_or((None, None), |data| (data.consistent, Some(data.end)));
         let Some(server) = self.nodes[node].postgres.as_mut() else {
             return;
         };
-        let consistent = missing.is_none_or(|consistent| self.wal.contains(server.end, consistent));
+        let end = flushed.unwrap_or(server.end);
+        let consistent = missing.is_none_or(|consistent| self.wal.contains(end, consistent));
         if hung || server.mode == Mode::Standby && !consistent {
             return self.server_after(100, node, Inner::Up);
         }

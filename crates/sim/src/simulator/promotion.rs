@@ -85,6 +85,7 @@ impl World {
         }
         let Some(server) = place.postgres.as_mut() else { return };
         (server.rule, server.waits, server.upstream) = (rule.clone(), rule.is_synchronous(), None);
+        server.files = (rule.clone(), false);
         let receiver = server.receiver.take().map(|receiver| (receiver.stream, receiver.from));
         let mut streams = Vec::from_iter(receiver);
         server.senders.retain(|stream, sender| {
@@ -96,6 +97,7 @@ impl World {
         });
         for sender in server.senders.values_mut() {
             sender.rule.clone_from(rule);
+            sender.next = None;
         }
         for (stream, other) in streams {
             self.close(node, stream, other);

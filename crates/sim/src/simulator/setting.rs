@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use machine::instance::Work;
+use machine::instance::{SyncSetting, Work};
 use machine::protocol::Lsn;
 use machine::quorum::SyncRule;
 
@@ -10,18 +10,34 @@ use super::event::{Inner, Task};
 use super::postgres::RECORD;
 use super::world::World;
 
-/// The longest that the proof may take, in milliseconds.
+/// The longest that the proof may take, in milliseconds, and the checkpoint before it.
 const PROOF: u64 = 8_000;
+const CHECKPOINT: u64 = 120_000;
+/// For so long a new session is waited for that shows what is in force, in milliseconds.
+const SESSION: u64 = 2_000;
+/// The checkpointer sees to it, that commits wait or not, within so many milliseconds; it may have a checkpoint to end.
+const NOTICED: u64 = 200;
 /// After this time a WAL sender whose standby does not report, and that the rule does not name, is ended.
 const PATIENCE: u64 = 1_000;
 /// Reports that prove a setting.
 const REPORTS: u64 = 2;
 
 impl World {
-    /// Rule 11: the files; each WAL sender reads them in its time; done when each has processed two reports since, or is newer.
-    pub fn set_sync(&mut self, node: usize, rule: SyncRule, stage: u8, begun: u64, mut streams: BTreeMap<u64, u64>) {
+    /// Rule 11: the files; each WAL sender reads them in its time; a checkpoint, where nobody was waited for; done when each WAL sender has
+    /// processed two reports since, or is newer.
+    pub fn set_sync(&mut self, node: usize, task: Task) {
+        let Task::SetSync {
+            rule,
+            checkpoint,
+            mut stage,
+            mut begun,
+            mut streams,
+        } = task
+        else {
+            return;
+        };
         let stalls = self.nodes[node].postgres_frozen > 0;
-        let elapsed = self.now - begun;
+        let now = self.now;
         let Some(server) = self.nodes[node]
             .postgres
             .as_mut()
@@ -29,84 +45,107 @@ impl World {
         else {
             return self.finish(node, Work::SetSync, Err("PostgreSQL does not answer".to_owned()));
         };
-        if stage == 0 && !stalls {
-            server.rule = rule.clone();
-            server.waits = rule.is_synchronous();
-            streams = server
-                .senders
-                .iter()
-                .map(|(stream, sender)| (*stream, sender.replies))
-                .collect();
-            for stream in streams.keys() {
-                let delay = self.random.work.between(0, 30);
-                self.server_after(
-                    delay,
-                    node,
-                    Inner::Reload {
-                        stream: *stream,
-                        rule: rule.clone(),
-                    },
-                );
-            }
-            if !rule.is_synchronous() {
-                self.acknowledge_alone(node);
-            }
-            return self.step_after(
-                40,
-                node,
-                Task::SetSync {
-                    rule,
-                    stage: 1,
-                    begun,
-                    streams,
-                },
-            );
-        }
-        let left = streams.iter().filter(|(stream, replies)| {
-            server
-                .senders
-                .get(stream)
-                .is_some_and(|sender| sender.rule != rule || sender.replies < *replies + REPORTS)
-        });
-        let left: Vec<u64> = left.map(|(stream, _)| *stream).collect();
-        if stage == 1 && left.is_empty() && !stalls {
-            let at = server.end.lsn;
-            let Some(agent) = self.nodes[node].agent.as_mut() else {
-                return;
-            };
-            agent.observed.postgres.sync = machine::instance::SyncSetting {
-                proven: rule,
-                proven_at: Lsn(at),
-                pending: None,
-            };
-            return self.finish(node, Work::SetSync, Ok(()));
-        }
-        if elapsed > PROOF {
+        let limit = match stage {
+            0 => SESSION,
+            1 => CHECKPOINT,
+            _ => PROOF,
+        };
+        if now - begun > limit {
             return self.finish(node, Work::SetSync, Err("no proof".to_owned()));
         }
-        if elapsed > PATIENCE && !stalls {
-            for stream in left {
-                let stranger = server
-                    .senders
-                    .get(&stream)
-                    .is_some_and(|sender| !rule.names.contains(&sender.member));
-                if stranger {
-                    server.senders.remove(&stream);
-                }
+        if stage == 0 {
+            server.files.0.clone_from(&rule);
+        }
+        match stage {
+            _ if stalls => {}
+            0 => {
+                self.take_up(node);
+                (stage, begun) = (1, now);
+            }
+            1 if checkpoint && !server.waits => {}
+            1 => {
+                let senders = server.senders.iter();
+                streams = senders.map(|(stream, sender)| (*stream, sender.replies)).collect();
+                (stage, begun) = (2, now);
+                self.append(node, RECORD);
+            }
+            _ if self.is_proven(node, &rule, &streams, now - begun) => return self.proven(node, rule),
+            _ => {
+                self.append(node, RECORD);
             }
         }
-        if !stalls {
-            self.append(node, RECORD);
+        let task = Task::SetSync {
+            rule,
+            checkpoint,
+            stage,
+            begun,
+            streams,
+        };
+        self.step_after(60, node, task);
+    }
+
+    /// A primary reads its files.
+    pub fn take_up(&mut self, node: usize) {
+        let Some(server) = self.server(node) else { return };
+        let (rule, open) = server.files.clone();
+        if open && !std::mem::replace(&mut server.open, true) {
+            self.opened(node);
         }
-        self.step_after(
-            60,
-            node,
-            Task::SetSync {
-                rule,
-                stage,
-                begun,
-                streams,
-            },
-        );
+        let Some(server) = self.server(node) else { return };
+        if server.rule == rule {
+            return;
+        }
+        server.rule = rule.clone();
+        for sender in server.senders.values_mut() {
+            sender.next = Some((rule.clone(), false));
+        }
+        let streams: Vec<u64> = server.senders.keys().copied().collect();
+        for stream in streams {
+            let delay = self.random.work.between(0, 30);
+            self.server_after(delay, node, Inner::Reload { stream });
+        }
+        let delay = self.random.work.between(0, NOTICED);
+        self.server_after(delay, node, Inner::Waits);
+    }
+
+    /// The checkpointer has read the setting.
+    pub fn setting_noticed(&mut self, node: usize) {
+        if self.nodes[node].disk.hung > 0 {
+            return self.server_after(50, node, Inner::Waits);
+        }
+        if let Some(server) = self.server(node) {
+            server.waits = server.rule.is_synchronous();
+        }
+        self.acknowledge_alone(node);
+    }
+
+    /// Each WAL sender has processed two reports since, or is gone; one whose standby is silent, and not named, is ended.
+    fn is_proven(&mut self, node: usize, rule: &SyncRule, streams: &BTreeMap<u64, u64>, elapsed: u64) -> bool {
+        let Some(server) = self.server(node) else { return false };
+        let left = |(stream, replies): (&u64, &u64)| {
+            let sender = server.senders.get(stream)?;
+            let stranger = !rule.names.contains(&sender.member);
+            (sender.replies < *replies + REPORTS).then_some((*stream, sender.to, stranger))
+        };
+        let left: Vec<_> = streams.iter().filter_map(left).collect();
+        let patient = elapsed <= PATIENCE;
+        for (stream, to, _) in left.iter().filter(|(.., stranger)| *stranger && !patient) {
+            self.end_sender(node, *stream);
+            self.close(node, *stream, *to);
+        }
+        left.is_empty()
+    }
+
+    fn proven(&mut self, node: usize, rule: SyncRule) {
+        let at = self.nodes[node].postgres.as_ref().map_or(0, |server| server.end.lsn);
+        let Some(agent) = self.nodes[node].agent.as_mut() else {
+            return;
+        };
+        agent.observed.postgres.sync = SyncSetting {
+            proven: rule,
+            proven_at: Lsn(at),
+            pending: None,
+        };
+        self.finish(node, Work::SetSync, Ok(()));
     }
 }

@@ -41,7 +41,8 @@ impl World {
             .as_ref()
             .filter(|server| server.up && server.stop.is_none())?;
         let data = self.nodes[node].volume.data.as_ref()?;
-        let end = if server.in_recovery { server.end } else { data.end };
+        // A standby, too, tells what is flushed.
+        let end = data.end;
         let streams = server.senders.values();
         let flushed = |sender: &Sender| (sender.member.clone(), Lsn(sender.flushed));
         let limit = |settings: &String| self.api.objects.limits.get(settings);
@@ -52,7 +53,8 @@ impl World {
             inserted: Lsn(server.end.lsn),
             upstream: server.upstream,
             streaming: server.receiver.as_ref().is_some_and(|receiver| receiver.connected),
-            receiver: server.receiver.is_some(),
+            // One that is not connected yet is not told of.
+            receiver: server.receiver.as_ref().is_some_and(|receiver| receiver.connected),
             heard: server
                 .receiver
                 .as_ref()
@@ -67,8 +69,8 @@ impl World {
         })
     }
 
-    /// What is on a volume.
-    pub fn scan(&self, node: usize) -> VolumeView {
+    /// What is on a volume, by a reading that began at that time.
+    pub fn scan(&self, node: usize, read: BootTime) -> VolumeView {
         let volume = &self.nodes[node].volume;
         let data = volume.data.as_ref().map(|data| {
             let redo = Lsn(data.redo.min(data.end.lsn));
@@ -105,7 +107,7 @@ impl World {
             promise: Some(self.promise_on(node)),
             rewinding: volume.rewinding,
             was_primary: volume.was_primary,
-            read: self.boot_time(node),
+            read,
         }
     }
 

@@ -5,12 +5,17 @@ use machine::protocol::MemberId;
 use machine::quorum::SyncRule;
 
 use super::event::Inner;
-use super::postgres::{Deaf, Receiver, SEGMENT, Sender, Server};
+use super::postgres::{Deaf, Receiver, SEGMENT, Sender, Server, TICK};
 use super::wal::End;
 use super::world::World;
 
-/// A WAL sender that hears nothing of its standby for so long ends, in parts of the time of suspicion.
-const SENDER_PATIENCE: u64 = 2;
+/// A WAL sender that hears nothing of its standby for so long ends, in milliseconds: `wal_sender_timeout`, as the agent sets it.
+const SENDER_PATIENCE: u64 = 5_000;
+/// So long after a stream has ended, or did not come about, the next is tried, in milliseconds: `wal_retrieve_retry_interval`, as the
+/// agent sets it.
+const RETRY: u64 = 50;
+/// After so long TCP tries again to reach who was not reached, in milliseconds.
+const SYN: u64 = 1_000;
 
 impl World {
     /// WAL senders send what is flushed (or that they live), and end when nobody answers; WAL receivers end when they hear nothing.
@@ -24,10 +29,9 @@ impl World {
             let silent = server
                 .receiver
                 .as_ref()
-                .filter(|receiver| boot.since(receiver.heard) > suspect);
-            if let Some((stream, from)) = silent.map(|receiver| (receiver.stream, receiver.from)) {
-                server.receiver = None;
-                self.close(node, stream, from);
+                .filter(|receiver| !receiver.flushing && boot.since(receiver.heard) > suspect);
+            if silent.is_some() {
+                self.end_receiver(node);
             }
             self.connect(node);
         }
@@ -37,14 +41,15 @@ impl World {
         let silent: Vec<_> = server
             .senders
             .iter()
-            .filter(|(_, sender)| now - sender.heard > suspect * SENDER_PATIENCE)
+            .filter(|(_, sender)| now - sender.heard > SENDER_PATIENCE)
             .map(|(stream, sender)| (*stream, sender.to))
             .collect();
         for (stream, to) in silent {
             self.end_sender(node, stream);
             self.close(node, stream, to);
         }
-        self.send_wal(node);
+        // A standby asks for a word after half of the time after which silence ends its stream.
+        self.send_wal_after(node, (suspect / 2).saturating_sub(TICK));
     }
 
     pub fn end_sender(&mut self, node: usize, stream: u64) {
@@ -54,7 +59,7 @@ impl World {
     }
 
     /// A standby without a WAL receiver starts one, if it knows whom to follow and has the credential for it.
-    fn connect(&mut self, node: usize) {
+    pub fn connect(&mut self, node: usize) {
         let (stream, heard) = (self.counter + 1, self.boot_time(node));
         let place = &mut self.nodes[node];
         let Some(member) = place.volume.member.clone().filter(|_| place.volume.credential) else {
@@ -72,6 +77,8 @@ impl World {
             connected: false,
             heard,
             flushing: false,
+            unread: None,
+            ending: false,
         });
         let has = server.end;
         self.counter = stream;
@@ -85,9 +92,28 @@ impl World {
                 };
                 self.server_after(delay, from, asks);
             }
-            // Refused, or nobody hears: it is tried again.
-            _ => self.server_after(300, node, Inner::Closed { stream }),
+            Some(delay) if self.nodes[from].sandbox.is_there() => {
+                self.server_after(2 * delay, node, Inner::Closed { stream });
+            }
+            _ => self.server_after(SYN, node, Inner::Closed { stream }),
         }
+    }
+
+    /// A WAL receiver ends, once what it has written is flushed; the next one is started soon, or at once where another is to be followed.
+    pub fn end_receiver(&mut self, node: usize) {
+        let Some(server) = self.server(node) else { return };
+        let upstream = server.upstream;
+        let Some(receiver) = server.receiver.as_mut() else {
+            return self.server_after(RETRY, node, Inner::Receive);
+        };
+        if receiver.flushing {
+            receiver.ending = true;
+            return;
+        }
+        let (stream, from) = (receiver.stream, receiver.from);
+        server.receiver = None;
+        self.close(node, stream, from);
+        self.server_after(if upstream == Some(from) { RETRY } else { 1 }, node, Inner::Receive);
     }
 
     /// A standby loses its stream, and whom it follows or how to follow it.
@@ -100,9 +126,7 @@ impl World {
             1 => server.deaf = Some(Deaf::UntilConfigured),
             _ => server.deaf = Some(Deaf::UntilStarted),
         }
-        if let Some(receiver) = server.receiver.take() {
-            self.close(node, receiver.stream, receiver.from);
-        }
+        self.end_receiver(node);
     }
 
     pub fn connect_arrives(&mut self, node: usize, from: usize, stream: u64, has: End, member: MemberId) {
@@ -132,10 +156,13 @@ impl World {
             to: from,
             member,
             streaming: false,
-            flushed: has.lsn,
+            // It has not said it yet.
+            flushed: 0,
             rule: server.rule.clone(),
+            next: None,
             replies: 0,
             heard: now,
+            sent: now,
         };
         server.senders.insert(stream, sender);
         if !whole {
@@ -162,32 +189,60 @@ impl World {
     }
 
     pub fn closed(&mut self, node: usize, stream: u64) {
-        if let Some(server) = self.server(node) {
-            server.receiver.take_if(|receiver| receiver.stream == stream);
-            server.senders.remove(&stream);
+        let Some(server) = self.server(node) else { return };
+        server.senders.remove(&stream);
+        if server
+            .receiver
+            .as_ref()
+            .is_some_and(|receiver| receiver.stream == stream)
+        {
+            self.end_receiver(node);
         }
     }
 
     /// Sends what is flushed to all; what was lost on the way is part of what comes next.
     pub fn send_wal(&mut self, node: usize) {
-        let place = &self.nodes[node];
+        self.send_wal_after(node, 0);
+    }
+
+    /// The same to those to whom nothing was sent for so long.
+    fn send_wal_after(&mut self, node: usize, silence: u64) {
+        let now = self.now;
+        let place = &mut self.nodes[node];
         let (Some(server), Some(data)) = (
-            place.postgres.as_ref().filter(|server| server.up),
+            place.postgres.as_mut().filter(|server| server.up),
             place.volume.data.as_ref(),
         ) else {
             return;
         };
         let upto = data.end;
-        let streams: Vec<_> = server
+        let due = server
             .senders
-            .iter()
-            .map(|(stream, sender)| (*stream, sender.to))
+            .iter_mut()
+            .filter(|(_, sender)| now - sender.sent >= silence);
+        let streams: Vec<_> = due
+            .map(|(stream, sender)| {
+                sender.sent = now;
+                (*stream, sender.to)
+            })
             .collect();
         for (stream, to) in streams {
-            if let Some(delay) = self.travel(node, to) {
-                self.server_after(delay, to, Inner::Wal { stream, upto });
+            let Some(delay) = self.travel(node, to) else { continue };
+            match self.is_received(to, stream) {
+                true => self.server_after(delay, to, Inner::Wal { stream, upto }),
+                // The kernel there knows no such connection.
+                false if self.nodes[to].sandbox.is_there() => {
+                    self.server_after(2 * delay, node, Inner::Closed { stream });
+                }
+                false => {}
             }
         }
+    }
+
+    fn is_received(&self, node: usize, stream: u64) -> bool {
+        let server = self.nodes[node].postgres.as_ref();
+        let receiver = server.and_then(|server| server.receiver.as_ref());
+        receiver.is_some_and(|receiver| receiver.stream == stream)
     }
 
     pub fn wal_arrives(&mut self, node: usize, stream: u64, upto: End) {
@@ -200,6 +255,10 @@ impl World {
         let Some(receiver) = server.receiver.as_mut().filter(|receiver| receiver.stream == stream) else {
             return;
         };
+        if receiver.flushing {
+            receiver.unread = Some(upto);
+            return;
+        }
         (receiver.heard, receiver.connected) = (boot, true);
         if full {
             return;
@@ -207,36 +266,28 @@ impl World {
         if wal.contains(upto, server.end) && upto != server.end {
             server.end = upto;
         }
-        let end = server.end;
-        if !std::mem::replace(&mut receiver.flushing, true) {
-            self.server_after(delay, node, Inner::ReceivedFlushed { stream, upto: end });
-        }
+        receiver.flushing = true;
+        let upto = server.end;
+        self.server_after(delay, node, Inner::ReceivedFlushed { stream, upto });
     }
 
     pub fn received_flushed(&mut self, node: usize, stream: u64, upto: End) {
         if self.nodes[node].disk.hung > 0 {
             return self.server_after(50, node, Inner::ReceivedFlushed { stream, upto });
         }
-        let delay = self.disk_delay(node);
         let wal = &self.wal;
         let place = &mut self.nodes[node];
         let (Some(server), Some(data)) = (place.postgres.as_mut(), place.volume.data.as_mut()) else {
             return;
         };
-        // A promise may have flushed more meanwhile.
         if wal.contains(upto, data.end) {
             data.end = upto;
         }
-        let more = server.end != upto;
-        let end = server.end;
         let Some(receiver) = server.receiver.as_mut().filter(|receiver| receiver.stream == stream) else {
             return;
         };
-        receiver.flushing = more;
-        let from = receiver.from;
-        if more {
-            self.server_after(delay, node, Inner::ReceivedFlushed { stream, upto: end });
-        }
+        receiver.flushing = false;
+        let (from, unread, ending) = (receiver.from, receiver.unread.take(), receiver.ending);
         if let Some(delay) = self.travel(node, from) {
             self.server_after(
                 delay,
@@ -246,6 +297,11 @@ impl World {
                     flushed: upto.lsn,
                 },
             );
+        }
+        match unread {
+            _ if ending => self.end_receiver(node),
+            Some(upto) => self.wal_arrives(node, stream, upto),
+            None => {}
         }
         self.send_wal(node);
     }
@@ -259,6 +315,11 @@ impl World {
         let Some(sender) = server.senders.get_mut(&stream) else {
             return;
         };
+        match &mut sender.next {
+            // It may have been about to process it when the setting came.
+            Some((_, reported @ false)) => *reported = true,
+            _ => sender.read_setting(),
+        }
         (sender.flushed, sender.heard) = (sender.flushed.max(flushed), now);
         (sender.streaming, sender.replies) = (true, sender.replies + 1);
         let rule = sender.rule.clone();

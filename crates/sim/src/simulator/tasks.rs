@@ -12,7 +12,8 @@ use super::names::number;
 use super::postgres::Deaf;
 use super::world::World;
 
-/// The longest that the end of a WAL receiver may take, in milliseconds.
+/// The longest that a promise may take, and in it the end of a WAL receiver, in milliseconds, as in the agent.
+const PROMISE: u64 = 10_000;
 const RECEIVER: u64 = 5_000;
 
 impl World {
@@ -20,10 +21,12 @@ impl World {
     pub fn step(&mut self, node: usize, task: Task) {
         let hung = self.nodes[node].disk.hung > 0;
         match task {
-            Task::Scan if hung => self.step_after(50, node, Task::Scan),
-            Task::Scan => {
-                let view = Box::new(self.scan(node));
-                self.tell(0, node, News::Scanned(view));
+            Task::Scan { read } if hung => self.step_after(50, node, Task::Scan { read }),
+            Task::Scan { read } => {
+                // What is read first may be old when all is read.
+                let view = Box::new(self.scan(node, read));
+                let delay = self.random.work.between(0, 20);
+                self.tell(delay, node, News::Scanned(view));
             }
             Task::Kill => {
                 self.end_server(node, super::postgres::Ends::Killed);
@@ -47,12 +50,7 @@ impl World {
                 self.start(node, Mode::Standby, upstream, (SyncRule::default(), settings));
             }
             Task::Configure { upstream, settings } if !hung => self.configure(node, upstream, settings),
-            Task::SetSync {
-                rule,
-                stage,
-                begun,
-                streams,
-            } => self.set_sync(node, rule, stage, begun, streams),
+            task @ Task::SetSync { .. } => self.set_sync(node, task),
             Task::Open => self.open(node),
             Task::Checkpoint if !hung => {
                 self.checkpoint_now(node);
@@ -112,41 +110,29 @@ impl World {
             self.plan.bug == Some(Bug::PromiseKeepsReceiving),
         );
         let frozen = self.nodes[node].postgres_frozen > 0;
-        if self.now - begun > RECEIVER * 2 {
+        if self.now - begun > if stage == 0 { PROMISE } else { RECEIVER } {
+            if stage == 0 {
+                self.nodes[node].late_promise = Some(epoch);
+            }
             return self.finish(node, Work::Promise, Err("it did not end in time".to_owned()));
         }
-        let volume = &mut self.nodes[node].volume;
         if stage == 0 {
             if !hung {
-                volume.promise = volume.promise.max(epoch);
-                volume.credential &= forgetful;
+                self.write_promise(node, epoch);
             }
-            let delay = if hung { 50 } else { self.disk_delay(node) };
-            return self.step_after(
-                delay,
-                node,
-                Task::Promise {
-                    epoch,
-                    stage: u8::from(!hung),
-                    begun,
-                },
-            );
+            let (stage, begun, delay) = match hung {
+                true => (0, begun, 50),
+                false => (1, self.now.min(begun + PROMISE - RECEIVER), self.disk_delay(node)),
+            };
+            return self.step_after(delay, node, Task::Promise { epoch, stage, begun });
         }
-        let receives = self.nodes[node]
-            .postgres
-            .as_ref()
-            .and_then(|server| server.receiver.clone());
-        if let Some(receiver) = receives.filter(|_| !forgetful) {
-            if hung || frozen {
-                // It ends when it has flushed what it has.
-                return self.step_after(50, node, Task::Promise { epoch, stage, begun });
-            }
-            let place = &mut self.nodes[node];
-            if let (Some(server), Some(data)) = (place.postgres.as_mut(), place.volume.data.as_mut()) {
-                data.end = server.end;
-                server.receiver = None;
-            }
-            self.close(node, receiver.stream, receiver.from);
+        if !forgetful && !frozen {
+            self.end_receiver(node);
+        }
+        let receives = self.server(node).is_some_and(|server| server.receiver.is_some());
+        if receives && !forgetful {
+            // It ends when it has flushed what it has.
+            return self.step_after(10, node, Task::Promise { epoch, stage, begun });
         }
         let (promise, now) = (self.promise_on(node), self.boot_time(node));
         // Another primary may be followed since.
@@ -159,6 +145,22 @@ impl World {
         };
         agent.promised(promise, now);
         self.finish(node, Work::Promise, Ok(()));
+    }
+
+    /// The disk is there again: what hung in it comes about, though nobody waits for it any more, before whatever else is to be written.
+    pub fn disk_goes_on(&mut self, node: usize) {
+        if let Some(epoch) = self.nodes[node].late_promise.take() {
+            self.coverage.reach("promise written late");
+            self.write_promise(node, epoch);
+        }
+    }
+
+    /// The epoch stands on the volume, and the credential is gone.
+    fn write_promise(&mut self, node: usize, epoch: u64) {
+        let forgetful = self.plan.bug == Some(Bug::PromiseKeepsReceiving);
+        let volume = &mut self.nodes[node].volume;
+        volume.promise = volume.promise.max(epoch);
+        volume.credential &= forgetful;
     }
 
     /// Promises the epoch of the primary that is to be followed, and puts the credential in place.
@@ -222,9 +224,10 @@ impl World {
             server.deaf.take_if(|deaf| *deaf == Deaf::UntilConfigured);
             if server.upstream != follows {
                 server.upstream = follows;
-                if let Some(receiver) = server.receiver.take() {
-                    self.close(node, receiver.stream, receiver.from);
-                }
+                self.end_receiver(node);
+            }
+            if self.server(node).is_some_and(|server| !server.in_recovery) {
+                self.take_up(node);
             }
             Ok(())
         });
@@ -281,12 +284,13 @@ impl World {
         let able = self.nodes[node].postgres_frozen == 0;
         let server = self
             .server(node)
-            .filter(|server| able && server.up && !server.in_recovery && server.stop.is_none());
-        let Some(server) = server else {
+            .filter(|server| server.up && !server.in_recovery && server.stop.is_none());
+        // It stays in the files, also if they are not read now.
+        let open = server.map(|server| server.files.1 = true).filter(|()| able);
+        if open.is_none() {
             return self.finish(node, Work::Open, Err("PostgreSQL does not answer".to_owned()));
-        };
-        server.open = true;
-        self.opened(node);
+        }
+        self.take_up(node);
         if let Some(agent) = self.nodes[node].agent.as_mut() {
             agent.observed.postgres.open = agent.server.is_some();
         }
@@ -323,7 +327,8 @@ impl World {
             }
             _ => return,
         };
-        let view = Box::new(self.scan(node));
-        self.tell(0, node, News::VolumeDone { work, view, result });
+        let view = Box::new(self.scan(node, self.boot_time(node)));
+        let delay = self.random.work.between(0, 20);
+        self.tell(delay, node, News::VolumeDone { work, view, result });
     }
 }

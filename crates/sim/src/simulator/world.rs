@@ -176,7 +176,7 @@ impl World {
             } => self.lease_arrives(node, run, call, &content, answer),
             Event::LeaseRead { node, run, call } => self.lease_is_read(node, run, call),
             Event::RouteWrite { node, run, epoch } => self.route_arrives(node, run, epoch),
-            Event::Relist { node } => self.relist(node),
+            Event::Relist { node, watch } => self.relist(node, watch),
             Event::Operator => self.operate(),
             Event::Operate { operator, run, what } => self.operate_step(operator, run, what),
             Event::Asked {
@@ -283,6 +283,7 @@ fn first(plan: &Plan, node: usize, random: &mut Random) -> Node {
             aside: Vec::new(),
         },
         disk: Disk::default(),
+        late_promise: None,
         postgres: None,
         agent: None,
         sandbox: if there {
@@ -301,6 +302,8 @@ fn first(plan: &Plan, node: usize, random: &mut Random) -> Node {
         armed: None,
         granted: BootTime(0),
         watch_broken: false,
+        watch: 0,
+        watch_tries: None,
         watch_lag: 0,
         watch_dead: 0,
         watch_last: 0,

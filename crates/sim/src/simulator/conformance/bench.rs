@@ -72,8 +72,14 @@ impl Bench {
             Step::Write(at, row) => self.write(at, row)?,
             Step::SetRule(at, ref rule) => {
                 self.primary(at)?;
-                let now = self.world.now;
-                self.world.set_sync(at, sync(rule), 0, now, BTreeMap::new());
+                let task = Task::SetSync {
+                    rule: sync(rule),
+                    checkpoint: false,
+                    stage: 0,
+                    begun: self.world.now,
+                    streams: BTreeMap::new(),
+                };
+                self.world.set_sync(at, task);
             }
             Step::Kill(node) => world.end_server(node, Ends::Killed),
             Step::Stop(node) => world.stop_server(node, Stop::Fast),
@@ -242,7 +248,7 @@ impl Bench {
             return Seen::default();
         };
         let Some(server) = self.server(node) else {
-            let machine::instance::Data::Present(found) = self.world.scan(node).data else {
+            let machine::instance::Data::Present(found) = self.world.scan(node, self.world.boot_time(node)).data else {
                 return Seen::default();
             };
             let (timeline, lsn) = (found.timeline.0, found.written.0);

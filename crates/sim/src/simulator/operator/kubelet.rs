@@ -43,6 +43,10 @@ impl Sandbox {
     pub fn end(&mut self) {
         (self.uid, self.ends) = (None, None);
     }
+    /// Its address is somebody's, whether or not a container runs.
+    pub fn is_there(&self) -> bool {
+        self.uid.is_some()
+    }
     /// A container may run in it.
     pub fn runs(&self) -> bool {
         self.uid.is_some() && self.ends.is_none()
