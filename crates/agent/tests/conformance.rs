@@ -338,7 +338,15 @@ impl Servers {
         };
         let config = member.config(&open);
         let server = member.server.as_ref().ok_or("it is down")?;
-        let set = set_sync(&member.volume, server, &mut member.sql, &config, &rule, &proven).await;
+        let set = set_sync(
+            &member.volume,
+            server,
+            &mut member.sql,
+            &config,
+            &rule,
+            proven.is_synchronous(),
+        )
+        .await;
         set.map(|_| ()).map_err(words)
     }
 

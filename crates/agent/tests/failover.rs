@@ -78,7 +78,15 @@ async fn set(primary: &mut Instance, rule: &SyncRule, proven: &SyncRule) -> Resu
     };
     let config = primary.config(&role);
     let server = primary.server.as_ref().expect("a server");
-    set_sync(&primary.volume, server, &mut primary.sql, &config, rule, proven).await
+    set_sync(
+        &primary.volume,
+        server,
+        &mut primary.sql,
+        &config,
+        rule,
+        proven.is_synchronous(),
+    )
+    .await
 }
 
 /// Commits a row, as an application does.

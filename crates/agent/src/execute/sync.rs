@@ -24,7 +24,7 @@ impl Executor {
         let Some(server) = world.server.as_ref().map(|running| Arc::clone(&running.server)) else {
             return self.fail(Work::SetSync, "PostgreSQL does not run");
         };
-        let proven = world.observed.postgres.sync.proven.clone();
+        let waits = world.observed.postgres.sync.waits();
         world.sync_begins(rule.clone());
         let (written, sql) = (Arc::clone(&self.written), self.own_connection(world));
         self.spawn(Work::SetSync, Some(SET_SYNC), async move {
@@ -33,7 +33,7 @@ impl Executor {
             // From here on it may be in force: whoever writes the files keeps it.
             written.rule = rule.clone();
             let config = wanted.config(Mode::Primary, &written).await?;
-            let at = set_sync(wanted.volume(), &server, &mut sql, &config, &rule, &proven).await?;
+            let at = set_sync(wanted.volume(), &server, &mut sql, &config, &rule, waits).await?;
             Ok(Effect::Synced { rule, at })
         });
     }

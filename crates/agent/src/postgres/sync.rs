@@ -26,20 +26,20 @@ const CHECKPOINT_TIMEOUT: Duration = Duration::from_secs(120);
 const REPORTS: u32 = 2;
 
 /// Sets the rule of `config` (a primary's, rendered with the rule) and proves that every WAL sender uses it (protocol.md
-/// rule 11): a fresh session sees it, and each WAL sender is newer than that or has processed two reports since. If
-/// `proven`, the rule in force so far, was empty and the new one is not, a checkpoint makes sure that commits begin to wait.
-/// Returns the end of the WAL then: what was acknowledged by an older rule is before it. After an error some may use the
-/// rule and some not.
+/// rule 11): a fresh session sees it, and each WAL sender is newer than that or has processed two reports since. Unless it
+/// is known that commits wait already (`waits`), a checkpoint makes sure that they begin to, if they are to. Returns
+/// the end of the WAL then: what was acknowledged by an older rule is before it. After an error some may use the rule and some
+/// not.
 pub async fn set_sync(
     volume: &Volume,
     server: &Server,
     sql: &mut Sql,
     config: &Config,
     rule: &SyncRule,
-    proven: &SyncRule,
+    waits: bool,
 ) -> Result<Lsn, PostgresError> {
     take_up(volume, server, sql, config).await?;
-    if rule.is_synchronous() && !proven.is_synchronous() {
+    if rule.is_synchronous() && !waits {
         let made = sql.checkpoint(CHECKPOINT_TIMEOUT).await;
         made.map_err(sql_failed("make a checkpoint"))?;
     }

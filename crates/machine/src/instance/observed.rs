@@ -441,6 +441,13 @@ pub struct SyncSetting {
     pub pending: Option<SyncRule>,
 }
 
+impl SyncSetting {
+    /// Commits wait for somebody, whichever setting is in force.
+    pub fn waits(&self) -> bool {
+        self.proven.is_synchronous() && self.pending.as_ref().is_none_or(SyncRule::is_synchronous)
+    }
+}
+
 /// The postmaster.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Process {
@@ -774,6 +781,21 @@ mod tests {
         assert_eq!(promised(2, 2), (Some(false), 2, true, true));
         assert_eq!(promised(3, 2), (Some(true), 3, false, false));
         assert_eq!(promised(3, 3), (Some(true), 3, false, true));
+    }
+
+    #[test]
+    fn commits_wait_for_certain_only_if_each_rule_that_may_be_in_force_asks_for_it() {
+        let waits = |proven: usize, pending: Option<usize>| {
+            let rule = |required| SyncRule::any(required, [third()]);
+            let setting = SyncSetting {
+                proven: rule(proven),
+                pending: pending.map(rule),
+                ..SyncSetting::default()
+            };
+            setting.waits()
+        };
+        assert!(waits(1, None) && waits(1, Some(1)));
+        assert!(!waits(0, None) && !waits(0, Some(1)) && !waits(1, Some(0)));
     }
 
     #[test]

@@ -91,7 +91,7 @@ impl World {
             }
             Action::SetSync { rule } => {
                 let agent = self.nodes[node].agent.as_ref();
-                let waits = agent.is_some_and(|agent| agent.observed.postgres.sync.proven.is_synchronous());
+                let waits = agent.is_some_and(|agent| agent.observed.postgres.sync.waits());
                 self.sync_begins(node, &rule);
                 Task::SetSync {
                     checkpoint: rule.is_synchronous() && !waits,
