@@ -74,8 +74,6 @@ impl Container {
 struct Server {
     pid: i32,
     parent: i32,
-    /// In clock ticks since the machine's boot.
-    started: u64,
 }
 
 impl Server {
@@ -87,18 +85,20 @@ impl Server {
         let server = Self {
             pid,
             parent: fields.get(1)?.parse().ok()?,
-            started: fields.get(19)?.parse().ok()?,
         };
         lives.then_some(server)
     }
 }
 
-/// All others are its children. Their numbers may be lower than its own, since numbers begin anew after the highest; and what only
-/// reads a configuration has no children and is younger.
+/// Who is no child of another one, and has children: what only reads a configuration has none. Their numbers may be lower than its own,
+/// since numbers begin anew after the highest.
 fn postmaster(servers: &[Server]) -> Option<i32> {
-    let is_child = |server: &&Server| servers.iter().any(|other| other.pid == server.parent);
-    let parents = servers.iter().filter(|server| !is_child(server));
-    parents.min_by_key(|server| server.started).map(|server| server.pid)
+    let any = |is: &dyn Fn(&Server) -> bool| servers.iter().any(is);
+    let mut pids = servers
+        .iter()
+        .filter(|server| !any(&|other| other.pid == server.parent))
+        .map(|server| server.pid);
+    pids.find(|pid| any(&|other| other.parent == *pid))
 }
 
 #[cfg(test)]
@@ -107,12 +107,13 @@ mod tests {
 
     #[test]
     fn the_postmaster_is_found_also_after_numbers_have_begun_anew() {
-        let server = |pid, parent, started| Server { pid, parent, started };
+        let server = |pid, parent| Server { pid, parent };
         let servers = [
-            server(310, 32_766, 900),
-            server(312, 300, 905),
-            server(32_766, 300, 890),
-            server(32_767, 32_766, 891),
+            server(310, 32_766),
+            server(311, 310),
+            server(312, 300),
+            server(32_766, 300),
+            server(32_767, 32_766),
         ];
         assert_eq!(postmaster(&servers), Some(32_766));
         assert_eq!(postmaster(&[]), None);
@@ -120,16 +121,8 @@ mod tests {
 
     #[test]
     fn the_dead_and_others_are_no_servers() {
-        let stat = |name: &str, state: &str| {
-            let rest = "0 ".repeat(17);
-            Server::parse(7, &format!("7 ({name}) {state} 5 {rest}1234 0 0"))
-        };
-        let server = Server {
-            pid: 7,
-            parent: 5,
-            started: 1_234,
-        };
-        assert_eq!(stat("postgres", "S"), Some(server));
+        let stat = |name: &str, state: &str| Server::parse(7, &format!("7 ({name}) {state} 5 0 0"));
+        assert_eq!(stat("postgres", "S"), Some(Server { pid: 7, parent: 5 }));
         assert_eq!(stat("postgres", "Z"), None);
         assert_eq!(stat("postgres) (agent", "S"), None);
     }
