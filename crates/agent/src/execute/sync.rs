@@ -24,8 +24,9 @@ impl Executor {
         let Some(server) = world.server.as_ref().map(|running| Arc::clone(&running.server)) else {
             return self.fail(Work::SetSync, "PostgreSQL does not run");
         };
-        let waits = world.observed.postgres.sync.waits();
-        world.sync_begins(rule.clone());
+        let sync = &mut world.observed.postgres.sync;
+        let waits = sync.waits();
+        sync.begins(rule.clone());
         let (written, sql) = (Arc::clone(&self.written), self.own_connection(world));
         self.spawn(Work::SetSync, Some(SET_SYNC), async move {
             let mut sql = sql;

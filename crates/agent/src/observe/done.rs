@@ -176,20 +176,6 @@ impl World {
         self.observed.tasks.of_mut(work).running = Some(work);
     }
 
-    /// A setting of `synchronous_standby_names` begins: from now on some WAL sender may use it. If an earlier one was not
-    /// proven, others may still use that one: what covers the union of their names with the smaller number covers both.
-    pub fn sync_begins(&mut self, rule: SyncRule) {
-        let sync = &mut self.observed.postgres.sync;
-        let pending = match sync.pending.take() {
-            None => rule,
-            Some(before) => SyncRule {
-                required: before.required.min(rule.required),
-                names: before.names.into_iter().chain(rule.names).collect(),
-            },
-        };
-        sync.pending = Some(pending);
-    }
-
     /// Another member has answered to a request for a promise.
     pub fn promise_answered(&mut self, pod: String, reply: PromiseReply, now: BootTime) {
         self.observed.promises.insert(pod, Promised { reply, at: now });
@@ -590,23 +576,6 @@ mod tests {
         assert_eq!(epoch(&world), Some(Epoch(3)));
         world.scanned(Ok(scan(40, 5)));
         assert_eq!(epoch(&world), Some(Epoch(5)));
-    }
-
-    #[test]
-    fn what_covers_an_unproven_rule_covers_those_before_it() {
-        let mut world = world();
-        let rule = |required, names: &[u32]| {
-            SyncRule::any(required, names.iter().map(|ordinal| MemberId::new(*ordinal, "aaaa", 1)))
-        };
-        let pending = |world: &World| world.observed.postgres.sync.pending.clone().expect("it is being set");
-        world.sync_begins(rule(1, &[1, 2]));
-        assert_eq!(pending(&world), rule(1, &[1, 2]));
-        world.sync_begins(rule(1, &[1, 2]));
-        assert_eq!(pending(&world), rule(1, &[1, 2]), "the same again");
-        world.sync_begins(rule(2, &[1, 3]));
-        assert_eq!(pending(&world), rule(1, &[1, 2, 3]));
-        // A record of the newer rule alone does not cover what may still be in use.
-        assert!(rule(2, &[1, 3]).covers(&rule(2, &[1, 3])) && !rule(2, &[1, 3]).covers(&pending(&world)));
     }
 
     #[test]

@@ -442,6 +442,18 @@ pub struct SyncSetting {
 }
 
 impl SyncSetting {
+    /// A setting begins: from now on some WAL sender may use it. If an earlier one was not proven, others may still use that one: what
+    /// covers the union of their names with the smaller number covers both.
+    pub fn begins(&mut self, rule: SyncRule) {
+        self.pending = Some(match self.pending.take() {
+            None => rule,
+            Some(before) => SyncRule {
+                required: before.required.min(rule.required),
+                names: before.names.into_iter().chain(rule.names).collect(),
+            },
+        });
+    }
+
     /// Commits wait for somebody, whichever setting is in force.
     pub fn waits(&self) -> bool {
         self.proven.is_synchronous() && self.pending.as_ref().is_none_or(SyncRule::is_synchronous)
@@ -796,6 +808,23 @@ mod tests {
         };
         assert!(waits(1, None) && waits(1, Some(1)));
         assert!(!waits(0, None) && !waits(0, Some(1)) && !waits(1, Some(0)));
+    }
+
+    #[test]
+    fn what_covers_an_unproven_rule_covers_those_before_it() {
+        let mut setting = SyncSetting::default();
+        let rule = |required, names: &[u32]| {
+            SyncRule::any(required, names.iter().map(|ordinal| MemberId::new(*ordinal, "aaaa", 1)))
+        };
+        let pending = |setting: &SyncSetting| setting.pending.clone().expect("it is being set");
+        setting.begins(rule(1, &[1, 2]));
+        assert_eq!(pending(&setting), rule(1, &[1, 2]));
+        setting.begins(rule(1, &[1, 2]));
+        assert_eq!(pending(&setting), rule(1, &[1, 2]), "the same again");
+        setting.begins(rule(2, &[1, 3]));
+        assert_eq!(pending(&setting), rule(1, &[1, 2, 3]));
+        // A record of the newer rule alone does not cover what may still be in use.
+        assert!(rule(2, &[1, 3]).covers(&rule(2, &[1, 3])) && !rule(2, &[1, 3]).covers(&pending(&setting)));
     }
 
     #[test]

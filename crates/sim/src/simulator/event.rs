@@ -219,6 +219,18 @@ pub enum Call {
     },
 }
 
+/// A change of the rule by which commits wait.
+#[derive(Clone, Debug)]
+pub struct Change {
+    pub rule: SyncRule,
+    /// A checkpoint makes sure that commits begin to wait.
+    pub checkpoint: bool,
+    pub stage: u8,
+    pub begun: u64,
+    /// How many reports each WAL sender had processed when the proof began.
+    pub streams: BTreeMap<u64, u64>,
+}
+
 /// Work on one member that takes its time.
 #[derive(Clone, Debug)]
 pub enum Task {
@@ -247,14 +259,7 @@ pub enum Task {
         upstream: Option<Upstream>,
         settings: String,
     },
-    SetSync {
-        rule: SyncRule,
-        /// A checkpoint makes sure that commits begin to wait.
-        checkpoint: bool,
-        stage: u8,
-        begun: u64,
-        streams: BTreeMap<u64, u64>,
-    },
+    SetSync(Change),
     Open,
     Checkpoint,
     Admit {

@@ -2,12 +2,11 @@
 
 use machine::instance::{Action, Purpose, Stop, Work};
 use machine::lease_object::LeaseContent;
-use machine::quorum::SyncRule;
 use machine::timing::Timing;
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::distort::{Bug, reserved};
-use super::event::{Body, Call, Event, News, Task};
+use super::event::{Body, Call, Change, Event, News, Task};
 use super::names::number;
 use super::world::World;
 
@@ -90,16 +89,22 @@ impl World {
                 }
             }
             Action::SetSync { rule } => {
-                let agent = self.nodes[node].agent.as_ref();
-                let waits = agent.is_some_and(|agent| agent.observed.postgres.sync.waits());
-                self.sync_begins(node, &rule);
-                Task::SetSync {
+                let sync = self.nodes[node]
+                    .agent
+                    .as_mut()
+                    .map(|agent| &mut agent.observed.postgres.sync);
+                let waits = sync.is_some_and(|sync| {
+                    let waits = sync.waits();
+                    sync.begins(rule.clone());
+                    waits
+                });
+                Task::SetSync(Change {
                     checkpoint: rule.is_synchronous() && !waits,
                     rule,
                     stage: 0,
                     begun,
                     streams: BTreeMap::new(),
-                }
+                })
             }
             Action::Open => Task::Open,
             Action::Checkpoint => Task::Checkpoint,
@@ -148,20 +153,6 @@ impl World {
             agent.undo_start = false;
             agent.deadline = until.or(agent.deadline);
         }
-    }
-
-    fn sync_begins(&mut self, node: usize, rule: &SyncRule) {
-        let Some(agent) = self.nodes[node].agent.as_mut() else {
-            return;
-        };
-        let sync = &mut agent.observed.postgres.sync;
-        sync.pending = Some(match sync.pending.take() {
-            None => rule.clone(),
-            Some(before) => SyncRule {
-                required: before.required.min(rule.required),
-                names: before.names.into_iter().chain(rule.names.iter().cloned()).collect(),
-            },
-        });
     }
 
     fn stop(&mut self, node: usize, stop: Stop) {

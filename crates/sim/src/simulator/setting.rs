@@ -6,7 +6,7 @@ use machine::instance::{SyncSetting, Work};
 use machine::protocol::Lsn;
 use machine::quorum::SyncRule;
 
-use super::event::{Inner, Task};
+use super::event::{Change, Inner, Task};
 use super::postgres::RECORD;
 use super::world::World;
 
@@ -25,17 +25,14 @@ const REPORTS: u64 = 2;
 impl World {
     /// Rule 11: the files; each WAL sender reads them in its time; a checkpoint, where nobody was waited for; done when each WAL sender has
     /// processed two reports since, or is newer.
-    pub fn set_sync(&mut self, node: usize, task: Task) {
-        let Task::SetSync {
+    pub fn set_sync(&mut self, node: usize, change: Change) {
+        let Change {
             rule,
             checkpoint,
             mut stage,
             mut begun,
             mut streams,
-        } = task
-        else {
-            return;
-        };
+        } = change;
         let stalls = self.nodes[node].postgres_frozen > 0;
         let now = self.now;
         let Some(server) = self.nodes[node]
@@ -74,14 +71,14 @@ impl World {
                 self.append(node, RECORD);
             }
         }
-        let task = Task::SetSync {
+        let change = Change {
             rule,
             checkpoint,
             stage,
             begun,
             streams,
         };
-        self.step_after(60, node, task);
+        self.step_after(60, node, Task::SetSync(change));
     }
 
     /// A primary reads its files.

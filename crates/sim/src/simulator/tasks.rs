@@ -50,7 +50,7 @@ impl World {
                 self.start(node, Mode::Standby, upstream, (SyncRule::default(), settings));
             }
             Task::Configure { upstream, settings } if !hung => self.configure(node, upstream, settings),
-            task @ Task::SetSync { .. } => self.set_sync(node, task),
+            Task::SetSync(change) => self.set_sync(node, change),
             Task::Open => self.open(node),
             Task::Checkpoint if !hung => {
                 self.checkpoint_now(node);

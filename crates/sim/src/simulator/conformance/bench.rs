@@ -6,7 +6,7 @@ use machine::instance::{Mode, Stop, Upstream};
 use machine::protocol::Epoch;
 use machine::quorum::SyncRule;
 
-use super::super::event::Task;
+use super::super::event::{Change, Task};
 use super::super::names::{SETTINGS, address, member, owner};
 use super::super::plan::{Fault, Plan};
 use super::super::postgres::{self, Ends};
@@ -72,14 +72,14 @@ impl Bench {
             Step::Write(at, row) => self.write(at, row)?,
             Step::SetRule(at, ref rule) => {
                 self.primary(at)?;
-                let task = Task::SetSync {
+                let change = Change {
                     rule: sync(rule),
                     checkpoint: false,
                     stage: 0,
                     begun: self.world.now,
                     streams: BTreeMap::new(),
                 };
-                self.world.set_sync(at, task);
+                self.world.set_sync(at, change);
             }
             Step::Kill(node) => world.end_server(node, Ends::Killed),
             Step::Stop(node) => world.stop_server(node, Stop::Fast),
