@@ -41,6 +41,9 @@ pub const ANNOTATION_DISCARD_KEPT: &str = "clustereddatabase.io/discard-kept";
 /// Annotation that a user puts on a `ClusteredDatabase` without `spec.postgres.image` to have the operator's present default
 /// image taken, which this names (condition `OtherDefaultImage`).
 pub const ANNOTATION_TAKE_IMAGE: &str = "clustereddatabase.io/take-image";
+/// Label that a user puts on a Secret: the name of the one database that may use it as its `passwordSecret`. Without this
+/// consent, whoever may create a database could read any Secret of the namespace that has a key `password`.
+pub const LABEL_PASSWORD_FOR: &str = "clustereddatabase.io/password-for";
 /// The finalizer on a `ClusteredDatabase`.
 pub const FINALIZER: &str = "clustereddatabase.io/cleanup";
 

@@ -250,7 +250,8 @@ pub struct InitdbSpec {
     /// Role that owns the application's database; it logs in with a password.
     #[serde(default = "default_database")]
     pub owner: String,
-    /// Name of a Secret (in the same namespace) whose key `password` is the owner's password; made up if absent.
+    /// Name of a Secret (in the same namespace) whose key `password` is the owner's password; made up if absent. The Secret
+    /// must name this database in its label `clustereddatabase.io/password-for`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub password_secret: Option<String>,
     /// Keep checksums of data pages.

@@ -19,6 +19,7 @@ mod bootstrap;
 pub mod budgets;
 mod certificates;
 mod claims;
+mod consent;
 mod creation;
 mod decision;
 mod deletion;
@@ -58,6 +59,7 @@ use chrono::{DateTime, TimeDelta, Utc};
 
 pub use action::{Action, Apply, ApplyHow, DeletionStep, Exact, PodMark, StatusChange, Waiting};
 pub use certificates::AgentsCertificate;
+pub use consent::password_refusal;
 pub use decision::{Because, Decision, Failure, Step};
 pub use facts::Facts;
 pub use failure::IMAGE_PATIENCE;

@@ -6,7 +6,7 @@ use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use k8s_openapi::api::rbac::v1::{Role, RoleBinding};
 use kube::ResourceExt;
 use kube::core::{ObjectMeta, PartialObjectMetaExt};
-use machine::cluster::{Apply, ApplyHow, ChildKind, ChildState, Exact, FaultKind, Known};
+use machine::cluster::{Apply, ApplyHow, ChildKind, ChildState, Exact, FaultKind, Known, password_refusal};
 use serde_json::{Value, json};
 
 use super::reads::note_content;
@@ -233,6 +233,10 @@ impl Executor {
         };
         let secret: Option<Secret> = self.requests.get(&subject.namespace, name).await?;
         let secret = secret.ok_or_else(|| wait(format!("the Secret {name} (passwordSecret) does not exist")))?;
+        let labels = secret.metadata.labels.clone().unwrap_or_default();
+        if let Some(refusal) = password_refusal(subject.names.cluster(), name, &labels) {
+            return Err(wait(refusal));
+        }
         secrets::password_of(&secret).ok_or_else(|| {
             wait(format!(
                 "the Secret {name} (passwordSecret) has no text under the key `password`"

@@ -45,6 +45,29 @@ fn a_foreign_service_is_left_alone_and_named() {
     });
 }
 
+/// Otherwise whoever may create a database could read any Secret of the namespace that has a key `password`.
+#[test]
+fn a_secret_is_used_as_a_password_only_with_its_consent() {
+    run(1, async || {
+        let world = world();
+        let _operator = Operator::start(&world.server, Config::default());
+        let given = json!({"metadata": {"name": "given"}, "data": {"password": "aHVudGVyMg=="}});
+        world.user(201, Verb::Create, "secrets", "", given);
+        world.create(&json!({"bootstrap": {"initdb": {"passwordSecret": "given"}}}));
+        let consent = "kubectl label secret given clustereddatabase.io/password-for=db";
+        let asked = |world: &World| world.status()["waiting"].to_string().contains(consent);
+        world.until("asks for consent", asked).await;
+        assert!(world.get("secrets", "db-app").is_none() && world.get("statefulsets", NAME).is_none());
+        let label = |of: &str| json!({"metadata": {"labels": {"clustereddatabase.io/password-for": of}}});
+        world.user(200, Verb::Merge, "secrets", "given", label("other"));
+        world.until("asks again", asked).await;
+        assert!(world.get("secrets", "db-app").is_none());
+        world.user(200, Verb::Merge, "secrets", "given", label("db"));
+        world.ready().await;
+        assert_eq!(find(&world, "secrets", "db-app")["data"]["password"], "aHVudGVyMg==");
+    });
+}
+
 #[test]
 fn an_edited_service_is_put_right() {
     with_two(async |world| {

@@ -173,7 +173,7 @@ fn leaves(schema: &Value, value: Option<&Value>, path: &str, found: &mut BTreeSe
 fn world(faults: Faults, pace: Duration) -> World {
     let world = World::new(faults, pace);
     world.each_node(&json!({"metadata": {"labels": {"disk": "ssd"}}}));
-    let secret = json!({"metadata": {"name": "given"}, "data": {"password": "aHVudGVyMg=="}});
+    let secret = json!({"metadata": {"name": "given", "labels": {"clustereddatabase.io/password-for": "db"}}, "data": {"password": "aHVudGVyMg=="}});
     world.user(201, Verb::Create, "secrets", "", secret);
     world
 }
