@@ -16,6 +16,14 @@ pub const OPERATOR_IMAGE_VARIABLE: &str = "CDB_E2E_OPERATOR_IMAGE";
 /// # Errors
 /// When there is no such file or context, or it cannot be used.
 pub async fn connect(kubeconfig: Option<&std::path::Path>, context: Option<&str>) -> Result<Client> {
+    client(configuration(kubeconfig, context).await?)
+}
+
+fn client(config: Config) -> Result<Client> {
+    Client::try_from(config).context("make a Kubernetes client")
+}
+
+async fn configuration(kubeconfig: Option<&std::path::Path>, context: Option<&str>) -> Result<Config> {
     // Both are idempotent: the provider may have been installed by another test of the same process.
     let _ = rustls::crypto::ring::default_provider().install_default();
     let file = match kubeconfig {
@@ -26,10 +34,9 @@ pub async fn connect(kubeconfig: Option<&std::path::Path>, context: Option<&str>
         context: context.map(str::to_owned),
         ..KubeConfigOptions::default()
     };
-    let config = Config::from_custom_kubeconfig(file, &options)
+    Config::from_custom_kubeconfig(file, &options)
         .await
-        .context("use the kubeconfig")?;
-    Client::try_from(config).context("make a Kubernetes client")
+        .context("use the kubeconfig")
 }
 
 /// The cluster under test, as `cargo xtask test` names it.
@@ -37,7 +44,21 @@ pub async fn connect(kubeconfig: Option<&std::path::Path>, context: Option<&str>
 /// # Errors
 /// When the variable is not set: run the tests by `cargo xtask test`.
 pub async fn connect_for_test() -> Result<Client> {
+    client(configuration_for_test().await?)
+}
+
+/// The cluster under test, as this user: an administrator who acts for them.
+///
+/// # Errors
+/// When the variable is not set: run the tests by `cargo xtask test`.
+pub async fn connect_for_test_as(user: &str) -> Result<Client> {
+    let mut config = configuration_for_test().await?;
+    config.auth_info.impersonate = Some(user.to_owned());
+    client(config)
+}
+
+async fn configuration_for_test() -> Result<Config> {
     let path = std::env::var(KUBECONFIG_VARIABLE)
         .with_context(|| format!("{KUBECONFIG_VARIABLE} is not set: run the end-to-end tests by `cargo xtask test`"))?;
-    connect(Some(std::path::Path::new(&path)), None).await
+    configuration(Some(std::path::Path::new(&path)), None).await
 }

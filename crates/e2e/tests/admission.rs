@@ -5,7 +5,8 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use api::ClusteredDatabase;
-use e2e::{Namespace, connect_for_test, manifest};
+use e2e::install::OPERATOR_ACCOUNT;
+use e2e::{Namespace, connect_for_test, connect_for_test_as, manifest};
 use kube::ResourceExt;
 use kube::api::{ApiResource, DeleteParams, DynamicObject, Patch, PatchParams, PostParams};
 use serde::Deserialize;
@@ -170,5 +171,206 @@ async fn what_was_applied_may_be_applied_empty() -> Result<()> {
         let stored = &made.data["spec"]["postgres"]["parameters"];
         ensure!(*stored == parameters, "{stored} is stored");
     }
+    namespace.remove().await
+}
+
+/// What an administrator has made in the namespace: the objects of a database, the rights of its agents, and a tenant who
+/// may write everything but the status of databases.
+const OBJECTS_OF_A_DATABASE: &str = "
+apiVersion: v1
+kind: ServiceAccount
+metadata: {name: db}
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: Role
+metadata: {name: db}
+rules:
+- {apiGroups: [coordination.k8s.io], resources: [leases], resourceNames: [db], verbs: [get, update, patch]}
+- {apiGroups: [discovery.k8s.io], resources: [endpointslices], resourceNames: [db-rw], verbs: [get, update, patch]}
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: RoleBinding
+metadata: {name: db}
+roleRef: {apiGroup: rbac.authorization.k8s.io, kind: Role, name: db}
+subjects: [{kind: ServiceAccount, name: db, namespace: e2e-policies}]
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: Role
+metadata: {name: tenant}
+rules:
+- {apiGroups: ['', coordination.k8s.io, discovery.k8s.io], resources: ['*'], verbs: ['*']}
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: RoleBinding
+metadata: {name: tenant}
+roleRef: {apiGroup: rbac.authorization.k8s.io, kind: Role, name: tenant}
+subjects: [{kind: User, name: tenant, apiGroup: rbac.authorization.k8s.io}]
+---
+apiVersion: coordination.k8s.io/v1
+kind: Lease
+metadata: {name: db, labels: {clustereddatabase.io/cluster: db}}
+---
+apiVersion: discovery.k8s.io/v1
+kind: EndpointSlice
+metadata: {name: db-rw, labels: {clustereddatabase.io/cluster: db, kubernetes.io/service-name: db-rw}}
+addressType: IPv4
+endpoints: []
+ports: [{name: postgres, port: 5432, protocol: TCP}]
+---
+apiVersion: v1
+kind: ConfigMap
+metadata: {name: other}
+---
+apiVersion: v1
+kind: Secret
+metadata: {name: db-app, labels: {clustereddatabase.io/cluster: db}}
+";
+
+/// Who writes what, and what the refusal says; `None`: it is taken.
+fn writes() -> Vec<(&'static str, &'static str, &'static str, Value, Option<&'static str>)> {
+    const LABELS: &str = "only the operator changes the labels";
+    let agents = "system:serviceaccount:e2e-policies:db";
+    let endpoint = |pod: &str| {
+        let target = json!({"kind": "Pod", "name": pod, "namespace": "e2e-policies"});
+        json!({"endpoints": [{"addresses": ["10.9.9.9"], "targetRef": target}]})
+    };
+    let label = |key: &str, value: Value| json!({"metadata": {"labels": {key: value}}});
+    let renewed = |time: &str| json!({"spec": {"renewTime": time}});
+    vec![
+        (agents, "Lease", "db", renewed("2026-11-25T00:00:00.000000Z"), None),
+        (
+            agents,
+            "Lease",
+            "db",
+            renewed("9999-12-31T23:59:59.000000Z"),
+            Some("between the years 2020 and 2200"),
+        ),
+        (
+            agents,
+            "Lease",
+            "db",
+            label("clustereddatabase.io/cluster", Value::Null),
+            Some(LABELS),
+        ),
+        (agents, "EndpointSlice", "db-rw", endpoint("db-2"), None),
+        (
+            agents,
+            "EndpointSlice",
+            "db-rw",
+            endpoint("payments-0"),
+            Some("a pod of its own database"),
+        ),
+        (
+            agents,
+            "EndpointSlice",
+            "db-rw",
+            label("kubernetes.io/service-name", json!("payments")),
+            Some(LABELS),
+        ),
+        (
+            agents,
+            "EndpointSlice",
+            "db-rw",
+            json!({"ports": [{"name": "http", "port": 80}]}),
+            Some("the ports of -rw"),
+        ),
+        (
+            "tenant",
+            "Lease",
+            "db",
+            json!({"spec": {"holderIdentity": "me"}}),
+            Some("the database's own agents"),
+        ),
+        (
+            "tenant",
+            "EndpointSlice",
+            "db-rw",
+            endpoint("db-2"),
+            Some("the database's own agents"),
+        ),
+        (
+            "tenant",
+            "Secret",
+            "db-app",
+            json!({"metadata": {"ownerReferences": [
+            {"apiVersion": "v1", "kind": "ConfigMap", "name": "other", "uid": "1"}]}}),
+            Some("the owner of what belongs"),
+        ),
+        (
+            "tenant",
+            "Secret",
+            "db-app",
+            json!({"metadata": {"annotations": {"clustereddatabase.io/x": "y"}}}),
+            Some("annotations of clustereddatabase.io"),
+        ),
+        (
+            "tenant",
+            "Secret",
+            "db-app",
+            json!({"metadata": {"annotations": {"team": "a"}, "labels": {"team": "a"}}}),
+            None,
+        ),
+        (
+            OPERATOR_ACCOUNT,
+            "Secret",
+            "db-app",
+            label("clustereddatabase.io/cluster", json!("db2")),
+            None,
+        ),
+    ]
+}
+
+/// The admission policies of `manifests/`: rights name objects, and not which labels and fields may be written.
+#[tokio::test]
+async fn labels_leases_and_routes_are_written_by_their_owners_only() -> Result<()> {
+    let namespace = Namespace::fresh(connect_for_test().await?, "e2e-policies").await?;
+    manifest::apply(
+        &namespace.client,
+        &namespace.name,
+        &manifest::parse(OBJECTS_OF_A_DATABASE)?,
+    )
+    .await?;
+    let mut wrong = Vec::new();
+    for (user, kind, name, patch, refusal) in writes() {
+        let group = match kind {
+            "Lease" => "coordination.k8s.io",
+            "EndpointSlice" => "discovery.k8s.io",
+            _ => "",
+        };
+        let resource = ApiResource::from_gvk(&kube::core::GroupVersionKind::gvk(group, "v1", kind));
+        let client = connect_for_test_as(user).await?;
+        let api: kube::Api<DynamicObject> = kube::Api::namespaced_with(client, &namespace.name, &resource);
+        let said = match api.patch(name, &PatchParams::default(), &Patch::Merge(&patch)).await {
+            Ok(_) => "taken".to_owned(),
+            Err(error) => error.to_string(),
+        };
+        if !said.contains(refusal.unwrap_or("taken")) {
+            wrong.push(format!(
+                "{user}: {kind} {patch}\n  expected: {refusal:?}\n  said: {said}"
+            ));
+        }
+    }
+    // A labelled pod would be led to by -r, and a labelled Lease read by the operator.
+    let tenant = connect_for_test_as("tenant").await?;
+    for (group, kind) in [("", "Pod"), ("coordination.k8s.io", "Lease")] {
+        let resource = ApiResource::from_gvk(&kube::core::GroupVersionKind::gvk(group, "v1", kind));
+        let api: kube::Api<DynamicObject> = kube::Api::namespaced_with(tenant.clone(), &namespace.name, &resource);
+        let object = json!({
+            "apiVersion": resource.api_version, "kind": kind,
+            "metadata": {"name": "theirs", "labels": {"clustereddatabase.io/cluster": "db"}},
+            "spec": if kind == "Pod" { json!({"containers": [{"name": "x", "image": "x"}]}) } else { json!({}) },
+        });
+        let said = match api
+            .create(&PostParams::default(), &serde_json::from_value(object)?)
+            .await
+        {
+            Ok(_) => "taken".to_owned(),
+            Err(error) => error.to_string(),
+        };
+        if !said.contains("mark what the operator makes") {
+            wrong.push(format!("a tenant makes a labelled {kind}: {said}"));
+        }
+    }
+    ensure!(wrong.is_empty(), "{}", wrong.join("\n"));
     namespace.remove().await
 }

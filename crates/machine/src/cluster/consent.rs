@@ -36,7 +36,10 @@ mod tests {
 
     #[test]
     fn a_secret_that_names_the_database_may_be_used() {
-        assert_eq!(password_refusal("db", "mine", &labels([(LABEL_PASSWORD_FOR, "db")])), None);
+        assert_eq!(
+            password_refusal("db", "mine", &labels([(LABEL_PASSWORD_FOR, "db")])),
+            None
+        );
     }
 
     #[test]
