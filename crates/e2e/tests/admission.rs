@@ -374,3 +374,80 @@ async fn labels_leases_and_routes_are_written_by_their_owners_only() -> Result<(
     ensure!(wrong.is_empty(), "{}", wrong.join("\n"));
     namespace.remove().await
 }
+
+/// `manifests/policies/database-writers.yaml`: each list in it refuses what it does not name.
+#[tokio::test]
+async fn an_administrator_can_narrow_what_writers_may_ask_for() -> Result<()> {
+    let namespace = Namespace::fresh(connect_for_test().await?, "e2e-writers").await?;
+    let path = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../manifests/policies/database-writers.yaml");
+    let policy = manifest::parse(&std::fs::read_to_string(path).context("read the policy")?)?;
+    manifest::apply(&namespace.client, &namespace.name, &policy).await?;
+    let namespaces: kube::Api<k8s_openapi::api::core::v1::Namespace> = kube::Api::all(namespace.client.clone());
+    let label = json!({"metadata": {"labels": {"clustereddatabase.io/writers": "restricted"}}});
+    namespaces
+        .patch(&namespace.name, &PatchParams::default(), &Patch::Merge(&label))
+        .await?;
+    let resource = |spec: Value| {
+        let mut spec = spec;
+        spec["storage"] = json!({"size": "1Gi"});
+        json!({"apiVersion": "clustereddatabase.io/v1alpha1", "kind": "ClusteredDatabase", "metadata": {"name": "db"}, "spec": spec})
+    };
+    let asks = [
+        (
+            json!({"postgres": {"image": "stranger/postgres:17"}}),
+            "spec.postgres.image must match one of",
+        ),
+        (
+            json!({"scheduling": {"priorityClassName": "system-node-critical"}}),
+            "priorityClassName must be one of databases",
+        ),
+        (
+            json!({"scheduling": {"tolerations": [{"operator": "Exists"}]}}),
+            "tolerations must name one of these keys",
+        ),
+        (
+            json!({"podMetadata": {"labels": {"app": "payments"}}}),
+            "spec.podMetadata.labels may have keys",
+        ),
+        (
+            json!({"podMetadata": {"annotations": {"k8s.v1.cni.cncf.io/networks": "x"}}}),
+            "podMetadata.annotations may have keys",
+        ),
+        (
+            json!({"serviceAccountAnnotations": {"eks.amazonaws.com/role-arn": "x"}}),
+            "they can take a cloud identity",
+        ),
+    ];
+    // The API server takes a moment to know a new policy.
+    e2e::wait::until("the policy to be in force", Duration::from_secs(30), || async {
+        let said = refusal(&namespace, resource(asks[0].0.clone()), None).await?;
+        Ok(if said.contains(asks[0].1) {
+            e2e::wait::Seen::Yes(())
+        } else {
+            e2e::wait::Seen::NotYet(said)
+        })
+    })
+    .await?;
+    let mut wrong = Vec::new();
+    for (spec, expected) in asks {
+        let said = refusal(&namespace, resource(spec), None).await?;
+        if !said.contains(expected) {
+            wrong.push(format!("expected: {expected}\n  said: {said}"));
+        }
+    }
+    let modest = json!({
+        "postgres": {"image": "clustereddatabase/postgres:17.2"}, "podMetadata": {"labels": {"team": "a"}},
+        "scheduling": {"priorityClassName": "databases", "tolerations": [{"key": "databases", "operator": "Exists"}]},
+    });
+    let said = refusal(&namespace, resource(modest), None).await?;
+    ensure!(said == "accepted", "{said}");
+    ensure!(wrong.is_empty(), "{}", wrong.join("\n"));
+    for object in &policy {
+        let kind = ApiResource::from_gvk(&kube::core::GroupVersionKind::try_from(
+            object.types.clone().context("a kind")?,
+        )?);
+        let api: kube::Api<DynamicObject> = kube::Api::all_with(namespace.client.clone(), &kind);
+        api.delete(&object.name_any(), &DeleteParams::default()).await?;
+    }
+    namespace.remove().await
+}

@@ -217,3 +217,22 @@ fn the_deployment_is_restricted_and_fits_the_program() {
     assert_eq!(agent, &container["image"], "the agent is in the operator's image");
     assert_eq!(container["imagePullPolicy"], "IfNotPresent");
 }
+
+#[test]
+fn the_network_policy_names_the_ports_of_a_databases_pods() {
+    let policy = parse(&read("policies/network.yaml"));
+    let rules = policy["spec"]["ingress"].as_array().unwrap();
+    let named = rules.iter().flat_map(|rule| rule["ports"].as_array().unwrap());
+    let named: std::collections::BTreeSet<&str> = named.map(|port| port["port"].as_str().unwrap()).collect();
+    let config = operator::config::Config::default();
+    let db = serde_json::from_value(serde_json::json!({
+        "apiVersion": "clustereddatabase.io/v1alpha1", "kind": "ClusteredDatabase",
+        "metadata": {"name": "shop", "namespace": "ns", "uid": "u"}, "spec": {"storage": {"size": "1Gi"}},
+    }))
+    .unwrap();
+    let subject = operator::builders::Subject::new(&db, &config).unwrap();
+    let template = operator::builders::pod_template::pod_template(&subject);
+    let ports = template.spec.unwrap().containers.remove(0).ports.unwrap();
+    let there: std::collections::BTreeSet<String> = ports.into_iter().filter_map(|port| port.name).collect();
+    assert_eq!(named, there.iter().map(String::as_str).collect());
+}
