@@ -85,7 +85,7 @@ pub fn verdict(
         return ChildState::Missing;
     }
     let uid = metadata.uid.clone().unwrap_or_default();
-    if let Some(why) = foreign(&metadata, db) {
+    if let Some(why) = foreign(&metadata, kind, db) {
         return ChildState::Foreign { why };
     }
     let mut found = differences(&desired.content, live);
@@ -137,7 +137,7 @@ fn compare(live: &Value, kind: ChildKind, db: &ClusteredDatabase, memory: &mut M
 }
 
 /// Whose the object is, if it is not this database's.
-fn foreign(metadata: &ObjectMeta, db: &ClusteredDatabase) -> Option<String> {
+fn foreign(metadata: &ObjectMeta, kind: ChildKind, db: &ClusteredDatabase) -> Option<String> {
     let owners = metadata.owner_references.as_deref().unwrap_or_default();
     if owners.iter().any(|owner| Some(&owner.uid) == db.metadata.uid.as_ref()) {
         return None;
@@ -150,7 +150,17 @@ fn foreign(metadata: &ObjectMeta, db: &ClusteredDatabase) -> Option<String> {
         return Some(format!("owned by {} {}", owner.kind, owner.name));
     }
     let labelled = metadata.labels.as_ref().and_then(|labels| labels.get(LABEL_CLUSTER));
-    (labelled != db.metadata.name.as_ref()).then(|| "not made by this operator".to_owned())
+    let adopted = labelled == db.metadata.name.as_ref() && (kind.kind() != "Secret" || was_made(metadata, db));
+    (!adopted).then(|| "not made by this operator".to_owned())
+}
+
+/// Whether the operator has made an object of this name for the database. A Secret without an owner counts as the
+/// database's only then, as a copy of it that somebody restored. One that was there before the database would otherwise
+/// make its author the database's certificate authority.
+fn was_made(metadata: &ObjectMeta, db: &ClusteredDatabase) -> bool {
+    let made = db.status.as_ref().map(|status| &status.memo.made);
+    made.zip(metadata.name.as_ref())
+        .is_some_and(|(made, name)| made.contains_key(name))
 }
 
 fn cached(caches: &Caches, key: &Key, kind: ChildKind) -> Option<Option<Value>> {
@@ -215,6 +225,28 @@ mod tests {
                 ChildState::Current { uid: "u".to_owned() },
                 "{kind:?}"
             );
+        }
+    }
+
+    #[test]
+    fn a_secret_without_an_owner_is_the_databases_only_if_one_was_made_before() {
+        for kind in ChildKind::ALL {
+            let (mut live, desired) = live(kind);
+            live["metadata"]["ownerReferences"] = json!([]);
+            let mut db = smallest();
+            let secret = kind.kind() == "Secret";
+            let is_foreign = |db: &ClusteredDatabase| {
+                let state = verdict(&live, kind, db, &desired, &[]);
+                matches!(state, ChildState::Foreign { .. })
+            };
+            assert_eq!(
+                is_foreign(&db),
+                secret,
+                "{kind:?}, planted before the database was made"
+            );
+            let status = db.status.get_or_insert_default();
+            status.memo.made.insert(name("db", kind), "another UID".to_owned());
+            assert!(!is_foreign(&db), "{kind:?}, restored from a copy");
         }
     }
 
