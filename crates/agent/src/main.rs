@@ -1,4 +1,4 @@
-//! The agent's binary: `install PATH` in the init container, `run` as PID 1 of the postgres container.
+//! The agent's binary: `install PATH` in the init container, `run` as PID 1 of the postgres container, `alive` in its probes.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -8,6 +8,7 @@ use std::process::ExitCode;
 use agent::deadman::{DeadMan, become_dead_man_if_asked};
 use agent::run::{Config, run};
 use anyhow::Context;
+use api::names::ALIVE_SOCKET;
 use clap::{Parser, Subcommand};
 
 #[derive(Parser)]
@@ -29,6 +30,8 @@ enum Command {
     },
     /// Runs PostgreSQL as a member of its ClusteredDatabase.
     Run,
+    /// Asks the agent of this container for a sign of life: for its start-up and liveness probes.
+    Alive,
 }
 
 fn main() -> ExitCode {
@@ -36,6 +39,7 @@ fn main() -> ExitCode {
     let result = match Arguments::parse().command {
         Command::Install { path } => install(&path),
         Command::Run => start(),
+        Command::Alive => listen::alive::ask(Path::new(ALIVE_SOCKET)).map_err(anyhow::Error::msg),
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,

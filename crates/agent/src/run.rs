@@ -9,6 +9,7 @@ mod secrets;
 mod startup;
 
 use std::collections::BTreeSet;
+use std::net::IpAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -19,7 +20,7 @@ use api::ClusteredDatabase;
 use api::names::TERMINATION_BOOTSTRAP;
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::discovery::v1::EndpointSlice;
-use machine::instance::{Action, Decision, Mode, Peer, Process, Reading, decide, failsafe, fence, report};
+use machine::instance::{Action, Decision, Mode, Observed, Peer, Process, Reading, decide, failsafe, fence, report};
 use machine::protocol::{FailsafeReply, PromiseReply};
 use machine::timing::BootTime;
 use tokio::runtime::Handle;
@@ -142,6 +143,8 @@ struct Agent {
     executor: Executor,
     health: Arc<Health>,
     metrics: Arc<Metrics>,
+    /// The members' addresses, for the server of peers.
+    known_members: watch::Sender<BTreeSet<IpAddr>>,
     poll: watch::Sender<Poll>,
     log: log::Decisions,
     asked: asked::Asked,
@@ -419,6 +422,7 @@ impl Agent {
         self.health.set_started();
         self.health.set_ready(report::readiness(&self.world.observed, now));
         measure::measure(&self.metrics, &self.world, now);
+        set_if_changed(&self.known_members, known_members(&self.world.observed));
         let wanted = Poll {
             server: self.world.server.as_ref().map(|running| running.server.pid()),
             port: self.world.spec.as_ref().map_or(0, |spec| spec.postgres.port),
@@ -426,12 +430,29 @@ impl Agent {
             writes: writes(&self.world),
             void_before: self.world.configured_at,
         };
-        self.poll.send_if_modified(|poll| {
-            let changed = *poll != wanted;
-            *poll = wanted;
-            changed
-        });
+        set_if_changed(&self.poll, wanted);
     }
+}
+
+fn set_if_changed<T: PartialEq>(sender: &watch::Sender<T>, wanted: T) {
+    sender.send_if_modified(|value| {
+        let changed = *value != wanted;
+        *value = wanted;
+        changed
+    });
+}
+
+/// The addresses of all members, as the Lease and their own reports name them.
+fn known_members(observed: &Observed) -> BTreeSet<IpAddr> {
+    let record = observed.lease.record.is();
+    let holder = record.and_then(|record| record.holder.as_ref());
+    let members = record.into_iter().flat_map(|record| record.members.values());
+    let reported = observed.peers.values().map(|peer| &peer.report);
+    let addresses = members.chain(reported).map(|report| &report.address);
+    addresses
+        .chain(holder.map(|holder| &holder.address))
+        .filter_map(|address| address.parse().ok())
+        .collect()
 }
 
 /// PostgreSQL accepts writes.

@@ -4,7 +4,7 @@
 mod certificates;
 
 use std::fs;
-use std::net::SocketAddr;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -13,11 +13,13 @@ use std::time::{Duration, Instant};
 use agent::peer::{Client, PeerError, Request, Resolver, Tls, UNKNOWN, serve};
 use api::names::Names;
 use certificates::{Authority, NAME};
+use listen::Port;
+use listen::flood::{self, Flood};
 use machine::protocol::{
     Epoch, FailsafeReply, FailsafeRequest, MemberId, PromiseReply, PromiseRequest, ReportReply, ReportRequest,
 };
 use tokio::net::TcpListener;
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, watch};
 
 struct Scratch(PathBuf);
 
@@ -43,9 +45,18 @@ impl Drop for Scratch {
 async fn server(tls: Tls) -> (SocketAddr, mpsc::Receiver<Request>) {
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
     let address = listener.local_addr().expect("an address");
+    (address, serve_at(listener, tls, &[]))
+}
+
+/// Serves on `listener`; the members' addresses are known.
+fn serve_at(listener: TcpListener, tls: Tls, members: &[IpAddr]) -> mpsc::Receiver<Request> {
     let (requests, received) = mpsc::channel(8);
-    tokio::spawn(serve(listener, tls, Names::new("orders"), requests));
-    (address, received)
+    let (known, members) = watch::channel(members.iter().copied().collect());
+    tokio::spawn(async move {
+        let _known = known;
+        serve(listener, tls, Names::new("orders"), members, requests, || {}).await;
+    });
+    received
 }
 
 fn report(pod: &str) -> ReportRequest {
@@ -319,6 +330,51 @@ async fn a_pod_that_has_moved_is_found_by_its_name() {
         .expect_err("nobody");
     assert!(matches!(error, PeerError::Silent { .. }), "{error}");
     promised(&client, hung).await;
+}
+
+/// The first bytes of a TLS handshake that announces more.
+const HANDSHAKE: &[u8] = &[22, 3, 1, 2, 0, 1, 0, 1, 252, 3, 3];
+
+/// An election asks each member again and again: of three requests in a row, one must be answered within the 400 ms that it waits.
+async fn promises_are_given_during_a_flood(name: &str, members: &[IpAddr]) {
+    let scratch = Scratch::new(name);
+    let (authority, stranger) = (Authority::new(), Authority::new());
+    let tls = scratch.tls("own", |directory| authority.write(directory, "orders-agent", &[NAME]));
+    let others = scratch.tls("stranger", |directory| {
+        stranger.write(directory, "orders-agent", &[NAME])
+    });
+    let listener = Port::bind((Ipv4Addr::LOCALHOST, 0).into()).expect("a port");
+    let address = listener.local_addr().expect("an address");
+    answer(serve_at(listener, tls.clone(), members));
+    let _flood = Flood::rages(address, HANDSHAKE).await;
+    // And one that knows how to shake hands, from the members' address.
+    let knocking = tokio::spawn(async move {
+        let client = Client::new(others);
+        loop {
+            let _ = client.status(address).await;
+        }
+    });
+    let client = Client::new(tls);
+    let begun = Instant::now();
+    while begun.elapsed() < flood::duration() {
+        let mut refusals = Vec::new();
+        while let Err(error) = client.promise("orders-1", address, &request("orders-2")).await {
+            refusals.push(error.to_string());
+            assert!(refusals.len() < 3, "no promise: {refusals:?}");
+        }
+    }
+    knocking.abort();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_known_member_is_answered_during_a_flood() {
+    promises_are_given_during_a_flood("flood", &[Ipv4Addr::LOCALHOST.into()]).await;
+}
+
+/// Its pod has a new address.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_member_that_no_lease_names_yet_is_answered_during_a_flood() {
+    promises_are_given_during_a_flood("flood-unknown", &[]).await;
 }
 
 #[tokio::test]

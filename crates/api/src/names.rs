@@ -100,15 +100,19 @@ pub const WAL_VOLUME: &str = "wal";
 pub const DATA_PATH: &str = "/var/lib/postgresql/data";
 /// Where the WAL volume is mounted.
 pub const WAL_PATH: &str = "/var/lib/postgresql/wal";
-/// Where the agent's binary, the sockets and the generated files live (an emptyDir).
+/// Where the agent's binary lives: a volume that the postgres container cannot write.
+pub const AGENT_PATH: &str = "/cdb/agent";
+/// Where the sockets and the generated files live (an emptyDir).
 pub const RUN_PATH: &str = "/cdb/run";
+/// The Unix socket at which the agent gives its sign of life, for the start-up and liveness probes.
+pub const ALIVE_SOCKET: &str = "/cdb/run/alive";
 /// Where the cluster's TLS Secret is mounted.
 pub const TLS_PATH: &str = "/cdb/tls";
 /// Where the application user's Secret is mounted.
 pub const APP_PATH: &str = "/cdb/app";
 /// Port of the agent's mutually authenticated peer API.
 pub const PEER_PORT: u16 = 8433;
-/// Port of the agent's probes and metrics (plain HTTP).
+/// Port of the agent's readiness and metrics (plain HTTP).
 pub const PROBE_PORT: u16 = 8080;
 
 /// The names of one database's objects.

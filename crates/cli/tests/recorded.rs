@@ -44,7 +44,11 @@ async fn operator_of(uid: &str) -> (SocketAddr, String) {
     let kept = decisions.text(&key).unwrap();
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
-    tokio::spawn(serve_decisions(listener, Arc::new(decisions)));
+    tokio::spawn(serve_decisions(
+        listener,
+        Arc::new(decisions),
+        operator::metrics::Metrics::default(),
+    ));
     (address, kept)
 }
 

@@ -9,6 +9,8 @@ pub mod client;
 #[cfg(feature = "harness")]
 mod connect;
 #[cfg(feature = "harness")]
+pub mod flood;
+#[cfg(feature = "harness")]
 pub mod install;
 #[cfg(feature = "harness")]
 pub mod manifest;

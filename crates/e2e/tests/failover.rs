@@ -1,19 +1,26 @@
 //! End-to-end: whatever happens to the primary, writes come back by themselves, nothing that was acknowledged is lost, and
 //! no two servers acknowledge at once.
 
+use std::collections::BTreeMap;
+use std::net::IpAddr;
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
+use api::names::CONTAINER;
 use api::status::DurabilityMode;
 use e2e::availability::case::{Case, Loss, run_all, subject};
 use e2e::availability::record::Outcome;
 use e2e::availability::run::{Plan, check, run};
 use e2e::availability::scenario::{Fault, Heal, Scenario};
 use e2e::availability::subject::Subject;
+use e2e::client::exec;
+use e2e::namespace::members;
 use e2e::processes::Container;
 use e2e::wait::{Seen, until};
 use e2e::{Namespace, OPERATOR_IMAGE_VARIABLE, SqlClient, connect_for_test};
 use k8s_openapi::api::coordination::v1::Lease;
+use k8s_openapi::api::core::v1::Pod;
+use kube::ResourceExt;
 use machine::lease_object;
 use serde_json::json;
 use testbed::POSTGRES_IMAGE;
@@ -106,8 +113,61 @@ async fn ready(name: &str, durability: serde_json::Value) -> Result<Namespace> {
 #[tokio::test]
 async fn nothing_acknowledged_is_lost_and_writes_come_back() -> Result<()> {
     let namespace = ready("failover", json!({})).await?;
+    flooded(&namespace).await?;
     run_all(&namespace, NAME, &CASES).await?;
     namespace.remove().await
+}
+
+/// So long a flood lasts before the primary is lost: readiness fails after three seconds without an answer.
+const FLOODED: Duration = Duration::from_secs(12);
+
+/// A stranger floods all agents' ports: no instance becomes unready, a lost primary is replaced as without it, and no container is
+/// ended.
+async fn flooded(namespace: &Namespace) -> Result<()> {
+    let stranger = Namespace::fresh(connect_for_test().await?, "failover-stranger").await?;
+    let members = subject(namespace, NAME)?.members().await?;
+    let before = containers(namespace).await?;
+    for member in &members {
+        // The agent that the container starts next is no file that PostgreSQL's user can write.
+        let written = exec(namespace, &member.pod, CONTAINER, &["touch", "/cdb/agent/agent"]).await;
+        let error = written.expect_err("the agent can be written");
+        ensure!(error.to_string().contains("Read-only file system"), "{error:#}");
+    }
+    let addresses: Vec<IpAddr> = members.iter().map(|member| member.address).collect();
+    e2e::flood::start(&stranger, POSTGRES_IMAGE, &addresses).await?;
+    // That nothing happens in this time is what is tried.
+    tokio::time::sleep(FLOODED).await;
+    let after = containers(namespace).await?;
+    ensure!(before == after, "a flood changed {before:?} to {after:?}");
+    run_all(namespace, NAME, &[Case::new("freeze", 20.0, true)]).await?;
+    let restarts = |containers: &Containers| containers.values().map(|(restarts, _)| *restarts).collect::<Vec<_>>();
+    let after = containers(namespace).await?;
+    ensure!(
+        restarts(&before) == restarts(&after),
+        "containers were ended: {after:?}"
+    );
+    stranger.remove().await
+}
+
+/// Of each pod: how often its container was started again, and since when it has been ready or not.
+type Containers = BTreeMap<String, (i32, String)>;
+
+async fn containers(namespace: &Namespace) -> Result<Containers> {
+    let pods = namespace.api::<Pod>().list(&members(NAME)).await?;
+    let found = pods.into_iter().map(|pod| {
+        let name = pod.name_any();
+        let status = pod.status.unwrap_or_default();
+        let restarts = status
+            .container_statuses
+            .iter()
+            .flatten()
+            .map(|container| container.restart_count);
+        let mut conditions = status.conditions.iter().flatten();
+        let ready = conditions.find(|condition| condition.type_ == "Ready");
+        let ready = ready.map(|ready| format!("{} since {:?}", ready.status, ready.last_transition_time));
+        (name, (restarts.sum(), ready.unwrap_or_default()))
+    });
+    Ok(found.collect())
 }
 
 /// The operator decides nothing of it but what is planned, and that comes when its next pod does.

@@ -2,8 +2,9 @@
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
+use std::path::PathBuf;
 
-use clap::{Parser, ValueEnum};
+use clap::{Parser, Subcommand, ValueEnum};
 
 /// Where images come from if neither the resource nor the environment names one: `<this>:<major version>`.
 const DEFAULT_POSTGRES_REPOSITORY: &str = "clustereddatabase/postgres";
@@ -27,12 +28,19 @@ pub struct Arguments {
     /// The domain of the cluster's Services.
     #[arg(long, env = "CLUSTER_DOMAIN", default_value = "cluster.local")]
     pub cluster_domain: String,
-    /// Address of `/metrics`, `/healthz` and `/readyz`.
+    /// What to do instead of running the operator.
+    #[command(subcommand)]
+    pub command: Option<Command>,
+    /// Address of `/metrics` and `/readyz`.
     #[arg(long, env = "LISTEN", default_value = "0.0.0.0:8081")]
     pub listen: SocketAddr,
     /// Address of `/decisions/<namespace>/<name>`, which anybody who reaches it may read.
     #[arg(long, env = "DECISIONS", default_value_t = crate::http::DECISIONS)]
     pub decisions: SocketAddr,
+    /// Where the operator gives its sign of life, for its liveness probe: a Unix socket, which no network reaches. None if
+    /// absent.
+    #[arg(long, env = "ALIVE_SOCKET")]
+    pub alive_socket: Option<PathBuf>,
     /// How the logs look.
     #[arg(long, env = "LOG_FORMAT", value_enum, default_value_t = LogFormat::Json)]
     pub log_format: LogFormat,
@@ -45,6 +53,13 @@ pub struct Arguments {
     /// Name of this operator among its like; its pod's name by default.
     #[arg(long, env = "POD_NAME", default_value = "operator")]
     pub identity: String,
+}
+
+/// What the program does instead of running the operator.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Subcommand)]
+pub enum Command {
+    /// Asks the operator of this container for a sign of life: for its liveness probe.
+    Alive,
 }
 
 /// How the logs look.

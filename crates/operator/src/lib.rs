@@ -1,6 +1,7 @@
 //! The operator: observes a database's objects, lets the cluster machine decide, and carries out one action at a time.
 //! No decision about a database is made here.
 
+pub mod alive;
 pub mod builders;
 pub mod cache;
 pub mod caches;

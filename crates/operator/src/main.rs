@@ -2,11 +2,17 @@
 
 use anyhow::{Context, Result, anyhow};
 use clap::Parser;
-use operator::config::{Arguments, LogFormat};
+use operator::config::{Arguments, Command, LogFormat};
 use tracing_subscriber::EnvFilter;
 
 fn main() -> Result<()> {
     let arguments = Arguments::parse();
+    if let Some(Command::Alive) = arguments.command {
+        let socket = arguments
+            .alive_socket
+            .context("set ALIVE_SOCKET to the operator's own")?;
+        return listen::alive::ask(&socket).map_err(anyhow::Error::msg);
+    }
     logs(arguments.log_format);
     // Before any client is made: two providers may be compiled in, and rustls then refuses to choose.
     rustls::crypto::ring::default_provider()

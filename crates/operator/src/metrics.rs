@@ -29,6 +29,7 @@ struct Inner {
     phases: Family<PhaseLabels, Gauge>,
     queue: Gauge,
     leader: Gauge,
+    dropped_connections: Family<PortLabels, Counter>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -55,6 +56,11 @@ struct KindLabels {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct PortLabels {
+    port: &'static str,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct PhaseLabels {
     phase: &'static str,
 }
@@ -77,6 +83,7 @@ impl Default for Metrics {
             phases: Family::default(),
             queue: Gauge::default(),
             leader: Gauge::default(),
+            dropped_connections: Family::default(),
         };
         registry.register("reconciles", "Looks at a database", inner.reconciles.clone());
         registry.register_with_unit(
@@ -107,6 +114,11 @@ impl Default for Metrics {
             inner.queue.clone(),
         );
         registry.register("leader", "1 on the operator that acts", inner.leader.clone());
+        registry.register(
+            "dropped_connections",
+            "Connections to a port of the operator that were dropped for newer ones",
+            inner.dropped_connections.clone(),
+        );
         inner.registry = registry;
         Self(Arc::new(inner))
     }
@@ -149,6 +161,11 @@ impl Metrics {
     /// A watch failed.
     pub fn watch_failed(&self, kind: &'static str) {
         self.0.watch_errors.get_or_create(&KindLabels { kind }).inc();
+    }
+
+    /// A connection to this port was dropped for a newer one.
+    pub fn dropped_connection(&self, port: &'static str) {
+        self.0.dropped_connections.get_or_create(&PortLabels { port }).inc();
     }
 
     /// This operator acts, or stands by.

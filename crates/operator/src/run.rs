@@ -9,13 +9,14 @@ use anyhow::{Context, Result};
 use kube::core::ObjectMeta;
 use kube::runtime::watcher;
 use kube::{Client, Config as ClientConfig};
+use listen::Port;
 use machine::cluster::FaultKind;
-use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
+use crate::alive::Beat;
 use crate::cache::Key;
 use crate::caches::{Caches, Report, is_forbidden, unread};
 use crate::config::{Arguments, Config};
@@ -48,9 +49,13 @@ pub async fn run(arguments: Arguments) -> Result<()> {
         "operator starts"
     );
 
-    let listener = TcpListener::bind(arguments.listen)
-        .await
-        .with_context(|| format!("listen on {}", arguments.listen))?;
+    if let Some(socket) = &arguments.alive_socket {
+        let beat = Beat::default();
+        tokio::spawn(beat.clone().keep());
+        listen::alive::answer(socket, move || beat.check())
+            .with_context(|| format!("listen at {}", socket.display()))?;
+    }
+    let listener = Port::bind(arguments.listen).with_context(|| format!("listen on {}", arguments.listen))?;
     let pages = Pages {
         metrics: metrics.clone(),
         caches: Arc::clone(&caches),
@@ -76,7 +81,11 @@ pub async fn run(arguments: Arguments) -> Result<()> {
         metrics.clone(),
         arguments.identity.clone(),
     );
-    let mut decisions = tokio::spawn(offer_decisions(arguments.decisions, executor.decisions()));
+    let mut decisions = tokio::spawn(offer_decisions(
+        arguments.decisions,
+        executor.decisions(),
+        metrics.clone(),
+    ));
     let mut election = Election::start(&arguments);
     let mut workers = Workers {
         executor: Arc::new(executor),
@@ -96,8 +105,8 @@ pub async fn run(arguments: Arguments) -> Result<()> {
     tokio::select! {
         lost = ended => lost.context("stop acting")?,
         stopped = terminated() => stopped?,
-        page = &mut pages => page.context("serve metrics and probes")?.context("serve metrics and probes")?,
-        page = &mut decisions => page.context("serve the decisions")?.context("serve the decisions")?,
+        page = &mut pages => page.context("serve metrics and readiness")?,
+        page = &mut decisions => page.context("serve the decisions")?,
         watch = watches.join_next() => anyhow::bail!("a watch ended: {watch:?}"),
     }
     tracing::info!("ends: lets what is under way finish");
@@ -114,9 +123,9 @@ async fn client() -> Result<Client> {
 
 /// Serves the decisions for ever. They only help people: that they cannot be served, since something else has the port, ends
 /// nothing.
-async fn offer_decisions(address: SocketAddr, decisions: Arc<Decisions>) -> std::io::Result<()> {
-    match TcpListener::bind(address).await {
-        Ok(listener) => serve_decisions(listener, decisions).await,
+async fn offer_decisions(address: SocketAddr, decisions: Arc<Decisions>, metrics: Metrics) {
+    match Port::bind(address) {
+        Ok(listener) => serve_decisions(listener, decisions, metrics).await,
         Err(error) => {
             tracing::warn!(%address, %error, "cannot listen: `kubectl cdb record` will not get the decisions");
             std::future::pending().await
@@ -302,12 +311,14 @@ impl Election {
 
 #[cfg(test)]
 mod tests {
+    use tokio::net::TcpListener;
+
     use super::*;
 
     #[tokio::test(start_paused = true)]
     async fn a_port_that_another_has_ends_nothing() {
         let taken = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let serving = offer_decisions(taken.local_addr().unwrap(), Arc::default());
+        let serving = offer_decisions(taken.local_addr().unwrap(), Arc::default(), Metrics::default());
         let ended = tokio::time::timeout(Duration::from_secs(60), serving).await;
         assert!(ended.is_err(), "{ended:?}");
     }

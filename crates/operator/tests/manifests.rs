@@ -211,8 +211,23 @@ fn the_deployment_is_restricted_and_fits_the_program() {
         .collect();
     assert_eq!(
         variables,
-        ["POD_NAME", "POD_NAMESPACE", "OPERATOR_IMAGE", "POSTGRES_IMAGE_17"]
+        [
+            "POD_NAME",
+            "POD_NAMESPACE",
+            "OPERATOR_IMAGE",
+            "POSTGRES_IMAGE_17",
+            "ALIVE_SOCKET"
+        ]
     );
+    // What ends the container asks within it, by a socket in a volume that it can write.
+    assert_eq!(container.get("startupProbe"), None);
+    let liveness = &container["livenessProbe"];
+    assert_eq!(liveness["exec"]["command"], serde_json::json!(["/operator", "alive"]));
+    assert_eq!(liveness.get("httpGet"), None);
+    let socket = container["env"][4]["value"].as_str().unwrap();
+    let mount = &container["volumeMounts"][0];
+    assert!(socket.starts_with(mount["mountPath"].as_str().unwrap()), "{socket}");
+    assert_eq!(mount["name"], pod["volumes"][0]["name"]);
     let agent = &container["env"].as_array().unwrap()[2]["value"];
     assert_eq!(agent, &container["image"], "the agent is in the operator's image");
     assert_eq!(container["imagePullPolicy"], "IfNotPresent");

@@ -22,8 +22,8 @@ pub struct Arguments {
 
 /// Crates whose tests are pure: any operating system, no server.
 #[rustfmt::skip]
-const OFFLINE: [&str; 14] = [
-    "-p", "api", "-p", "machine", "-p", "sim", "-p", "fake-api", "-p", "operator", "-p", "cli", "-p", "xtask",
+const OFFLINE: [&str; 16] = [
+    "-p", "api", "-p", "machine", "-p", "sim", "-p", "fake-api", "-p", "listen", "-p", "operator", "-p", "cli", "-p", "xtask",
 ];
 
 /// Tests that pass and all the same have something to tell: how much they tried, and how fast.

@@ -1,21 +1,27 @@
 //! What the probes answer.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use machine::timing::BootTime;
+
+use crate::deadman::boot_time;
 
 /// Written by the event loop, read by the probes.
 #[derive(Debug)]
 pub struct Health {
     beat: AtomicU64,
+    workers_beat: AtomicU64,
     started: AtomicBool,
     /// `None`: ready.
     unready: Mutex<Option<String>>,
 }
 
-/// The event loop comes round every second at least; ten times that without a sign is a hang.
+/// The event loop and the workers come round every second at least; ten times that without a sign is a hang.
 const SILENCE: u64 = 10_000;
+/// Distance between two signs of the workers.
+const WORKERS_BEAT: Duration = Duration::from_secs(1);
 
 impl Health {
     /// Not started, not ready, alive as of `now`.
@@ -23,6 +29,7 @@ impl Health {
         let reason = "the agent has only just started".to_owned();
         Self {
             beat: AtomicU64::new(now.0),
+            workers_beat: AtomicU64::new(now.0),
             started: AtomicBool::new(false),
             unready: Mutex::new(Some(reason)),
         }
@@ -33,7 +40,15 @@ impl Health {
         self.beat.store(now.0, Ordering::Relaxed);
     }
 
-    /// The first decision has been carried out (`/startupz`).
+    /// Tells for ever that the runtime on which it runs lets its tasks run.
+    pub async fn beat_for_workers(self: Arc<Self>) {
+        loop {
+            self.workers_beat.store(boot_time().0, Ordering::Relaxed);
+            tokio::time::sleep(WORKERS_BEAT).await;
+        }
+    }
+
+    /// The first decision has been carried out.
     pub fn set_started(&self) {
         self.started.store(true, Ordering::Relaxed);
     }
@@ -43,18 +58,19 @@ impl Health {
         *self.unready.lock().unwrap_or_else(PoisonError::into_inner) = ready.err();
     }
 
-    pub(super) fn startup(&self) -> Result<(), String> {
-        match self.started.load(Ordering::Relaxed) {
-            true => Ok(()),
-            false => Err("nothing has been decided yet".to_owned()),
+    /// Start-up and liveness: the first decision has been carried out, and the event loop and the workers have come round
+    /// since. `Err` says what has not.
+    pub fn alive(&self, now: BootTime) -> Result<(), String> {
+        if !self.started.load(Ordering::Relaxed) {
+            return Err("nothing has been decided yet".to_owned());
         }
-    }
-
-    pub(super) fn live(&self, now: BootTime) -> Result<(), String> {
-        match now.since(BootTime(self.beat.load(Ordering::Relaxed))) {
-            silence if silence < SILENCE => Ok(()),
-            silence => Err(format!("the event loop has not come round for {silence} ms")),
+        for (who, beat) in [("the event loop", &self.beat), ("the workers", &self.workers_beat)] {
+            let silence = now.since(BootTime(beat.load(Ordering::Relaxed)));
+            if silence >= SILENCE {
+                return Err(format!("{who} did not come round for {silence} ms"));
+            }
         }
+        Ok(())
     }
 
     pub(super) fn ready(&self) -> Result<(), String> {
@@ -71,21 +87,35 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_silent_loop_is_not_alive() {
+    fn an_agent_is_alive_once_it_has_decided_and_while_loop_and_workers_come_round() {
         let health = Health::new(BootTime(1_000));
-        assert!(health.live(BootTime(10_999)).is_ok());
-        assert!(health.live(BootTime(11_000)).is_err());
+        let why = |now| health.alive(BootTime(now)).expect_err("not alive");
+        assert!(why(1_000).contains("nothing has been decided"));
+        health.set_started();
+        assert_eq!(health.alive(BootTime(10_999)), Ok(()));
+        assert!(why(11_000).contains("the event loop"));
         health.beat(BootTime(11_000));
-        assert!(health.live(BootTime(11_001)).is_ok());
+        assert!(why(11_000).contains("the workers"));
+        health.workers_beat.store(11_000, Ordering::Relaxed);
+        assert_eq!(health.alive(BootTime(11_001)), Ok(()));
+    }
+
+    #[tokio::test]
+    async fn workers_tell_that_they_run() {
+        let health = Arc::new(Health::new(BootTime(0)));
+        let beating = tokio::spawn(Arc::clone(&health).beat_for_workers());
+        while health.workers_beat.load(Ordering::Relaxed) == 0 {
+            tokio::task::yield_now().await;
+        }
+        beating.abort();
     }
 
     #[test]
     fn reasons_are_told() {
         let health = Health::new(BootTime(0));
-        assert!(health.startup().is_err() && health.ready().is_err());
-        health.set_started();
+        assert!(health.ready().is_err());
         health.set_ready(Ok(()));
-        assert!(health.startup().is_ok() && health.ready().is_ok());
+        assert_eq!(health.ready(), Ok(()));
         health.set_ready(Err("cloning".to_owned()));
         assert_eq!(health.ready(), Err("cloning".to_owned()));
     }

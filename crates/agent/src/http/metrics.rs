@@ -1,9 +1,16 @@
 //! What `/metrics` shows.
 
+use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::encoding::text::encode;
 use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::Registry;
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct PortLabels {
+    port: &'static str,
+}
 
 /// The agent's metrics. Fields are set by the event loop.
 #[derive(Debug)]
@@ -33,6 +40,7 @@ pub struct Metrics {
     pub starts: Counter,
     /// How many times PostgreSQL was fenced by this run of the agent.
     pub fences: Counter,
+    dropped: Family<PortLabels, Counter>,
 }
 
 impl Metrics {
@@ -65,6 +73,12 @@ impl Metrics {
             "Times that this run of the agent fenced PostgreSQL",
             fences.clone(),
         );
+        let dropped = Family::default();
+        registry.register(
+            "dropped_connections",
+            "Connections to a port of the agent that were dropped for newer ones",
+            dropped.clone(),
+        );
         Self {
             registry,
             up,
@@ -79,7 +93,13 @@ impl Metrics {
             lease_age,
             starts,
             fences,
+            dropped,
         }
+    }
+
+    /// A connection to this port was dropped for a newer one.
+    pub fn dropped(&self, port: &'static str) {
+        self.dropped.get_or_create(&PortLabels { port }).inc();
     }
 
     pub(super) fn text(&self) -> Result<String, std::fmt::Error> {
@@ -104,8 +124,13 @@ mod tests {
         let metrics = Metrics::new();
         metrics.timeline.set(3);
         metrics.starts.inc();
+        metrics.dropped("peers");
         let text = metrics.text().expect("text");
         assert!(text.contains("cdb_timeline 3\n"), "{text}");
         assert!(text.contains("cdb_postgres_starts_total 1\n"), "{text}");
+        assert!(
+            text.contains("cdb_dropped_connections_total{port=\"peers\"} 1\n"),
+            "{text}"
+        );
     }
 }

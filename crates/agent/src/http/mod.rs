@@ -1,4 +1,4 @@
-//! Probes and metrics, over plain HTTP.
+//! Readiness and metrics over plain HTTP; the sign of life that no network reaches.
 
 mod health;
 mod metrics;

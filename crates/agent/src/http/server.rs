@@ -1,70 +1,40 @@
-//! The HTTP server of probes and metrics.
+//! The HTTP server of readiness and metrics.
 
-use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;
 
 use http_body_util::Full;
-use hyper::body::{Bytes, Incoming};
+use hyper::body::Bytes;
 use hyper::header::{CONTENT_TYPE, HeaderValue};
-use hyper::server::conn::http1;
-use hyper::service::service_fn;
-use hyper::{Request, Response, StatusCode};
-use hyper_util::rt::{TokioIo, TokioTimer};
+use hyper::{Response, StatusCode};
+use listen::{Bounds, Port};
 use tokio::net::TcpListener;
-use tokio::sync::Semaphore;
 
 use super::{Health, Metrics};
-use crate::deadman::boot_time;
 
-/// Connections at a time: the kubelet's and a scraper's, and some to spare.
-const CONNECTIONS: usize = 16;
-/// A connection without a request is closed after this time.
-const IDLE: Duration = Duration::from_secs(10);
-/// After a failure to accept (no file descriptors left), the next try.
-const ACCEPT_AGAIN: Duration = Duration::from_millis(100);
+/// Connections at a time. The kubelet and a scraper need one each; the others keep a flood's newcomers from ending these
+/// before they are answered.
+const BOUNDS: Bounds = Bounds {
+    all: 64,
+    each_source: 32,
+};
+/// Longest life of a connection: an answer takes milliseconds.
+const LIMIT: Duration = Duration::from_secs(3);
 
 /// What `prometheus_client` writes. Scrapers refuse metrics of an unknown type.
 const OPEN_METRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
-/// Serves `/startupz`, `/livez`, `/readyz` and `/metrics` on `listener` for ever.
+/// Serves `/readyz` and `/metrics` on `listener` for ever.
 pub async fn serve(listener: TcpListener, health: Arc<Health>, metrics: Arc<Metrics>) {
-    let places = Arc::new(Semaphore::new(CONNECTIONS));
-    loop {
-        let Ok(place) = Arc::clone(&places).acquire_owned().await else {
-            return;
-        };
-        let stream = match listener.accept().await {
-            Ok((stream, _)) => stream,
-            Err(error) => {
-                tracing::warn!("accept a probe: {error}");
-                tokio::time::sleep(ACCEPT_AGAIN).await;
-                continue;
-            }
-        };
-        let (health, metrics) = (Arc::clone(&health), Arc::clone(&metrics));
-        tokio::spawn(async move {
-            let service = service_fn(|request: Request<Incoming>| {
-                let response = answer(request.uri().path(), &health, &metrics);
-                async move { Ok::<_, Infallible>(response) }
-            });
-            let served = http1::Builder::new()
-                .timer(TokioTimer::new())
-                .header_read_timeout(IDLE)
-                .serve_connection(TokioIo::new(stream), service)
-                .await;
-            if let Err(error) = served {
-                tracing::debug!("a probe's connection ended: {error}");
-            }
-            drop(place);
-        });
-    }
+    let counted = Arc::clone(&metrics);
+    Port::new(listener, BOUNDS, LIMIT)
+        .counting_dropped(move || counted.dropped("probes"))
+        .serve_pages(move |path| answer(path, &health, &metrics))
+        .await;
 }
 
 fn answer(path: &str, health: &Health, metrics: &Metrics) -> Response<Full<Bytes>> {
     let checked = match path {
-        "/startupz" => health.startup(),
-        "/livez" => health.live(boot_time()),
         "/readyz" => health.ready(),
         "/metrics" => {
             return match metrics.text() {
@@ -79,10 +49,7 @@ fn answer(path: &str, health: &Health, metrics: &Metrics) -> Response<Full<Bytes
             };
         }
         _ => {
-            return respond(
-                StatusCode::NOT_FOUND,
-                "there are /startupz, /livez, /readyz and /metrics\n".to_owned(),
-            );
+            return respond(StatusCode::NOT_FOUND, "there are /readyz and /metrics\n".to_owned());
         }
     };
     match checked {
@@ -99,15 +66,18 @@ fn respond(status: StatusCode, body: String) -> Response<Full<Bytes>> {
 
 #[cfg(test)]
 mod tests {
+    use std::net::Ipv4Addr;
+
+    use listen::flood::{self, Flood};
+
     use super::*;
+    use crate::deadman::boot_time;
 
     #[test]
     fn probes_say_what_the_loop_said() {
         let (health, metrics) = (Health::new(boot_time()), Metrics::new());
         let status = |path: &str| answer(path, &health, &metrics).status();
         assert_eq!(status("/readyz"), StatusCode::SERVICE_UNAVAILABLE);
-        assert_eq!(status("/startupz"), StatusCode::SERVICE_UNAVAILABLE);
-        assert_eq!(status("/livez"), StatusCode::OK);
         assert_eq!(status("/metrics"), StatusCode::OK);
         assert!(
             answer("/metrics", &health, &metrics)
@@ -117,5 +87,19 @@ mod tests {
         assert_eq!(status("/"), StatusCode::NOT_FOUND);
         health.set_ready(Ok(()));
         assert_eq!(status("/readyz"), StatusCode::OK);
+    }
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn readiness_is_answered_in_time_during_a_flood() {
+        let listener = Port::bind((Ipv4Addr::LOCALHOST, 0).into()).expect("a port");
+        let target = listener.local_addr().expect("an address");
+        let (health, metrics) = (Arc::new(Health::new(boot_time())), Arc::new(Metrics::new()));
+        health.set_ready(Ok(()));
+        tokio::spawn(serve(listener, health, metrics));
+        let request = b"GET /metrics HTTP/1.1\r\nhost: a\r\n\r\n";
+        let _flood = Flood::rages(target, request).await;
+        flood::probe_for(flood::duration(), target, "/readyz")
+            .await
+            .expect("answers");
     }
 }

@@ -8,5 +8,5 @@ mod tls;
 
 pub use client::{Client, PeerError, UNKNOWN};
 pub use dns::Resolver;
-pub use server::{Request, serve};
+pub use server::{KnownMembers, Request, serve};
 pub use tls::{Tls, TlsError};

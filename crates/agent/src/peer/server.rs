@@ -1,5 +1,7 @@
 //! The agent's end that is called.
 
+use std::collections::BTreeSet;
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -9,12 +11,13 @@ use hyper::body::{Bytes, Incoming};
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper::{Method, Response, StatusCode};
-use hyper_util::rt::{TokioIo, TokioTimer};
+use hyper_util::rt::TokioIo;
+use listen::{Bounds, Port};
 use machine::protocol::{FailsafeReply, FailsafeRequest, PromiseReply, PromiseRequest, ReportReply, ReportRequest};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::{Semaphore, mpsc, oneshot};
+use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::timeout;
 use tokio_rustls::TlsAcceptor;
 
@@ -56,37 +59,43 @@ pub enum Request {
 pub(super) const LIMIT: Duration = Duration::from_secs(1);
 /// Longest message; a report has one or two KiB.
 pub(super) const LONGEST: usize = 16 * 1024;
-/// Connections at a time: eight peers, each with an old and a new one, and some to spare.
-const CONNECTIONS: usize = 32;
-/// A connection without a request is closed after this time.
-const IDLE: Duration = Duration::from_secs(30);
-/// After a failure to accept (no file descriptors left), the next try.
-const ACCEPT_AGAIN: Duration = Duration::from_millis(100);
+/// Longest life of a connection: handshake and answer, and a third of it for the request in between.
+const LIFE: Duration = Duration::from_secs(3);
+/// Connections from members' addresses at a time. A candidate asks each member every 0.1 s and waits 0.4 s for an answer,
+/// beside reports and requests of the holder: eight peers have some ten each at most.
+const OF_MEMBERS: Bounds = Bounds {
+    all: 96,
+    each_source: 16,
+};
+/// Connections from all other addresses at a time: members whose pod has a new address that no Lease names yet, and
+/// whoever has no business here.
+const OF_OTHERS: Bounds = Bounds {
+    all: 32,
+    each_source: 8,
+};
 
-/// Serves the agents of the database `names` on `listener` for ever.
-pub async fn serve(listener: TcpListener, tls: Tls, names: Names, requests: mpsc::Sender<Request>) {
-    let places = Arc::new(Semaphore::new(CONNECTIONS));
-    loop {
-        let Ok(place) = Arc::clone(&places).acquire_owned().await else {
-            return;
-        };
-        let stream = match listener.accept().await {
-            Ok((stream, _)) => stream,
-            Err(error) => {
-                tracing::warn!("accept a peer: {error}");
-                tokio::time::sleep(ACCEPT_AGAIN).await;
-                continue;
-            }
-        };
-        let (tls, names, requests) = (tls.clone(), names.clone(), requests.clone());
-        tokio::spawn(async move {
-            serve_connection(stream, &tls, &names, requests).await;
-            drop(place);
-        });
-    }
+/// Addresses of the members that are known; connections from there have places of their own.
+pub type KnownMembers = watch::Receiver<BTreeSet<IpAddr>>;
+
+/// Serves the agents of the database `names` on `listener` for ever. Calls `dropped` for each connection that is dropped
+/// for a newer one.
+pub async fn serve(
+    listener: TcpListener,
+    tls: Tls,
+    names: Names,
+    members: KnownMembers,
+    requests: mpsc::Sender<Request>,
+    dropped: impl Fn() + Send + Sync + 'static,
+) {
+    let names = Arc::new(names);
+    Port::new(listener, OF_OTHERS, LIFE)
+        .with_members(OF_MEMBERS, move |source| members.borrow().contains(&source))
+        .counting_dropped(dropped)
+        .serve(|stream| serve_connection(stream, tls.clone(), Arc::clone(&names), requests.clone()))
+        .await;
 }
 
-async fn serve_connection(stream: TcpStream, tls: &Tls, names: &Names, requests: mpsc::Sender<Request>) {
+async fn serve_connection(stream: TcpStream, tls: Tls, names: Arc<Names>, requests: mpsc::Sender<Request>) {
     let _ = stream.set_nodelay(true);
     let stream = match timeout(LIMIT, TlsAcceptor::from(tls.server()).accept(stream)).await {
         Ok(Ok(stream)) => stream,
@@ -97,12 +106,12 @@ async fn serve_connection(stream: TcpStream, tls: &Tls, names: &Names, requests:
         return tracing::warn!("a peer came with a certificate that is not an agent's");
     }
     let service = service_fn(|request| {
-        let requests = requests.clone();
-        async move { Ok::<_, std::convert::Infallible>(answer(request, names, requests).await) }
+        let (names, requests) = (Arc::clone(&names), requests.clone());
+        async move { Ok::<_, std::convert::Infallible>(answer(request, &names, requests).await) }
     });
+    // A peer makes a connection for each call.
     let served = http1::Builder::new()
-        .timer(TokioTimer::new())
-        .header_read_timeout(IDLE)
+        .keep_alive(false)
         .serve_connection(TokioIo::new(stream), service)
         .await;
     if let Err(error) = served {

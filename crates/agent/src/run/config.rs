@@ -4,8 +4,8 @@ use std::path::PathBuf;
 
 use anyhow::Context;
 use api::names::{
-    APP_PATH, DATA_PATH, ENV_ADDRESS, ENV_CLUSTER, ENV_CLUSTER_UID, ENV_NAMESPACE, ENV_POD, ENV_POD_UID, ENV_WAL_OF,
-    Names, RUN_PATH, TLS_PATH, WAL_PATH,
+    ALIVE_SOCKET, APP_PATH, DATA_PATH, ENV_ADDRESS, ENV_CLUSTER, ENV_CLUSTER_UID, ENV_NAMESPACE, ENV_POD, ENV_POD_UID,
+    ENV_WAL_OF, Names, RUN_PATH, TLS_PATH, WAL_PATH,
 };
 
 /// Where this agent is.
@@ -33,6 +33,8 @@ pub struct Config {
     pub wal_of_another: Option<String>,
     /// Directory of the Unix socket.
     pub socket: PathBuf,
+    /// The Unix socket at which the agent gives its sign of life.
+    pub alive: PathBuf,
     /// The cluster's certificate.
     pub tls: PathBuf,
     /// File with the application user's password.
@@ -62,6 +64,7 @@ impl Config {
             data: DATA_PATH.into(),
             wal: wal.is_dir().then_some(wal),
             socket: PathBuf::from(RUN_PATH).join("socket"),
+            alive: ALIVE_SOCKET.into(),
             tls: TLS_PATH.into(),
             password: PathBuf::from(APP_PATH).join("password"),
         })

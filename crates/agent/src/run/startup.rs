@@ -1,10 +1,12 @@
 //! Putting the agent together: sources of events, servers, the first look.
 
+use std::collections::BTreeSet;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 
 use anyhow::Context;
 use api::names::{PEER_PORT, PROBE_PORT};
+use listen::Port;
 use machine::instance::Own;
 use ring::rand::{SecureRandom, SystemRandom};
 use tokio::net::TcpListener;
@@ -39,9 +41,14 @@ pub(super) async fn start(
     forward_exits(&events, exits);
     let health = Arc::new(Health::new(boot_time()));
     let metrics = Arc::new(Metrics::new());
-    let probes = listen(&workers, PROBE_PORT).await.context("listen for probes")?;
+    workers.spawn(Arc::clone(&health).beat_for_workers());
+    let asked = Arc::clone(&health);
+    listen::alive::answer(&config.alive, move || asked.alive(boot_time()))
+        .with_context(|| format!("listen at {}", config.alive.display()))?;
+    let probes = bind(&workers, PROBE_PORT).await.context("listen for probes")?;
     workers.spawn(http::serve(probes, Arc::clone(&health), Arc::clone(&metrics)));
-    let peers = serve_peers(&config, &events, &workers).await?;
+    let (known_members, known) = watch::channel(BTreeSet::new());
+    let peers = serve_peers(&config, &events, &workers, known, Arc::clone(&metrics)).await?;
     watch_objects(&clients, &events);
     let volume =
         Volume::new(config.data.clone(), config.wal.clone()).with_wal_of_another(config.wal_of_another.clone());
@@ -83,6 +90,7 @@ pub(super) async fn start(
         },
         health,
         metrics,
+        known_members,
         poll,
         log: log::Decisions::default(),
         asked: asked::Asked::default(),
@@ -124,8 +132,8 @@ fn any(port: u16) -> SocketAddr {
 }
 
 /// Listens where connections are served.
-async fn listen(workers: &Handle, port: u16) -> anyhow::Result<TcpListener> {
-    Ok(workers.spawn(TcpListener::bind(any(port))).await??)
+async fn bind(workers: &Handle, port: u16) -> anyhow::Result<TcpListener> {
+    Ok(workers.spawn(async move { Port::bind(any(port)) }).await??)
 }
 
 fn forward_signals(events: &UnboundedSender<Event>) -> anyhow::Result<()> {
@@ -154,11 +162,21 @@ async fn serve_peers(
     config: &Config,
     events: &UnboundedSender<Event>,
     workers: &Handle,
+    known: peer::KnownMembers,
+    metrics: Arc<Metrics>,
 ) -> anyhow::Result<peer::Client> {
     let tls = peer::Tls::open(config.tls.clone(), &config.peer_name())?;
-    let listener = listen(workers, PEER_PORT).await.context("listen for peers")?;
+    let listener = bind(workers, PEER_PORT).await.context("listen for peers")?;
     let (requests, mut received) = mpsc::channel(PEER_BACKLOG);
-    workers.spawn(peer::serve(listener, tls.clone(), config.names.clone(), requests));
+    let dropped = move || metrics.dropped("peers");
+    workers.spawn(peer::serve(
+        listener,
+        tls.clone(),
+        config.names.clone(),
+        known,
+        requests,
+        dropped,
+    ));
     let events = events.clone();
     tokio::spawn(async move {
         while let Some(request) = received.recv().await {

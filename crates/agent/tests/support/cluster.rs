@@ -93,6 +93,7 @@ fn config(scratch: &Path, ordinal: u32) -> Config {
         wal: None,
         wal_of_another: None,
         socket: root.join("run"),
+        alive: root.join("alive"),
         tls: root.join("tls"),
         password: root.join("app/password"),
     }

@@ -3,13 +3,13 @@
 use std::collections::BTreeMap;
 
 use api::names::{
-    ANNOTATION_BASE_REVISION, ANNOTATION_REVISION, APP_PATH, CONTAINER, DATA_PATH, DATA_VOLUME, ENV_WAL_OF, LABEL_ROLE,
-    PEER_PORT, PROBE_PORT, ROLE_REPLICA, RUN_PATH, TLS_PATH, WAL_PATH, WAL_VOLUME,
+    AGENT_PATH, ANNOTATION_BASE_REVISION, ANNOTATION_REVISION, APP_PATH, CONTAINER, DATA_PATH, DATA_VOLUME, ENV_WAL_OF,
+    LABEL_ROLE, PEER_PORT, PROBE_PORT, ROLE_REPLICA, RUN_PATH, TLS_PATH, WAL_PATH, WAL_VOLUME,
 };
 use k8s_openapi::api::core::v1::{
-    Capabilities, Container, ContainerPort, EmptyDirVolumeSource, EnvVar, EnvVarSource, HTTPGetAction, KeyToPath,
-    ObjectFieldSelector, PersistentVolumeClaimVolumeSource, PodSecurityContext, PodSpec, PodTemplateSpec, Probe,
-    SeccompProfile, SecretVolumeSource, SecurityContext, TopologySpreadConstraint, Volume, VolumeMount,
+    Capabilities, Container, ContainerPort, EmptyDirVolumeSource, EnvVar, EnvVarSource, ExecAction, HTTPGetAction,
+    KeyToPath, ObjectFieldSelector, PersistentVolumeClaimVolumeSource, PodSecurityContext, PodSpec, PodTemplateSpec,
+    Probe, SeccompProfile, SecretVolumeSource, SecurityContext, TopologySpreadConstraint, Volume, VolumeMount,
 };
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, ObjectMeta};
@@ -33,12 +33,12 @@ pub const PGDATA: &str = "/var/lib/postgresql/data/pgdata";
 pub const TERMINATION_SECONDS: i64 = 60;
 
 const PROBES_PORT_NAME: &str = "probes";
+const AGENT_VOLUME: &str = "agent";
 const RUN_VOLUME: &str = "run";
 const TMP_VOLUME: &str = "tmp";
 const SHM_VOLUME: &str = "shm";
 const TLS_VOLUME: &str = "tls";
 const APP_VOLUME: &str = "app";
-const AGENT: &str = "/cdb/run/agent";
 /// Read by the group (fsGroup) and by nobody else; PostgreSQL refuses keys that others may read.
 const SECRET_MODE: i32 = 0o440;
 
@@ -163,30 +163,31 @@ fn install_container(subject: &Subject<'_>) -> Container {
         name: "install-agent".to_owned(),
         image: Some(subject.config.agent_image.clone()),
         image_pull_policy: Some("IfNotPresent".to_owned()),
-        command: Some(vec!["/agent".to_owned(), "install".to_owned(), AGENT.to_owned()]),
+        command: Some(vec!["/agent".to_owned(), "install".to_owned(), agent()]),
         // A pod needs the larger of its init containers and its containers: the same again costs nothing, and a quota
         // that demands limits on every container is obeyed.
         resources: subject.db.spec.resources.clone(),
         security_context: Some(container_security()),
-        volume_mounts: Some(vec![mount(RUN_VOLUME, RUN_PATH)]),
+        volume_mounts: Some(vec![mount(AGENT_VOLUME, AGENT_PATH)]),
         ..Container::default()
     }
+}
+
+/// The agent's binary.
+fn agent() -> String {
+    format!("{AGENT_PATH}/agent")
 }
 
 fn postgres_container(subject: &Subject<'_>) -> Container {
     let mut mounts = vec![
         mount(DATA_VOLUME, DATA_PATH),
+        // A superuser of SQL acts as this container's user: it must not replace the agent of the next start.
+        read_only(AGENT_VOLUME, AGENT_PATH),
         mount(RUN_VOLUME, RUN_PATH),
         mount(TMP_VOLUME, "/tmp"),
         mount(SHM_VOLUME, "/dev/shm"),
-        VolumeMount {
-            read_only: Some(true),
-            ..mount(TLS_VOLUME, TLS_PATH)
-        },
-        VolumeMount {
-            read_only: Some(true),
-            ..mount(APP_VOLUME, APP_PATH)
-        },
+        read_only(TLS_VOLUME, TLS_PATH),
+        read_only(APP_VOLUME, APP_PATH),
     ];
     if subject.db.spec.storage.wal.is_some() && subject.wal != WalVolumes::Withheld {
         mounts.push(mount(WAL_VOLUME, WAL_PATH));
@@ -195,7 +196,7 @@ fn postgres_container(subject: &Subject<'_>) -> Container {
         name: CONTAINER.to_owned(),
         image: Some(subject.image()),
         image_pull_policy: Some("IfNotPresent".to_owned()),
-        command: Some(vec![AGENT.to_owned(), "run".to_owned()]),
+        command: Some(vec![agent(), "run".to_owned()]),
         env: Some(environment(subject)),
         ports: Some(vec![
             port(POSTGRES_PORT_NAME, subject.db.spec.postgres.port),
@@ -205,10 +206,11 @@ fn postgres_container(subject: &Subject<'_>) -> Container {
         resources: subject.db.spec.resources.clone(),
         security_context: Some(container_security()),
         // The agent answers soon after its start, whatever PostgreSQL does: two minutes without are a broken pod.
-        startup_probe: Some(probe("/startupz", 1, 120)),
-        // Half a minute: a stalled node must not turn into restarts of all its databases.
-        liveness_probe: Some(probe("/livez", 5, 6)),
-        readiness_probe: Some(probe("/readyz", 1, 3)),
+        startup_probe: Some(alive_probe(1, 120)),
+        // Half a minute: a stalled node must not turn into restarts of all its databases. Not more often than each 10 s,
+        // since each probe is a process.
+        liveness_probe: Some(alive_probe(10, 3)),
+        readiness_probe: Some(ready_probe(1, 3)),
         volume_mounts: Some(mounts),
         ..Container::default()
     }
@@ -276,6 +278,7 @@ fn volumes(subject: &Subject<'_>) -> Vec<Volume> {
         .clone()
         .unwrap_or_else(|| subject.names.app_secret());
     vec![
+        empty(AGENT_VOLUME, EmptyDirVolumeSource::default()),
         empty(RUN_VOLUME, EmptyDirVolumeSource::default()),
         empty(TMP_VOLUME, EmptyDirVolumeSource::default()),
         empty(SHM_VOLUME, shared_memory(subject)),
@@ -346,14 +349,30 @@ fn container_security() -> SecurityContext {
     }
 }
 
-fn probe(path: &str, period: i32, failures: i32) -> Probe {
+/// Asks within the container: what fails here ends the container, and so must not depend on who reaches its ports.
+fn alive_probe(period: i32, failures: i32) -> Probe {
+    Probe {
+        exec: Some(ExecAction {
+            command: Some(vec![agent(), "alive".to_owned()]),
+        }),
+        ..probe(period, failures)
+    }
+}
+
+fn ready_probe(period: i32, failures: i32) -> Probe {
     Probe {
         http_get: Some(HTTPGetAction {
-            path: Some(path.to_owned()),
+            path: Some("/readyz".to_owned()),
             port: IntOrString::Int(PROBE_PORT.into()),
             scheme: Some("HTTP".to_owned()),
             ..HTTPGetAction::default()
         }),
+        ..probe(period, failures)
+    }
+}
+
+fn probe(period: i32, failures: i32) -> Probe {
+    Probe {
         period_seconds: Some(period),
         timeout_seconds: Some(period.max(2)),
         failure_threshold: Some(failures),
@@ -376,6 +395,13 @@ fn mount(volume: &str, path: &str) -> VolumeMount {
         name: volume.to_owned(),
         mount_path: path.to_owned(),
         ..VolumeMount::default()
+    }
+}
+
+fn read_only(volume: &str, path: &str) -> VolumeMount {
+    VolumeMount {
+        read_only: Some(true),
+        ..mount(volume, path)
     }
 }
 
@@ -426,7 +452,7 @@ mod tests {
         let spec = pod_template(&Subject::new(&db, &config).unwrap()).spec.unwrap();
         let postgres = &spec.containers[0];
         assert_eq!(postgres.name, CONTAINER);
-        assert_eq!(postgres.command.as_ref().unwrap(), &["/cdb/run/agent", "run"]);
+        assert_eq!(postgres.command.as_ref().unwrap(), &["/cdb/agent/agent", "run"]);
         assert_eq!(postgres.image.as_deref(), Some("clustereddatabase/postgres:17"));
         let env = |name: &str| {
             postgres
@@ -443,9 +469,40 @@ mod tests {
         let install = &spec.init_containers.as_ref().unwrap()[0];
         assert_eq!(
             install.command.as_ref().unwrap(),
-            &["/agent", "install", "/cdb/run/agent"]
+            &["/agent", "install", "/cdb/agent/agent"]
         );
         assert_eq!(spec.topology_spread_constraints.unwrap().len(), 2);
+    }
+
+    #[test]
+    fn the_postgres_container_cannot_write_its_agent() {
+        let (db, config) = (smallest(), Config::default());
+        let spec = pod_template(&Subject::new(&db, &config).unwrap()).spec.unwrap();
+        let postgres = &spec.containers[0];
+        let mounts = postgres.volume_mounts.as_ref().unwrap();
+        let of_agent: Vec<&VolumeMount> = mounts
+            .iter()
+            .filter(|mount| postgres.command.as_ref().unwrap()[0].starts_with(&format!("{}/", mount.mount_path)))
+            .collect();
+        let [of_agent] = of_agent[..] else {
+            panic!("the agent lies in one volume: {of_agent:?}");
+        };
+        assert_eq!(of_agent.read_only, Some(true));
+        // Nor by another way into the same volume.
+        assert_eq!(mounts.iter().filter(|mount| mount.name == of_agent.name).count(), 1);
+    }
+
+    #[test]
+    fn no_probe_over_the_network_ends_the_container() {
+        let (db, config) = (smallest(), Config::default());
+        let spec = pod_template(&Subject::new(&db, &config).unwrap()).spec.unwrap();
+        let postgres = &spec.containers[0];
+        for probe in [&postgres.startup_probe, &postgres.liveness_probe] {
+            let probe = probe.as_ref().unwrap();
+            let exec = probe.exec.as_ref().unwrap();
+            assert_eq!(exec.command.as_ref().unwrap(), &["/cdb/agent/agent", "alive"]);
+            assert_eq!((&probe.http_get, &probe.tcp_socket, &probe.grpc), (&None, &None, &None));
+        }
     }
 
     #[test]

@@ -49,7 +49,11 @@ fn what_is_recorded_replays_to_the_same_decisions_and_holds_no_secret() {
         tokio::time::resume();
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
-        tokio::spawn(serve_decisions(listener, std::sync::Arc::clone(&operator.decisions)));
+        tokio::spawn(serve_decisions(
+            listener,
+            std::sync::Arc::clone(&operator.decisions),
+            operator::metrics::Metrics::default(),
+        ));
 
         let (code, text) = get(address, "/decisions/ns/db").await;
         assert_eq!(code, 200, "{text}");
