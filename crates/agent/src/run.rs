@@ -326,6 +326,8 @@ impl Agent {
                 self.look_at = self.look_at.filter(|_| self.world.tools.is_some());
             }
             Event::Lease(lease) => self.world.lease_read(lease, now),
+            // What was read last stays valid.
+            Event::Route(Reading::Unknown) => {}
             Event::Route(slice) => self.world.observed.route = slice.is().and_then(read_route),
             Event::Tools(tools) => match tools {
                 Ok(tools) => {

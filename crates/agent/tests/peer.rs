@@ -91,12 +91,6 @@ fn answer(mut requests: mpsc::Receiver<Request>) {
                 Request::Promise { request, reply } if request.pod == "orders-8" => {
                     let _ = reply.send(Err("another Lease".to_owned()));
                 }
-                Request::Promise { request, reply } if request.pod == "orders-9" => {
-                    let mut answer = promise(request.epoch);
-                    // As no agent of ours would send it.
-                    answer.member = serde_json::from_value("cdb_1; DROP".into()).expect("any text");
-                    let _ = reply.send(Ok(answer));
-                }
                 Request::Promise { request, reply } if request.pod == "orders-7" => ignored.push((request, reply)),
                 Request::Promise { request, reply } => {
                     let _ = reply.send(Ok(promise(request.epoch)));
@@ -243,8 +237,6 @@ async fn promises_come_soon_or_not_at_all() {
         error.is_answer() && matches!(error, PeerError::Refused { .. }),
         "{error}"
     );
-    let error = ask("orders-9").await.expect_err("no member's");
-    assert!(matches!(error, PeerError::Garbled { .. }), "{error}");
     let error = ask("others-2").await.expect_err("no pod of the database");
     assert!(matches!(error, PeerError::Refused { .. }), "{error}");
     let begun = Instant::now();

@@ -5,6 +5,8 @@
 
 pub mod crd;
 pub mod durability;
+pub mod guarded;
+pub mod moment;
 pub mod names;
 pub mod phase;
 pub mod quantity;
@@ -15,6 +17,7 @@ pub mod status;
 
 pub use crd::{crd, crd_yaml};
 pub use durability::WantedDurability;
+pub use guarded::{Guarded, Unreadable};
 pub use phase::Phase;
 pub use reference::reference;
 pub use rules::{Violation, validate, validate_update};

@@ -7,7 +7,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::Phase;
+use crate::{Phase, moment};
 
 /// What is observed, decided and promised. Written by the operator alone.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -84,12 +84,13 @@ pub struct WaitingStatus {
     #[serde(rename = "for")]
     pub what: String,
     /// Since when.
+    #[serde(deserialize_with = "moment::deserialize")]
     pub since: DateTime<Utc>,
     /// Who or what can end the wait.
     pub who_can_end_it: String,
     /// When the operator does something else; or, where only others can end the wait, when the condition `Progressing`
     /// turns `False` with reason `DeadlineExceeded`.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "moment::deserialize_optional")]
     pub deadline: Option<DateTime<Utc>>,
 }
 
@@ -198,6 +199,7 @@ pub struct Transition {
     /// Why.
     pub because: String,
     /// When.
+    #[serde(deserialize_with = "moment::deserialize")]
     pub at: DateTime<Utc>,
 }
 
@@ -251,7 +253,7 @@ pub struct RestartPermit {
 #[serde(rename_all = "camelCase")]
 pub struct Memo {
     /// When the current phase began.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "moment::deserialize_optional")]
     pub phase_since: Option<DateTime<Utc>>,
     /// The Lease was made; a missing Lease is from now on a fault and never made again silently.
     #[serde(default)]
@@ -270,7 +272,7 @@ pub struct Memo {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub request: Option<SwitchoverRequest>,
     /// When the present leave to restart (`intent.restart`) was given.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "moment::deserialize_optional")]
     pub restart_since: Option<DateTime<Utc>>,
     /// All instances were told to stop for `spec.hibernated` while this epoch was the last, and need not any more; until a
     /// primary of a later epoch serves: it is not lost, it was put down on purpose.
@@ -329,6 +331,7 @@ pub struct SwitchoverRequest {
     /// The annotation's value (its first 128 bytes).
     pub value: String,
     /// When it was seen first.
+    #[serde(deserialize_with = "moment::deserialize")]
     pub since: DateTime<Utc>,
     /// What came of it; absent while it is open.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -354,10 +357,11 @@ pub struct SwitchoverMemo {
     /// The pod that was to take over.
     pub target: String,
     /// When it was asked for.
+    #[serde(deserialize_with = "moment::deserialize")]
     pub since: DateTime<Utc>,
     /// How many times it was asked for without success, this time included.
     pub attempts: u32,
     /// When it was given up; absent while it is under way.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "moment::deserialize_optional")]
     pub ended: Option<DateTime<Utc>>,
 }

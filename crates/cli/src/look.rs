@@ -6,7 +6,7 @@ use std::sync::Arc;
 use anyhow::{Context, Result};
 use api::names::{CONTAINER, LABEL_CLUSTER};
 use api::status::FailureReason;
-use api::{ClusteredDatabase, ClusteredDatabaseStatus};
+use api::{ClusteredDatabase, ClusteredDatabaseStatus, Guarded};
 use chrono::{DateTime, Utc};
 use k8s_openapi::api::apps::v1::StatefulSet;
 use kube::ResourceExt;
@@ -172,8 +172,8 @@ impl Look {
 /// The operator's configuration as the live StatefulSet shows it: that is what its content is compared with.
 fn config(snapshot: &Snapshot, db: &ClusteredDatabase) -> Result<Config> {
     let mut config = Config::default();
-    let sets: Vec<StatefulSet> = snapshot.typed("StatefulSet")?;
-    let set = sets.into_iter().find(|set| set.metadata.name == db.metadata.name);
+    let sets: Vec<Guarded<StatefulSet>> = snapshot.typed("StatefulSet")?;
+    let set = sets.into_iter().filter_map(|set| set.0.ok()).find(|set| set.metadata.name == db.metadata.name);
     let Some(pod) = set.and_then(|set| set.spec?.template.spec) else {
         return Ok(config);
     };
@@ -219,8 +219,8 @@ fn feed<K: ResourceExt + Clone + DeserializeOwned>(snapshot: &Snapshot, cache: &
         return Ok(());
     }
     cache.observe(Event::Init);
-    for object in snapshot.typed::<K>(cache.kind)? {
-        cache.observe(Event::InitApply(object));
+    for object in snapshot.typed::<Guarded<K>>(cache.kind)? {
+        cache.take(Event::InitApply(object));
     }
     cache.observe(Event::InitDone);
     Ok(())
@@ -236,7 +236,7 @@ fn strays(snapshot: &Snapshot, database: &str) -> Vec<Stray> {
         let labelled = object["metadata"]["labels"][LABEL_CLUSTER] == database;
         (!labelled).then(|| Stray {
             kind,
-            object: Some(object.clone()),
+            object: Some(Ok(object.clone())),
         })
     };
     ChildKind::ALL.into_iter().filter_map(stray).collect()

@@ -297,6 +297,32 @@ mod tests {
     }
 
     #[test]
+    fn a_lease_that_names_what_is_no_member_is_not_understood() {
+        let whole = write(&empty(), &content(), MicroTime(Timestamp::UNIX_EPOCH));
+        let report = r#"{"podUid": "p", "address": "10.0.0.2", "state": "Streaming", "settings": "s", "agentVersion": "0",
+            "member": "cdb_1_11112222_00000001"}"#;
+        let members = format!(r#"{{"orders-1": {report}}}"#);
+        let with = |name: &str, value: &str| {
+            let mut lease = whole.clone();
+            let annotations = lease.metadata.annotations.get_or_insert_default();
+            annotations.insert(name.to_owned(), value.to_owned());
+            read(&lease)
+        };
+        let holder = text(&whole, LEASE_HOLDER).unwrap();
+        for (name, value, member) in [
+            (LEASE_MEMBERS, members.as_str(), "cdb_1_11112222_00000001"),
+            (LEASE_HOLDER, holder, "cdb_0_11112222_00000001"),
+            (LEASE_RELEASE, r#"{"member": "cdb_0_11112222_00000001"}"#, "cdb_0_11112222_00000001"),
+        ] {
+            assert!(with(name, value).is_ok(), "{name}");
+            for other in ["cdb_1_11112222_00000001/CN=another", "cdb_1_11112222_", "*", ""] {
+                let refused = with(name, &value.replace(member, other));
+                assert!(matches!(refused, Err(InvalidLease::Annotation { .. })), "{name}: {other}");
+            }
+        }
+    }
+
+    #[test]
     fn a_release_takes_the_holder_away() {
         let held = write(&empty(), &content(), MicroTime(Timestamp::UNIX_EPOCH));
         let released = LeaseContent {

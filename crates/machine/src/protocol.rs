@@ -74,8 +74,27 @@ pub struct Position {
 /// digits of the claim's UID and eight random ones. Serves as replication role, slot, `application_name` and common
 /// name of the replication certificate: lower case, under 64 bytes, letters, digits and underscores only.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[serde(transparent)]
+#[serde(into = "String", try_from = "String")]
 pub struct MemberId(String);
+
+/// Not the identity of a member.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("it names a member whose identity is not cdb_<ordinal>_<claim>_<random>")]
+pub struct InvalidMemberId;
+
+impl From<MemberId> for String {
+    fn from(member: MemberId) -> Self {
+        member.0
+    }
+}
+
+impl TryFrom<String> for MemberId {
+    type Error = InvalidMemberId;
+
+    fn try_from(text: String) -> Result<Self, InvalidMemberId> {
+        Self::parse(&text).ok_or(InvalidMemberId)
+    }
+}
 
 impl MemberId {
     /// The identity of data made on the claim `claim_uid` of the pod with `ordinal`; `random` is fresh.
@@ -85,11 +104,13 @@ impl MemberId {
     }
     /// Checks text from outside (a Lease, a peer, a file).
     pub fn parse(text: &str) -> Option<Self> {
-        let fine = text.starts_with("cdb_")
-            && text.len() < 64
-            && text
-                .bytes()
-                .all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'_');
+        let mut parts = text.strip_prefix("cdb_")?.split('_');
+        let (ordinal, claim, random, None) = (parts.next()?, parts.next()?, parts.next()?, parts.next()) else {
+            return None;
+        };
+        let ordinal_is_fine = ordinal.parse().is_ok_and(|number: u32| number.to_string() == ordinal);
+        let is_hex = |digits: &str| digits.bytes().all(|b| b.is_ascii_digit() || (b'a'..=b'f').contains(&b));
+        let fine = ordinal_is_fine && claim.len() <= 8 && is_hex(claim) && (1..=8).contains(&random.len()) && is_hex(random);
         fine.then(|| Self(text.to_owned()))
     }
     /// As text.
@@ -682,8 +703,20 @@ mod tests {
         assert_eq!(MemberId::parse(id.as_str()), Some(id));
         assert_eq!(MemberId::parse("cdb_1\"; DROP ROLE postgres"), None);
         assert_eq!(MemberId::parse("1_1a2b3c4d_0000beef"), None);
-        let long = |length: usize| format!("cdb_{}", "a".repeat(length - 4));
-        assert_eq!(MemberId::parse(&long(64)), None);
-        assert_eq!(MemberId::parse(&long(63)).map(|id| id.to_string()), Some(long(63)));
+        for other in [
+            "cdb_2_1a2b3c4d",
+            "cdb_2_1a2b3c4d_",
+            "cdb_2_1a2b3c4d_0000beef_x",
+            "cdb_2_1a2b3c4d_0000beef0",
+            "cdb_2_1a2b3c4d_0000beeg",
+            "cdb_2_1a2b3c4d0_0000beef",
+            "cdb_02_1a2b3c4d_0000beef",
+            "cdb_+2_1a2b3c4d_0000beef",
+            "cdb_4294967296_1a2b3c4d_0000beef",
+            "cdb_members",
+        ] {
+            assert_eq!(MemberId::parse(other), None, "{other}");
+            assert!(serde_json::from_value::<MemberId>(other.into()).is_err(), "{other}");
+        }
     }
 }

@@ -6,8 +6,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use kube::ResourceExt;
+use api::{Guarded, Unreadable};
+use kube::core::ObjectMeta;
 use kube::runtime::watcher::Event;
+use kube::{Resource, ResourceExt};
 use tokio::time::Instant;
 
 /// A database, by namespace and name. The empty key stands for all of them.
@@ -37,7 +39,7 @@ impl std::fmt::Display for Key {
 pub struct Cache<K> {
     /// The kind, for logs and metrics.
     pub kind: &'static str,
-    owner: fn(&K) -> Option<Key>,
+    owner: fn(&ObjectMeta) -> Option<Key>,
     significant: fn(&K, &K) -> bool,
     state: Mutex<State<K>>,
     stale: AtomicU64,
@@ -60,11 +62,14 @@ struct State<K> {
 
 #[derive(Debug)]
 struct Entry<K> {
-    object: Arc<K>,
+    object: Held<K>,
     version: u64,
     /// Our own write, not seen by the watch yet: how many lists had begun when it was answered.
     unseen: Option<u64>,
 }
+
+/// An object, or what is known of one that cannot be read.
+type Held<K> = Result<Arc<K>, Arc<Unreadable>>;
 
 /// For how long a disappearance is remembered: no request of ours lasts half as long.
 const GONE_FOR: Duration = Duration::from_secs(60);
@@ -72,7 +77,7 @@ const GONE_FOR: Duration = Duration::from_secs(60);
 impl<K: ResourceExt + Clone> Cache<K> {
     /// An empty cache. `owner` says which database an object belongs to (`None`: not kept); `significant` whether the
     /// change from one version to the next is worth a look at that database.
-    pub fn new(kind: &'static str, owner: fn(&K) -> Option<Key>, significant: fn(&K, &K) -> bool) -> Self {
+    pub fn new(kind: &'static str, owner: fn(&ObjectMeta) -> Option<Key>, significant: fn(&K, &K) -> bool) -> Self {
         let state = State {
             objects: BTreeMap::new(),
             deleted: BTreeSet::new(),
@@ -91,8 +96,19 @@ impl<K: ResourceExt + Clone> Cache<K> {
         }
     }
 
-    /// Takes in an event of the watch; returns the databases that it concerns.
+    /// Takes in an event about objects that can be read; returns the databases that it concerns.
     pub fn observe(&self, event: Event<K>) -> Vec<Key> {
+        self.take(match event {
+            Event::Init => Event::Init,
+            Event::InitDone => Event::InitDone,
+            Event::InitApply(object) => Event::InitApply(object.into()),
+            Event::Apply(object) => Event::Apply(object.into()),
+            Event::Delete(object) => Event::Delete(object.into()),
+        })
+    }
+
+    /// Takes in an event of the watch; returns the databases that it concerns.
+    pub fn take(&self, event: Event<Guarded<K>>) -> Vec<Key> {
         let mut state = self.lock();
         state.last_event = Instant::now();
         match event {
@@ -101,18 +117,18 @@ impl<K: ResourceExt + Clone> Cache<K> {
                 state.lists += 1;
                 Vec::new()
             }
-            Event::InitApply(object) => self.place(&object).map_or_else(Vec::new, |place| {
+            Event::InitApply(object) => self.place(object.meta()).map_or_else(Vec::new, |place| {
                 if let Some(listing) = &mut state.listing {
                     listing.insert(place.clone());
                 }
                 self.apply(&mut state, place, object)
             }),
-            Event::Apply(object) => match self.place(&object) {
+            Event::Apply(object) => match self.place(object.meta()) {
                 Some(place) => self.apply(&mut state, place, object),
                 None => Vec::new(),
             },
-            Event::Delete(object) => match self.place(&object) {
-                Some(place) => self.delete(&mut state, &place, &object),
+            Event::Delete(object) => match self.place(object.meta()) {
+                Some(place) => self.delete(&mut state, &place, object.meta()),
                 None => Vec::new(),
             },
             Event::InitDone => finish_list(&mut state),
@@ -121,8 +137,10 @@ impl<K: ResourceExt + Clone> Cache<K> {
 
     /// Takes in what the API server returned for our own write, unless the watch was faster and has seen it go.
     pub fn put(&self, object: K) {
-        let Some((key, name)) = self.place(&object) else { return };
-        let version = version(&object);
+        let Some((key, name)) = self.place(object.meta()) else {
+            return;
+        };
+        let version = version(object.meta());
         let mut state = self.lock();
         let lists = state.lists;
         if object
@@ -137,7 +155,7 @@ impl<K: ResourceExt + Clone> Cache<K> {
             entries.insert(
                 name,
                 Entry {
-                    object: Arc::new(object),
+                    object: Ok(Arc::new(object)),
                     version,
                     unseen: Some(lists),
                 },
@@ -153,41 +171,63 @@ impl<K: ResourceExt + Clone> Cache<K> {
         };
         if entries
             .get(name)
-            .is_some_and(|entry| entry.object.uid().as_deref() == Some(uid))
+            .is_some_and(|entry| entry.metadata().uid.as_deref() == Some(uid))
         {
             entries.remove(name);
             state.deleted.insert(uid.to_owned());
         }
     }
 
-    /// This object is there, and cannot be read; returns whether it was known.
-    pub fn lose(&self, key: &Key, name: &str) -> bool {
-        let mut state = self.lock();
-        state.last_event = Instant::now();
-        let Some(entries) = state.objects.get_mut(key) else {
-            return false;
-        };
-        let known = entries.remove(name).is_some();
-        if entries.is_empty() {
-            state.objects.remove(key);
-        }
-        known
+    /// The database's objects of this kind; `None` before the first list, and while one of them cannot be read.
+    pub fn list(&self, key: &Key) -> Option<Vec<Arc<K>>> {
+        let state = self.lock();
+        let entries = state.objects.get(key).into_iter().flat_map(BTreeMap::values);
+        let objects = entries.map(|entry| entry.object.clone().ok()).collect();
+        state.listed.then_some(objects)?
     }
 
-    /// The database's objects of this kind; `None` before the first list.
-    pub fn list(&self, key: &Key) -> Option<Vec<Arc<K>>> {
+    /// Those of them that can be read; `None` before the first list.
+    pub fn list_readable(&self, key: &Key) -> Option<Vec<Arc<K>>> {
         let state = self.lock();
         let entries = state.objects.get(key).into_iter().flat_map(BTreeMap::values);
         state
             .listed
-            .then(|| entries.map(|entry| Arc::clone(&entry.object)).collect())
+            .then(|| entries.filter_map(|entry| entry.object.clone().ok()).collect())
     }
 
-    /// One object; the outer `None` before the first list.
+    /// One object; the outer `None` before the first list, and while it cannot be read.
     pub fn get(&self, key: &Key, name: &str) -> Option<Option<Arc<K>>> {
         let state = self.lock();
         let entry = state.objects.get(key).and_then(|entries| entries.get(name));
-        state.listed.then(|| entry.map(|entry| Arc::clone(&entry.object)))
+        state.listed.then(|| match entry {
+            None => Some(None),
+            Some(entry) => entry.object.clone().ok().map(Some),
+        })?
+    }
+
+    /// What is known of the database's objects that cannot be read.
+    pub fn unreadable(&self, key: &Key) -> Vec<Arc<Unreadable>> {
+        let state = self.lock();
+        let entries = state.objects.get(key).into_iter().flat_map(BTreeMap::values);
+        entries.filter_map(|entry| entry.object.clone().err()).collect()
+    }
+
+    /// It is known already that this object cannot be read, for this reason.
+    pub fn is_known_unreadable(&self, object: &Unreadable) -> bool {
+        let Some((key, name)) = self.place(&object.metadata) else {
+            // Not kept, so it is nobody's.
+            return true;
+        };
+        let state = self.lock();
+        let entry = state.objects.get(&key).and_then(|entries| entries.get(&name));
+        entry.is_some_and(|entry| entry.object.as_ref().is_err_and(|known| known.why == object.why))
+    }
+
+    /// How many objects of all databases cannot be read.
+    pub fn count_unreadable(&self) -> usize {
+        let state = self.lock();
+        let entries = state.objects.values().flat_map(BTreeMap::values);
+        entries.filter(|entry| entry.object.is_err()).count()
     }
 
     /// The databases of which there are objects.
@@ -210,14 +250,15 @@ impl<K: ResourceExt + Clone> Cache<K> {
         self.stale.load(Ordering::Relaxed)
     }
 
-    fn apply(&self, state: &mut State<K>, (key, name): (Key, String), object: K) -> Vec<Key> {
-        let version = version(&object);
+    fn apply(&self, state: &mut State<K>, (key, name): (Key, String), object: Guarded<K>) -> Vec<Key> {
+        let version = version(object.meta());
         let entries = state.objects.entry(key.clone()).or_default();
         let known = entries.get_mut(&name);
         let older = known
             .as_ref()
             .is_some_and(|entry| version != 0 && version < entry.version);
-        if older || object.uid().is_some_and(|uid| state.deleted.contains(&uid)) {
+        let uid = object.meta().uid.as_ref();
+        if older || uid.is_some_and(|uid| state.deleted.contains(uid)) {
             self.stale.fetch_add(1, Ordering::Relaxed);
             return Vec::new();
         }
@@ -226,13 +267,17 @@ impl<K: ResourceExt + Clone> Cache<K> {
                 entry.unseen = None;
                 return Vec::new();
             }
-            Some(entry) => (self.significant)(&entry.object, &object),
+            Some(entry) => match (&entry.object, &object.0) {
+                (Ok(old), Ok(new)) => (self.significant)(old, new),
+                (Err(old), Err(new)) => old.why != new.why,
+                (Ok(_), Err(_)) | (Err(_), Ok(_)) => true,
+            },
             None => true,
         };
         entries.insert(
             name,
             Entry {
-                object: Arc::new(object),
+                object: object.0.map(Arc::new).map_err(Arc::from),
                 version,
                 unseen: None,
             },
@@ -240,8 +285,8 @@ impl<K: ResourceExt + Clone> Cache<K> {
         if interesting { vec![key] } else { Vec::new() }
     }
 
-    fn delete(&self, state: &mut State<K>, (key, name): &(Key, String), object: &K) -> Vec<Key> {
-        let uid = object.uid();
+    fn delete(&self, state: &mut State<K>, (key, name): &(Key, String), metadata: &ObjectMeta) -> Vec<Key> {
+        let uid = metadata.uid.clone();
         if let Some(uid) = &uid {
             state.deleted.remove(uid);
             let now = Instant::now();
@@ -250,7 +295,7 @@ impl<K: ResourceExt + Clone> Cache<K> {
         }
         if let Some(entries) = state.objects.get_mut(key) {
             // Another object of the same name may have been made since.
-            if entries.get(name).is_some_and(|entry| entry.object.uid() != uid) {
+            if entries.get(name).is_some_and(|entry| entry.metadata().uid != uid) {
                 self.stale.fetch_add(1, Ordering::Relaxed);
                 return Vec::new();
             }
@@ -262,12 +307,21 @@ impl<K: ResourceExt + Clone> Cache<K> {
         vec![key.clone()]
     }
 
-    fn place(&self, object: &K) -> Option<(Key, String)> {
-        Some(((self.owner)(object)?, object.name_any()))
+    fn place(&self, metadata: &ObjectMeta) -> Option<(Key, String)> {
+        Some(((self.owner)(metadata)?, metadata.name.clone()?))
     }
 
     fn lock(&self) -> MutexGuard<'_, State<K>> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl<K: ResourceExt> Entry<K> {
+    fn metadata(&self) -> &ObjectMeta {
+        match &self.object {
+            Ok(object) => object.meta(),
+            Err(unreadable) => &unreadable.metadata,
+        }
     }
 }
 
@@ -292,11 +346,9 @@ fn finish_list<K>(state: &mut State<K>) -> Vec<Key> {
 
 /// Versions are ordered integers within one kind (documented since Kubernetes 1.35, and so in etcd from the start); 0 if
 /// they are not, which is never taken for older.
-fn version<K: ResourceExt>(object: &K) -> u64 {
-    object
-        .resource_version()
-        .and_then(|version| version.parse().ok())
-        .unwrap_or(0)
+fn version(metadata: &ObjectMeta) -> u64 {
+    let version = metadata.resource_version.as_ref();
+    version.and_then(|version| version.parse().ok()).unwrap_or(0)
 }
 
 #[cfg(test)]
@@ -306,10 +358,10 @@ mod tests {
     use super::*;
 
     fn cache() -> Cache<ConfigMap> {
-        let owner = |map: &ConfigMap| {
+        let owner = |metadata: &ObjectMeta| {
             Some(Key {
-                namespace: map.namespace()?,
-                name: map.labels().get("db")?.clone(),
+                namespace: metadata.namespace.clone()?,
+                name: metadata.labels.as_ref()?.get("db")?.clone(),
             })
         };
         Cache::new("ConfigMap", owner, |old, new| old.data != new.data)
@@ -402,17 +454,32 @@ mod tests {
         assert_eq!(data(&cache, "m"), None);
     }
 
+    fn unreadable(version: &str, why: &str) -> Guarded<ConfigMap> {
+        let metadata = object("m", "u", version, "").metadata;
+        Guarded(Err(Box::new(Unreadable {
+            metadata,
+            why: why.to_owned(),
+        })))
+    }
+
     #[test]
-    fn an_object_that_cannot_be_read_any_more_is_taken_out() {
-        let cache = listed(vec![object("m", "u", "5", "1")]);
-        assert!(cache.lose(&key(), "m"));
+    fn an_object_that_cannot_be_read_is_there_and_unknown() {
+        let cache = listed(vec![object("m", "u", "5", "1"), object("n", "v", "4", "1")]);
+        assert_eq!(cache.take(Event::Apply(unreadable("6", "why"))), [key()]);
+        assert_eq!(cache.get(&key(), "m"), None, "neither its content nor its absence is known");
+        assert_eq!(cache.list(&key()), None);
+        assert_eq!(cache.list_readable(&key()).unwrap().len(), 1);
+        assert_eq!(data(&cache, "n").as_deref(), Some("1"), "the others are known");
+        let why = |cache: &Cache<ConfigMap>| cache.unreadable(&key()).pop().map(|found| found.why.clone());
+        assert_eq!((why(&cache).as_deref(), cache.count_unreadable()), (Some("why"), 1));
+        assert!(cache.take(Event::Apply(unreadable("7", "why"))).is_empty(), "no news");
+        assert!(cache.observe(Event::Apply(object("m", "u", "6", "late"))).is_empty());
+        assert_eq!(cache.take(Event::Apply(unreadable("8", "another"))), [key()]);
+        assert_eq!(cache.observe(Event::Apply(object("m", "u", "9", "2"))), [key()], "mended");
+        assert_eq!((data(&cache, "m").as_deref(), cache.count_unreadable()), (Some("2"), 0));
+        cache.take(Event::Apply(unreadable("10", "why")));
+        assert_eq!(cache.take(Event::Delete(unreadable("11", "why"))), [key()]);
         assert_eq!(data(&cache, "m"), None);
-        assert!(!cache.lose(&key(), "m"));
-        assert_eq!(
-            cache.observe(Event::Apply(object("m", "u", "6", "2"))),
-            [key()],
-            "mended"
-        );
     }
 
     #[test]

@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use api::ClusteredDatabase;
 use api::names::{CONTAINER, DATA_VOLUME, LABEL_CLUSTER, LEASE_POSITIONS, WAL_VOLUME};
+use api::{ClusteredDatabase, Guarded, Unreadable};
 use futures::StreamExt;
 use k8s_openapi::NamespaceResourceScope;
 use k8s_openapi::api::apps::v1::StatefulSet;
@@ -15,9 +15,10 @@ use k8s_openapi::api::discovery::v1::EndpointSlice;
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use k8s_openapi::api::rbac::v1::{Role, RoleBinding};
 use k8s_openapi::api::storage::v1::StorageClass;
-use kube::core::{DeserializeGuard, ObjectMeta, PartialObjectMeta};
+use kube::core::{ObjectMeta, PartialObjectMeta};
 use kube::runtime::{WatchStreamExt, watcher};
 use kube::{Api, Client, Resource, ResourceExt};
+use machine::cluster::ChildKind;
 use tokio::task::JoinSet;
 
 use crate::builders::stateful_set::SELECTED_NODE;
@@ -83,8 +84,8 @@ pub trait Report: Send + Sync + 'static {
     fn touched(&self, key: Key);
     /// The watch of this kind failed; it goes on by itself, after a while.
     fn failed(&self, kind: &'static str, error: &watcher::Error);
-    /// This resource is stored in a form that cannot be read: nothing is done for it until that changes.
-    fn unreadable(&self, metadata: &ObjectMeta, error: &str);
+    /// This object cannot be read, and could before, or for another reason: its database alone waits until that changes.
+    fn unreadable(&self, kind: &'static str, object: &Unreadable);
 }
 
 impl Caches {
@@ -100,20 +101,12 @@ impl Caches {
         let all = watcher::Config::default();
         macro_rules! watch {
             ($field:ident, $api:expr, $config:expr, $prune:expr) => {
-                watch!($field, pruned(watcher($api, $config), $prune));
-            };
-            ($field:ident, $stream:expr) => {
-                let (caches, report, stream) = (Arc::clone(self), Arc::clone(report), $stream);
+                let (caches, report) = (Arc::clone(self), Arc::clone(report));
+                let stream = pruned(watcher($api, $config), $prune);
                 tasks.spawn(async move { feed(stream, &caches.$field, &*report).await });
             };
         }
-        let guarded: Api<DeserializeGuard<ClusteredDatabase>> = scoped(client, namespace);
-        let readable = {
-            let (caches, report) = (Arc::clone(self), Arc::clone(report));
-            pruned(watcher(guarded, all.clone()), |_| {})
-                .filter_map(move |event| std::future::ready(readable(event, &caches.databases, &*report)))
-        };
-        watch!(databases, readable);
+        watch!(databases, scoped(client, namespace), all.clone(), |_| {});
         watch!(service_accounts, scoped(client, namespace), ours.clone(), |_| {});
         watch!(roles, scoped(client, namespace), ours.clone(), |_| {});
         watch!(role_bindings, scoped(client, namespace), ours.clone(), |_| {});
@@ -126,20 +119,22 @@ impl Caches {
         watch!(stateful_sets, scoped(client, namespace), ours.clone(), |_| {});
         watch!(pods, scoped(client, namespace), ours, prune_pod);
         watch!(claims, scoped(client, namespace), all.clone(), prune_claim);
-        watch!(
-            storage_classes,
-            Api::<StorageClass>::all(client.clone()),
-            all.clone(),
-            |_| {}
-        );
-        watch!(nodes, Api::<Node>::all(client.clone()), all, prune_node);
+        watch!(storage_classes, Api::all(client.clone()), all.clone(), |_| {});
+        watch!(nodes, Api::all(client.clone()), all, prune_node);
         tasks
     }
 
-    /// Kind, silence and stale events of every cache.
-    pub fn health(&self) -> Vec<(&'static str, std::time::Duration, u64)> {
+    /// What is told of every cache.
+    pub fn health(&self) -> Vec<CacheHealth> {
         macro_rules! each {
-            ($($field:ident),*) => { vec![$((self.$field.kind, self.$field.silence(), self.$field.stale_events())),*] };
+            ($($field:ident),*) => {
+                vec![$(CacheHealth {
+                    kind: self.$field.kind,
+                    silence: self.$field.silence(),
+                    stale_events: self.$field.stale_events(),
+                    unreadable: self.$field.count_unreadable(),
+                }),*]
+            };
         }
         each!(
             databases,
@@ -159,10 +154,59 @@ impl Caches {
         )
     }
 
+    /// The objects of one database that cannot be read and that a decision about it looks at.
+    pub fn unreadable(&self, key: &Key) -> Vec<machine::cluster::Unreadable> {
+        let mut found = Vec::new();
+        macro_rules! each {
+            ($($field:ident),*) => {
+                $(for object in self.$field.unreadable(key) {
+                    let name = object.metadata.name.clone().unwrap_or_default();
+                    if is_looked_at(self.$field.kind, key, &name) {
+                        let object_name = format!("{} {name}", self.$field.kind);
+                        found.push(machine::cluster::Unreadable { object: object_name, why: object.why.clone() });
+                    }
+                })*
+            };
+        }
+        each!(
+            service_accounts,
+            roles,
+            role_bindings,
+            secrets,
+            services,
+            endpoint_slices,
+            leases,
+            budgets,
+            stateful_sets,
+            pods,
+            claims
+        );
+        found
+    }
+
     /// The resources have been listed: there is something to decide about.
     pub fn are_ready(&self) -> bool {
         self.databases.is_listed()
     }
+}
+
+/// See [`Caches::health`].
+#[derive(Clone, Copy, Debug)]
+pub struct CacheHealth {
+    /// The kind.
+    pub kind: &'static str,
+    /// How long ago its watch last reported anything.
+    pub silence: std::time::Duration,
+    /// How many events were older than our own writes.
+    pub stale_events: u64,
+    /// How many of its objects cannot be read.
+    pub unreadable: usize,
+}
+
+/// Of objects that are made once for a database only those with its names count; of pods and claims all.
+fn is_looked_at(kind: &str, database: &Key, name: &str) -> bool {
+    let mut children = ChildKind::ALL.into_iter().filter(|child| child.kind() == kind).peekable();
+    children.peek().is_none() || children.any(|child| name.strip_prefix(&database.name) == Some(child.suffix()))
 }
 
 fn scoped<K>(client: &Client, namespace: Option<&str>) -> Api<K>
@@ -177,46 +221,31 @@ where
 
 /// Failures are followed by longer and longer pauses; of objects only what is looked at is kept.
 fn pruned<K: Resource>(
-    stream: impl futures::Stream<Item = watcher::Result<watcher::Event<K>>> + Send,
+    stream: impl futures::Stream<Item = watcher::Result<watcher::Event<Guarded<K>>>> + Send,
     prune: fn(&mut K),
-) -> impl futures::Stream<Item = watcher::Result<watcher::Event<K>>> + Send {
+) -> impl futures::Stream<Item = watcher::Result<watcher::Event<Guarded<K>>>> + Send {
     stream.default_backoff().modify(move |object| {
-        object.meta_mut().managed_fields = None;
-        prune(object);
+        if let Ok(object) = &mut object.0 {
+            prune(object);
+        }
     })
 }
 
-/// An event without objects that cannot be read: these are reported, and not in the cache.
-fn readable(
-    event: watcher::Result<watcher::Event<DeserializeGuard<ClusteredDatabase>>>,
-    cache: &Cache<ClusteredDatabase>,
-    report: &impl Report,
-) -> Option<watcher::Result<watcher::Event<ClusteredDatabase>>> {
+/// The object of this event, if it cannot be read and that is news.
+fn newly_unreadable<K: ResourceExt + Clone>(
+    event: &watcher::Event<Guarded<K>>,
+    cache: &Cache<K>,
+) -> Option<Unreadable> {
     use watcher::Event::{Apply, Delete, Init, InitApply, InitDone};
-    let (object, wrap): (_, fn(ClusteredDatabase) -> watcher::Event<ClusteredDatabase>) = match event {
-        Err(error) => return Some(Err(error)),
-        Ok(Init) => return Some(Ok(Init)),
-        Ok(InitDone) => return Some(Ok(InitDone)),
-        Ok(Apply(object)) => (object, Apply),
-        Ok(InitApply(object)) => (object, InitApply),
-        Ok(Delete(object)) => (object, Delete),
+    let object = match event {
+        Apply(Guarded(Err(object))) | InitApply(Guarded(Err(object))) => object,
+        Apply(_) | InitApply(_) | Delete(_) | Init | InitDone => return None,
     };
-    match object.0 {
-        Ok(object) => Some(Ok(wrap(object))),
-        Err(invalid) => {
-            let (namespace, name) = (invalid.metadata.namespace.clone()?, invalid.metadata.name.clone()?);
-            let key = Key { namespace, name };
-            if cache.lose(&key, &key.name) {
-                report.touched(key);
-            }
-            report.unreadable(&invalid.metadata, &invalid.error);
-            None
-        }
-    }
+    (!cache.is_known_unreadable(object)).then(|| (**object).clone())
 }
 
 async fn feed<K: ResourceExt + Clone>(
-    stream: impl futures::Stream<Item = watcher::Result<watcher::Event<K>>> + Send,
+    stream: impl futures::Stream<Item = watcher::Result<watcher::Event<Guarded<K>>>> + Send,
     cache: &Cache<K>,
     report: &impl Report,
 ) {
@@ -225,7 +254,11 @@ async fn feed<K: ResourceExt + Clone>(
         match event {
             Ok(event) => {
                 let first = matches!(event, watcher::Event::InitDone) && !cache.is_listed();
-                cache.observe(event).into_iter().for_each(|key| report.touched(key));
+                let unreadable = newly_unreadable(&event, cache);
+                cache.take(event).into_iter().for_each(|key| report.touched(key));
+                if let Some(object) = unreadable {
+                    report.unreadable(cache.kind, &object);
+                }
                 if first {
                     // What was unknown so far is known now, for every database.
                     report.touched(Key::all());
@@ -268,29 +301,29 @@ pub fn is_forbidden(error: &watcher::Error) -> bool {
     status.is_forbidden()
 }
 
-fn itself(database: &ClusteredDatabase) -> Option<Key> {
+fn itself(metadata: &ObjectMeta) -> Option<Key> {
     Some(Key {
-        namespace: database.namespace()?,
-        name: database.metadata.name.clone()?,
+        namespace: metadata.namespace.clone()?,
+        name: metadata.name.clone()?,
     })
 }
 
-fn labelled<K: ResourceExt>(object: &K) -> Option<Key> {
+fn labelled(metadata: &ObjectMeta) -> Option<Key> {
     Some(Key {
-        namespace: object.namespace()?,
-        name: object.labels().get(LABEL_CLUSTER)?.clone(),
+        namespace: metadata.namespace.clone()?,
+        name: metadata.labels.as_ref()?.get(LABEL_CLUSTER)?.clone(),
     })
 }
 
 /// The database that a claim of this name is for: `data-<database>-<ordinal>`.
-fn claimed(claim: &PersistentVolumeClaim) -> Option<Key> {
-    let name = claim.metadata.name.as_deref()?;
+fn claimed(claim: &ObjectMeta) -> Option<Key> {
+    let name = claim.name.as_deref()?;
     let (volume, pod) = name.split_once('-')?;
     let (database, ordinal) = pod.rsplit_once('-')?;
     let fits = [DATA_VOLUME, WAL_VOLUME].contains(&volume) && ordinal.parse::<u32>().is_ok();
     fits.then(|| {
         Some(Key {
-            namespace: claim.namespace()?,
+            namespace: claim.namespace.clone()?,
             name: database.to_owned(),
         })
     })?
@@ -451,7 +484,7 @@ mod tests {
                 .push(request.headers()["accept"].to_str().unwrap().to_owned());
             async { Err::<http::Response<kube::client::Body>, _>(std::io::Error::other("enough")) }
         });
-        let api: Api<PartialObjectMeta<Secret>> = scoped(&Client::new(service, "default"), None);
+        let api: Api<Guarded<PartialObjectMeta<Secret>>> = scoped(&Client::new(service, "default"), None);
         let stream = pruned(watcher(api, watcher::Config::default()), |_| {});
         futures::pin_mut!(stream);
         while !matches!(stream.next().await, Some(Err(_))) {}
@@ -473,53 +506,48 @@ mod tests {
             self.0.lock().unwrap().0.push(key);
         }
         fn failed(&self, _: &'static str, _: &watcher::Error) {}
-        fn unreadable(&self, metadata: &ObjectMeta, error: &str) {
-            let text = format!("{}: {error}", metadata.name.clone().unwrap());
+        fn unreadable(&self, kind: &'static str, object: &Unreadable) {
+            let text = format!("{kind} {}: {}", object.metadata.name.clone().unwrap(), object.why);
             self.0.lock().unwrap().1.push(text);
         }
     }
 
-    #[test]
-    fn a_resource_that_cannot_be_read_is_reported_and_holds_up_no_other() {
+    #[tokio::test]
+    async fn a_resource_that_cannot_be_read_is_reported_and_holds_up_no_other() {
+        use watcher::Event::{Apply, Init, InitApply, InitDone};
         let (caches, reported) = (Caches::default(), Reported::default());
-        let guard = |name: &str, replicas: serde_json::Value| -> DeserializeGuard<ClusteredDatabase> {
+        let guard = |name: &str, version: &str, replicas: serde_json::Value| -> Guarded<ClusteredDatabase> {
             serde_json::from_value(json!({
                 "apiVersion": "clustereddatabase.io/v1alpha1", "kind": "ClusteredDatabase",
-                "metadata": {"name": name, "namespace": "ns", "uid": name, "resourceVersion": "5"},
+                "metadata": {"name": name, "namespace": "ns", "uid": name, "resourceVersion": version},
                 "spec": {"replicas": replicas, "storage": {"size": "1Gi"}},
             }))
             .unwrap()
         };
-        let see = |event| {
-            if let Some(Ok(event)) = readable(Ok(event), &caches.databases, &reported) {
-                caches.databases.observe(event);
-            }
+        let see = async |events: Vec<watcher::Event<Guarded<ClusteredDatabase>>>| {
+            let events = futures::stream::iter(events.into_iter().map(Ok));
+            feed(events, &caches.databases, &reported).await;
+            let (touched, unreadable) = std::mem::take(&mut *reported.0.lock().unwrap());
+            (touched.into_iter().map(|key| key.name).collect::<Vec<_>>(), unreadable)
         };
-        see(watcher::Event::Init);
-        see(watcher::Event::InitApply(guard("bad", json!("three"))));
-        see(watcher::Event::InitApply(guard("good", json!(3))));
-        see(watcher::Event::InitDone);
-        let names = || {
-            caches
-                .databases
-                .keys()
-                .into_iter()
-                .map(|key| key.name)
-                .collect::<Vec<_>>()
+        let known = |name: &str| {
+            let (namespace, name) = ("ns".to_owned(), name.to_owned());
+            caches.databases.get(&Key { namespace, name: name.clone() }, &name).is_some()
         };
-        assert_eq!(names(), ["good"]);
-        see(watcher::Event::Apply(guard("good", json!("three"))));
-        assert!(names().is_empty(), "nothing is done for it by what it was before");
-        let (touched, unreadable) = &*reported.0.lock().unwrap();
-        assert_eq!(
-            touched.iter().map(|key| key.name.as_str()).collect::<Vec<_>>(),
-            ["good"]
-        );
-        assert_eq!(unreadable.len(), 2);
+        let bad = || guard("bad", "5", json!("three"));
+        let first = vec![Init, InitApply(bad()), InitApply(guard("good", "5", json!(3))), InitDone];
+        let (touched, unreadable) = see(first).await;
+        assert_eq!(touched, ["bad", "good", ""], "the last one is everybody");
+        assert_eq!(unreadable.len(), 1);
         assert!(
-            unreadable[0].starts_with("bad: ") && unreadable[0].contains("three"),
+            unreadable[0].starts_with("ClusteredDatabase bad: ") && unreadable[0].contains("three"),
             "{unreadable:?}"
         );
+        assert_eq!((known("bad"), known("good")), (false, true));
+        assert_eq!(see(vec![Apply(guard("bad", "6", json!("three")))]).await, (vec![], vec![]), "no news");
+        let (touched, unreadable) = see(vec![Apply(guard("good", "7", json!("three")))]).await;
+        assert_eq!((touched, unreadable.len()), (vec!["good".to_owned()], 1));
+        assert!(!known("good"), "nothing is done for it by what it was before");
     }
 
     fn node(version: &str, more: serde_json::Value) -> Node {
@@ -577,7 +605,7 @@ mod tests {
         let claim = |name: &str| -> PersistentVolumeClaim {
             serde_json::from_value(json!({"metadata": {"name": name, "namespace": "ns"}})).unwrap()
         };
-        let of = |name: &str| claimed(&claim(name)).map(|key| key.name);
+        let of = |name: &str| claimed(&claim(name).metadata).map(|key| key.name);
         assert_eq!(of("data-my-db-12").as_deref(), Some("my-db"));
         assert_eq!(of("wal-db-0").as_deref(), Some("db"));
         for other in ["data-db", "data-db-x", "cache-db-0", "data", "data--"] {

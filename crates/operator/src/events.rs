@@ -78,6 +78,46 @@ pub fn request(
     Some(told.event(&after.metadata, identity))
 }
 
+/// The operator's own code failed for this database, as its status says by now.
+pub fn internal_error(db: &ClusteredDatabase, message: &str, at: DateTime<Utc>, identity: &str) -> Event {
+    let told = Told {
+        warning: true,
+        reason: Reason::InternalError.as_str(),
+        action: "Look",
+        note: message,
+        at,
+    };
+    told.event(&db.metadata, identity)
+}
+
+/// An object of this database cannot be read: the condition `Degraded` has just turned so, or names another object.
+pub fn unreadable_object(
+    before: &ClusteredDatabase,
+    after: &ClusteredDatabase,
+    at: DateTime<Utc>,
+    identity: &str,
+) -> Option<Event> {
+    let message = |db: &ClusteredDatabase| degraded_for(db, Reason::UnreadableObject);
+    let note = message(after).filter(|now| message(before).as_ref() != Some(now))?;
+    let told = Told {
+        warning: true,
+        reason: Reason::UnreadableObject.as_str(),
+        action: "Watch",
+        note: &note,
+        at,
+    };
+    Some(told.event(&after.metadata, identity))
+}
+
+/// The message of the condition `Degraded`, if it is true for this reason.
+pub fn degraded_for(db: &ClusteredDatabase, reason: Reason) -> Option<String> {
+    let mut conditions = db.status.iter().flat_map(|status| &status.conditions);
+    let found = conditions.find(|found| {
+        found.type_ == ConditionKind::Degraded.as_str() && found.status == "True" && found.reason == reason.as_str()
+    });
+    found.map(|found| found.message.clone())
+}
+
 /// A resource that is stored in a form that this operator cannot read. The same for every look at the same version.
 pub fn unreadable(metadata: &ObjectMeta, error: &str, identity: &str) -> Event {
     let told = Told {
@@ -210,6 +250,28 @@ mod tests {
         assert_eq!(done.reason.as_deref(), Some("SwitchoverDone"));
         assert!(request(&with(Some("Done")), &with(Some("Done")), at, "x").is_none());
         assert!(request(&with(Some("Done")), &with(None), at, "x").is_none());
+    }
+
+    #[test]
+    fn an_object_that_cannot_be_read_is_told_once() {
+        let with = |reason: &str, message: &str| {
+            let mut db = smallest();
+            let conditions = json!({"conditions": [{"type": "Degraded", "status": "True", "reason": reason,
+                "message": message, "lastTransitionTime": "2027-01-01T00:00:00Z"}]});
+            db.status = Some(serde_json::from_value(conditions).unwrap());
+            db
+        };
+        let at = "2027-01-01T00:00:00Z".parse().unwrap();
+        let told = |before: &ClusteredDatabase, after: &ClusteredDatabase| unreadable_object(before, after, at, "x");
+        let role = with("UnreadableObject", "Role db");
+        let event = told(&with("NoPrimary", ""), &role).unwrap();
+        assert_eq!(
+            (event.reason.as_deref(), event.note.as_deref(), event.type_.as_deref()),
+            (Some("UnreadableObject"), Some("Role db"), Some("Warning"))
+        );
+        assert!(told(&role, &role).is_none());
+        assert!(told(&role, &with("UnreadableObject", "Lease db")).is_some());
+        assert!(told(&role, &smallest()).is_none());
     }
 
     #[test]

@@ -18,6 +18,7 @@ pub mod leader;
 pub mod memory;
 pub mod metrics;
 pub mod observe;
+pub mod panics;
 pub mod queue;
 pub mod rbac;
 pub mod recording;

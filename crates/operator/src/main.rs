@@ -14,6 +14,7 @@ fn main() -> Result<()> {
         return listen::alive::ask(&socket).map_err(anyhow::Error::msg);
     }
     logs(arguments.log_format);
+    operator::panics::log_all();
     // Before any client is made: two providers may be compiled in, and rustls then refuses to choose.
     rustls::crypto::ring::default_provider()
         .install_default()

@@ -12,6 +12,8 @@ use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
 use prometheus_client::registry::{Registry, Unit};
 
+use crate::caches::CacheHealth;
+
 /// All metrics of the operator; clones share them.
 #[derive(Clone)]
 pub struct Metrics(Arc<Inner>);
@@ -23,9 +25,11 @@ struct Inner {
     decisions: Family<DecisionLabels, Counter>,
     writes: Family<WriteLabels, Counter>,
     failures: Family<FailureLabels, Counter>,
+    internal_errors: Counter,
     watch_errors: Family<KindLabels, Counter>,
     watch_silence: Family<KindLabels, Gauge>,
     stale_events: Family<KindLabels, Gauge>,
+    unreadable: Family<KindLabels, Gauge>,
     phases: Family<PhaseLabels, Gauge>,
     queue: Gauge,
     leader: Gauge,
@@ -77,9 +81,11 @@ impl Default for Metrics {
             decisions: Family::default(),
             writes: Family::default(),
             failures: Family::default(),
+            internal_errors: Counter::default(),
             watch_errors: Family::default(),
             watch_silence: Family::default(),
             stale_events: Family::default(),
+            unreadable: Family::default(),
             phases: Family::default(),
             queue: Gauge::default(),
             leader: Gauge::default(),
@@ -95,6 +101,11 @@ impl Default for Metrics {
         registry.register("decisions", "Decisions by rule and action", inner.decisions.clone());
         registry.register("api_writes", "Writes to the API server", inner.writes.clone());
         registry.register("failures", "Actions that failed", inner.failures.clone());
+        registry.register(
+            "internal_errors",
+            "Looks at a database that panicked: a bug in the operator",
+            inner.internal_errors.clone(),
+        );
         registry.register("watch_errors", "Failures of watches", inner.watch_errors.clone());
         registry.register_with_unit(
             "watch_last_event_age",
@@ -106,6 +117,11 @@ impl Default for Metrics {
             "stale_events",
             "Events older than our own writes, left out",
             inner.stale_events.clone(),
+        );
+        registry.register(
+            "unreadable_objects",
+            "Objects that this operator cannot read: their database alone waits",
+            inner.unreadable.clone(),
         );
         registry.register("databases", "Databases by phase", inner.phases.clone());
         registry.register(
@@ -158,6 +174,11 @@ impl Metrics {
             .inc();
     }
 
+    /// A look at a database panicked.
+    pub fn failed_inside(&self) {
+        self.0.internal_errors.inc();
+    }
+
     /// A watch failed.
     pub fn watch_failed(&self, kind: &'static str) {
         self.0.watch_errors.get_or_create(&KindLabels { kind }).inc();
@@ -174,17 +195,16 @@ impl Metrics {
     }
 
     /// What the caches, the queue and the databases look like now.
-    pub fn set_state(&self, watches: &[(&'static str, Duration, u64)], phases: &[Phase], queue: usize) {
-        for (kind, silence, stale) in watches {
-            let labels = KindLabels { kind };
-            self.0
-                .watch_silence
-                .get_or_create(&labels)
-                .set(i64::try_from(silence.as_secs()).unwrap_or(i64::MAX));
-            self.0
-                .stale_events
-                .get_or_create(&labels)
-                .set(i64::try_from(*stale).unwrap_or(i64::MAX));
+    pub fn set_state(&self, caches: &[CacheHealth], phases: &[Phase], queue: usize) {
+        let number = |number: u64| i64::try_from(number).unwrap_or(i64::MAX);
+        for cache in caches {
+            let labels = KindLabels { kind: cache.kind };
+            let set = |family: &Family<KindLabels, Gauge>, value: u64| {
+                family.get_or_create(&labels).set(number(value));
+            };
+            set(&self.0.watch_silence, cache.silence.as_secs());
+            set(&self.0.stale_events, cache.stale_events);
+            set(&self.0.unreadable, u64::try_from(cache.unreadable).unwrap_or(u64::MAX));
         }
         for phase in Phase::ALL {
             let count = phases.iter().filter(|&&other| other == phase).count();
@@ -216,14 +236,23 @@ mod tests {
         let metrics = Metrics::default();
         metrics.write("apply", "Service");
         metrics.decided("rest", "Wait");
-        metrics.set_state(&[("Pod", Duration::from_secs(7), 2)], &[Phase::Ready, Phase::Ready], 3);
+        metrics.failed_inside();
+        let pods = CacheHealth {
+            kind: "Pod",
+            silence: Duration::from_secs(7),
+            stale_events: 2,
+            unreadable: 1,
+        };
+        metrics.set_state(&[pods], &[Phase::Ready, Phase::Ready], 3);
         let text = metrics.text();
         for line in [
             "cdb_operator_api_writes_total{verb=\"apply\",kind=\"Service\"} 1",
             "cdb_operator_decisions_total{rule=\"rest\",action=\"Wait\"} 1",
             "cdb_operator_watch_last_event_age_seconds{kind=\"Pod\"} 7",
+            "cdb_operator_unreadable_objects{kind=\"Pod\"} 1",
             "cdb_operator_databases{phase=\"Ready\"} 2",
             "cdb_operator_queue_length 3",
+            "cdb_operator_internal_errors_total 1",
         ] {
             assert!(text.contains(line), "{line}\n{text}");
         }

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
+use api::Guarded;
 use k8s_openapi::NamespaceResourceScope;
 use k8s_openapi::api::core::v1::Pod;
 use kube::api::{DeleteParams, Patch, PatchParams, PostParams, Preconditions, PropagationPolicy};
@@ -77,6 +78,9 @@ pub enum Refused {
     /// No connection, or an answer that cannot be understood.
     #[error("{0}")]
     Transport(String),
+    /// The object cannot be read. A write of it was carried out.
+    #[error("it cannot be read: {0}")]
+    Unreadable(String),
 }
 
 impl Refused {
@@ -86,7 +90,7 @@ impl Refused {
             // What we wanted to change is gone: it has changed meanwhile.
             Refused::NotFound(_) => FaultKind::Conflict,
             Refused::Refused { kind, .. } => *kind,
-            Refused::Timeout | Refused::Transport(_) => FaultKind::Transient,
+            Refused::Timeout | Refused::Transport(_) | Refused::Unreadable(_) => FaultKind::Transient,
         }
     }
 }
@@ -121,7 +125,7 @@ impl Requests {
     /// Reads one object.
     pub async fn get<K: Writable>(&self, namespace: &str, name: &str) -> Result<Option<K>, Refused> {
         match self.limited(self.api::<K>(namespace).get(name)).await {
-            Ok(object) => Ok(Some(object)),
+            Ok(object) => Ok(Some(readable(object)?)),
             Err(Refused::NotFound(_)) => Ok(None),
             Err(error) => Err(error),
         }
@@ -133,8 +137,9 @@ impl Requests {
             dry_run: false,
             field_manager: Some(MANAGER.to_owned()),
         };
-        self.write::<K, _>("create", self.api(namespace).create(&params, object))
-            .await
+        let object = Guarded::from(object.clone());
+        let api = self.api::<K>(namespace);
+        readable(self.write::<K, _>("create", api.create(&params, &object)).await?)
     }
 
     /// Makes an object by server-side apply; a conflict if there is one of that name already.
@@ -155,8 +160,8 @@ impl Requests {
             field_manager: Some(MANAGER.to_owned()),
             ..PatchParams::default()
         };
-        self.write::<K, _>("patch", self.api(namespace).patch(exact.name(), &params, &patch))
-            .await
+        let api = self.api::<K>(namespace);
+        readable(self.write::<K, _>("patch", api.patch(exact.name(), &params, &patch)).await?)
     }
 
     /// Changes the resources of this very pod's containers in place, by strategic merge patch of its subresource `resize`.
@@ -167,7 +172,8 @@ impl Requests {
             ..PatchParams::default()
         };
         let pods = self.api::<Pod>(namespace);
-        let answer = self.write::<Pod, _>("resize", pods.patch_resize(exact.name(), &params, &patch));
+        let request = pods.patch_subresource("resize", exact.name(), &params, &patch);
+        let answer = self.write::<Pod, _>("resize", request);
         match answer.await {
             // Kubernetes before 1.33 has no such subresource; its words are those for any path that there is not.
             Err(Refused::NotFound(message)) if message.contains(NO_SUCH_RESOURCE) => Err(Refused::Refused {
@@ -182,7 +188,7 @@ impl Requests {
                 kind: FaultKind::Invalid,
                 message,
             }),
-            answer => answer,
+            answer => readable(answer?),
         }
     }
 
@@ -192,11 +198,12 @@ impl Requests {
             dry_run: false,
             field_manager: Some(MANAGER.to_owned()),
         };
-        self.write::<K, _>(
-            "update-status",
-            self.api(namespace).replace_status(name, &params, object),
+        let object = Guarded::from(object.clone());
+        let api = self.api::<K>(namespace);
+        readable(
+            self.write::<K, _>("update-status", api.replace_status(name, &params, &object))
+                .await?,
         )
-        .await
     }
 
     /// Deletes this very object; it is no error if it is gone already.
@@ -214,9 +221,12 @@ impl Requests {
             }),
             ..DeleteParams::default()
         };
-        let api: Api<K> = self.api(namespace);
+        let api = self.api::<K>(namespace);
         match self.write::<K, _>("delete", api.delete(exact.name(), &params)).await {
-            Ok(answer) => Ok(answer.either(|object| Deleted::Going(Box::new(object)), |_| Deleted::Gone)),
+            Ok(answer) => {
+                let going = answer.left().map(readable).transpose()?;
+                Ok(going.map_or(Deleted::Gone, |object| Deleted::Going(Box::new(object))))
+            }
             Err(Refused::NotFound(_)) => Ok(Deleted::Gone),
             Err(error) => Err(error),
         }
@@ -257,13 +267,17 @@ impl Requests {
         let patch = Patch::Apply(with_metadata(content, metadata));
         // Force: what a builder names is ours, whoever wrote it last.
         let params = PatchParams::apply(MANAGER).force();
-        self.write::<K, _>("apply", self.api(namespace).patch(name, &params, &patch))
-            .await
+        let api = self.api::<K>(namespace);
+        readable(self.write::<K, _>("apply", api.patch(name, &params, &patch)).await?)
     }
 
-    fn api<K: Writable>(&self, namespace: &str) -> Api<K> {
+    fn api<K: Writable>(&self, namespace: &str) -> Api<Guarded<K>> {
         Api::namespaced(self.client.clone(), namespace)
     }
+}
+
+fn readable<K>(object: Guarded<K>) -> Result<K, Refused> {
+    object.0.map_err(|unreadable| Refused::Unreadable(unreadable.why))
 }
 
 fn precondition(exact: &Exact) -> Value {

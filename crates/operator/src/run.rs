@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use anyhow::{Context, Result};
-use kube::core::ObjectMeta;
+use api::Unreadable;
 use kube::runtime::watcher;
 use kube::{Client, Config as ClientConfig};
 use listen::Port;
@@ -178,16 +178,15 @@ impl Report for Reporter {
         tracing::warn!(kind, error = format!("{error:#}"), "a watch failed; it is tried again");
     }
 
-    fn unreadable(&self, metadata: &ObjectMeta, error: &str) {
+    fn unreadable(&self, kind: &'static str, object: &Unreadable) {
+        let metadata = &object.metadata;
         let (namespace, name) = (metadata.namespace.clone().unwrap_or_default(), metadata.name.clone());
-        self.metrics.watch_failed("ClusteredDatabase");
-        tracing::error!(
-            namespace,
-            name,
-            error,
-            "a resource cannot be read: nothing is done for it"
-        );
-        let event = events::unreadable(metadata, error, &self.identity);
+        tracing::error!(kind, namespace, name, error = object.why, "an object cannot be read: its database alone waits");
+        // Of another kind, the status of its database tells, and an event with it.
+        if kind != self.caches.databases.kind {
+            return;
+        }
+        let event = events::unreadable(metadata, &object.why, &self.identity);
         let requests = self.requests.clone();
         tokio::spawn(async move {
             match requests.create(&namespace, &event).await {

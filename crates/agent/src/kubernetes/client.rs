@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use api::ClusteredDatabase;
 use api::names::Names;
+use api::{ClusteredDatabase, Guarded};
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 use kube::{Api, Client, Config};
@@ -48,23 +48,23 @@ impl Clients {
         &self.names
     }
     /// To watch the ClusteredDatabase.
-    pub fn clusters(&self) -> Api<ClusteredDatabase> {
+    pub fn clusters(&self) -> Api<Guarded<ClusteredDatabase>> {
         Api::namespaced(self.watching.clone(), &self.namespace)
     }
     /// To watch the Lease.
-    pub fn watched_leases(&self) -> Api<Lease> {
+    pub fn watched_leases(&self) -> Api<Guarded<Lease>> {
         Api::namespaced(self.watching.clone(), &self.namespace)
     }
     /// To watch the EndpointSlice.
-    pub fn watched_routes(&self) -> Api<EndpointSlice> {
+    pub fn watched_routes(&self) -> Api<Guarded<EndpointSlice>> {
         Api::namespaced(self.watching.clone(), &self.namespace)
     }
     /// To write the Lease.
-    pub(super) fn leases(&self) -> Api<Lease> {
+    pub(super) fn leases(&self) -> Api<Guarded<Lease>> {
         Api::namespaced(self.writing.clone(), &self.namespace)
     }
     /// To write the EndpointSlice.
-    pub(super) fn routes(&self) -> Api<EndpointSlice> {
+    pub(super) fn routes(&self) -> Api<Guarded<EndpointSlice>> {
         Api::namespaced(self.writing.clone(), &self.namespace)
     }
 }

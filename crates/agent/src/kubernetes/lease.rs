@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use api::Guarded;
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
 use k8s_openapi::jiff::Timestamp;
@@ -39,6 +40,9 @@ pub enum LeaseWriteError {
     /// The API server refused, or could not be reached.
     #[error("write the Lease: {0}")]
     Failed(#[from] Box<kube::Error>),
+    /// The API server's answer cannot be read.
+    #[error("the Lease cannot be read: {0}")]
+    Unreadable(String),
 }
 
 /// Why a Lease was not read.
@@ -50,6 +54,9 @@ pub enum LeaseReadError {
     /// The API server refused, or could not be reached.
     #[error("read the Lease: {0}")]
     Failed(#[from] Box<kube::Error>),
+    /// It is there and cannot be read.
+    #[error("the Lease cannot be read: {0}")]
+    Unreadable(String),
 }
 
 impl Clients {
@@ -57,7 +64,7 @@ impl Clients {
     pub async fn read_lease(&self) -> Result<Lease, LeaseReadError> {
         let name = self.names().lease();
         match tokio::time::timeout(REQUEST, self.leases().get(&name)).await {
-            Ok(read) => Ok(read.map_err(Box::new)?),
+            Ok(read) => (read.map_err(Box::new)?.0).map_err(|unreadable| LeaseReadError::Unreadable(unreadable.why)),
             Err(_) => Err(LeaseReadError::Silent(REQUEST)),
         }
     }
@@ -73,15 +80,16 @@ impl Clients {
         let api = self.leases();
         let name = self.names().lease();
         let sent = boot_time();
-        let lease = lease_object::write(base, content, MicroTime(Timestamp::now()));
+        let lease = Guarded::from(lease_object::write(base, content, MicroTime(Timestamp::now())));
         let parameters = PostParams::default();
         match tokio::time::timeout(limit, api.replace(&name, &parameters, &lease)).await {
-            Ok(Ok(lease)) => Ok(Written { lease, sent }),
+            Ok(Ok(Guarded(Ok(lease)))) => Ok(Written { lease, sent }),
+            Ok(Ok(Guarded(Err(unreadable)))) => Err(LeaseWriteError::Unreadable(unreadable.why)),
             Ok(Err(kube::Error::Api(status))) if status.code == 409 => {
                 let now = tokio::time::timeout(limit, api.get(&name))
                     .await
                     .ok()
-                    .and_then(Result::ok);
+                    .and_then(|read| read.ok()?.0.ok());
                 Err(LeaseWriteError::Conflict { now: now.map(Box::new) })
             }
             Ok(Err(error)) => Err(LeaseWriteError::Failed(Box::new(error))),

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use api::Guarded;
 use api::names::ROUTE_EPOCH;
 use k8s_openapi::api::core::v1::ObjectReference;
 use k8s_openapi::api::discovery::v1::{Endpoint, EndpointConditions, EndpointSlice};
@@ -26,6 +27,9 @@ pub enum RouteError {
     /// The API server refused, or could not be reached.
     #[error("write the EndpointSlice: {0}")]
     Failed(#[from] Box<kube::Error>),
+    /// It is there and cannot be read.
+    #[error("the EndpointSlice cannot be read: {0}")]
+    Unreadable(String),
 }
 
 impl Clients {
@@ -46,7 +50,6 @@ impl Clients {
         {
             return Err(RouteError::Newer(route.epoch.0));
         }
-        slice.metadata.managed_fields = None;
         let annotations = slice.metadata.annotations.get_or_insert_default();
         annotations.insert(ROUTE_EPOCH.to_owned(), epoch.0.to_string());
         slice.endpoints = vec![Endpoint {
@@ -65,6 +68,7 @@ impl Clients {
             }),
             ..Endpoint::default()
         }];
+        let slice = Guarded::from(slice);
         bounded(api.replace(&name, &PostParams::default(), &slice)).await
     }
 }
@@ -79,9 +83,12 @@ pub fn read_route(slice: &EndpointSlice) -> Option<Route> {
     })
 }
 
-async fn bounded<T>(request: impl Future<Output = kube::Result<T>>) -> Result<T, RouteError> {
+async fn bounded<K>(request: impl Future<Output = kube::Result<Guarded<K>>>) -> Result<K, RouteError> {
     match tokio::time::timeout(REQUEST, request).await {
-        Ok(answer) => answer.map_err(|error| RouteError::Failed(Box::new(error))),
+        Ok(answer) => {
+            let answer = answer.map_err(|error| RouteError::Failed(Box::new(error)))?;
+            answer.0.map_err(|unreadable| RouteError::Unreadable(unreadable.why))
+        }
         Err(_) => Err(RouteError::Silent(REQUEST)),
     }
 }

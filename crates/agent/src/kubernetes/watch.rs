@@ -3,6 +3,7 @@
 use std::fmt::Debug;
 use std::future::Future;
 
+use api::Guarded;
 use futures::StreamExt;
 use kube::runtime::WatchStreamExt;
 use kube::runtime::watcher::{self, Event, watcher};
@@ -15,8 +16,9 @@ use serde::de::DeserializeOwned;
 const WATCH_SECONDS: u32 = 60;
 
 /// Watches the object called `name` for ever and tells `tell` about each of its versions; [`Reading::Missing`] when the
-/// API server says that there is none. Errors are repeated with a growing distance: what was read last stays valid.
-pub async fn watch<K, F>(api: Api<K>, name: String, tell: impl Fn(Reading<K>) -> F)
+/// API server says that there is none, [`Reading::Unknown`] when there is one that cannot be read. Errors are repeated with a
+/// growing distance: what was read last stays valid.
+pub async fn watch<K, F>(api: Api<Guarded<K>>, name: String, tell: impl Fn(Reading<K>) -> F)
 where
     K: Resource + Clone + DeserializeOwned + Debug + Send + 'static,
     F: Future<Output = ()>,
@@ -30,10 +32,21 @@ where
         match event {
             Ok(Event::Init) => listed = None,
             Ok(Event::InitApply(object)) => listed = Some(object),
-            Ok(Event::InitDone) => tell(listed.take().map_or(Reading::Missing, Reading::Is)).await,
-            Ok(Event::Apply(object)) => tell(Reading::Is(object)).await,
+            Ok(Event::InitDone) => tell(listed.take().map_or(Reading::Missing, |object| reading(&name, object))).await,
+            Ok(Event::Apply(object)) => tell(reading(&name, object)).await,
             Ok(Event::Delete(_)) => tell(Reading::Missing).await,
             Err(error) => tracing::warn!(name, kind = std::any::type_name::<K>(), "watch: {error}"),
+        }
+    }
+}
+
+fn reading<K>(name: &str, object: Guarded<K>) -> Reading<K> {
+    match object.0 {
+        Ok(object) => Reading::Is(object),
+        Err(unreadable) => {
+            let kind = std::any::type_name::<K>();
+            tracing::error!(name, kind, "the object cannot be read: {}", unreadable.why);
+            Reading::Unknown
         }
     }
 }

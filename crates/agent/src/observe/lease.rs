@@ -19,7 +19,8 @@ impl World {
                 self.observed.lease.record = Reading::Missing;
                 self.lease = None;
             }
-            Reading::Unknown => {}
+            // It is there, as a version that is newer than all that were read.
+            Reading::Unknown => self.observed.lease.record = Reading::Unknown,
         }
     }
 
@@ -157,6 +158,16 @@ mod tests {
         assert_eq!((version(&world), world.observed.lease.changed), ("11", BootTime(1)));
         world.lease_read(Reading::Is(lease("12", 2)), BootTime(3));
         assert_eq!(world.observed.lease.changed, BootTime(3));
+    }
+
+    #[test]
+    fn a_lease_that_cannot_be_read_is_unknown_until_it_can() {
+        let mut world = world();
+        world.lease_read(Reading::Is(lease("10", 1)), BootTime(1));
+        world.lease_read(Reading::Unknown, BootTime(2));
+        assert_eq!(world.observed.lease.record, Reading::Unknown);
+        world.lease_read(Reading::Is(lease("12", 2)), BootTime(3));
+        assert_eq!(version(&world), "12");
     }
 
     #[test]

@@ -116,7 +116,7 @@ mod tests {
                        "settings": "s", "agentVersion": "0"},
         });
         change(&mut value);
-        let request = serde_json::from_value(value).expect("a report");
+        let request = serde_json::from_value(value).map_err(|error| error.to_string())?;
         check_report(request, &Names::new("orders"))
     }
 

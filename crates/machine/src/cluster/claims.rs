@@ -77,8 +77,7 @@ pub(super) fn before_replacing(facts: &Facts<'_>, pod: &Pod) -> Option<Proposal>
     }
     let name = &pod.name;
     if facts.observed.claims.get().is_none() {
-        let what = format!("the claims to be read, before {name} is replaced");
-        return Proposal::wait(facts, Step::Rollout, what, "the API server");
+        return Proposal::unread(facts, Step::Rollout, format!("what {name} leaves behind (the claims)"));
     }
     let claim = deleted(facts, pod).next()?;
     let what = format!(
@@ -111,7 +110,7 @@ pub(super) fn before_removing(facts: &Facts<'_>, claim: &Claim) -> Option<Propos
 /// What is waited for before all pods are taken away, if the newest data is not known to be on a volume that stays.
 pub(super) fn before_hibernating(facts: &Facts<'_>) -> Option<Proposal> {
     if facts.bootstrapped() && facts.observed.claims.get().is_none() {
-        return Proposal::wait(facts, Step::Stopping, "the claims to be read", "the API server");
+        return Proposal::unread(facts, Step::Stopping, "the claims");
     }
     let deleted_ones = words(facts)?;
     let released = facts.lease.and_then(|lease| lease.release.as_ref());

@@ -55,12 +55,7 @@ fn await_database(facts: &Facts<'_>) -> Option<Proposal> {
     }
     let name = facts.wanted.name;
     let (Known::Known(pods), Known::Known(Some(_))) = (&facts.observed.pods, &facts.observed.lease) else {
-        return Proposal::wait(
-            facts,
-            Step::Bootstrap,
-            "the pods and the Lease to be read",
-            "the API server",
-        );
+        return Proposal::unread(facts, Step::Bootstrap, "the pods and the Lease");
     };
     let Some(grant) = &facts.status.intent.bootstrap else {
         return match pods.iter().find(|pod| !pod.terminating) {

@@ -146,7 +146,7 @@ fn remove_pods(facts: &Facts<'_>) -> Option<Proposal> {
         return None;
     }
     let Some(child) = facts.child(ChildKind::StatefulSet) else {
-        return Proposal::wait(facts, Step::Removing, "the StatefulSet to be read", "the API server");
+        return Proposal::unread(facts, Step::Removing, "the StatefulSet");
     };
     if matches!(child, ChildState::Foreign { .. }) {
         return record(DeletionStep::PodsGone, NOT_OURS);
@@ -160,7 +160,7 @@ fn remove_pods(facts: &Facts<'_>) -> Option<Proposal> {
         );
     }
     let Known::Known(pods) = &facts.observed.pods else {
-        return Proposal::wait(facts, Step::Removing, "the pods to be read", "the API server");
+        return Proposal::unread(facts, Step::Removing, "the pods");
     };
     if let Some(pod) = pods.iter().find(|pod| !pod.terminating) {
         let because = format!("{} is to run no more, and no StatefulSet has it", pod.name);
@@ -188,7 +188,7 @@ fn remove_volumes(facts: &Facts<'_>) -> Option<Proposal> {
     }
     if facts.wanted.spec.volume_policy.on_delete == VolumeFate::Delete {
         let Known::Known(claims) = &facts.observed.claims else {
-            return Proposal::wait(facts, Step::Removing, "the claims to be read", "the API server");
+            return Proposal::unread(facts, Step::Removing, "the claims");
         };
         let ours = |uid: &Option<String>| uid.as_deref() == Some(facts.wanted.uid);
         if let Some(claim) = claims

@@ -141,6 +141,9 @@ fn child(facts: &Facts<'_>, kind: ChildKind) -> Option<Proposal> {
             what,
             immutable,
         } => {
+            if kind == ChildKind::RoleBinding && is_identity_foreign(facts) {
+                return None;
+            }
             let exact = Exact::new(facts.child_name(kind), uid, resource_version);
             let because = format!("{} differs in {what}", name());
             if kind == ChildKind::StatefulSet && *immutable {
@@ -181,7 +184,6 @@ fn may_make(facts: &Facts<'_>, kind: ChildKind) -> bool {
         ChildKind::StatefulSet => may_make_stateful_set(facts),
         ChildKind::ServiceAccount
         | ChildKind::Role
-        | ChildKind::RoleBinding
         | ChildKind::HeadlessService
         | ChildKind::RwService
         | ChildKind::RoService
@@ -189,10 +191,19 @@ fn may_make(facts: &Facts<'_>, kind: ChildKind) -> bool {
         | ChildKind::EndpointSlice
         | ChildKind::PodDisruptionBudget
         | ChildKind::PrimaryBudget => true,
+        ChildKind::RoleBinding => !is_identity_foreign(facts),
     }
 }
 
-/// It brings pods: everything that they need is there, and no claim that they would pick up is somebody else's. A
+/// The agents' ServiceAccount or Role belongs to somebody else. Binding the two would give our agents foreign rights, or a
+/// foreign account ours; pods would run as that account.
+fn is_identity_foreign(facts: &Facts<'_>) -> bool {
+    [ChildKind::ServiceAccount, ChildKind::Role]
+        .into_iter()
+        .any(|kind| matches!(facts.child(kind), Some(ChildState::Foreign { .. })))
+}
+
+/// It brings pods: everything that they need is there, their identity is ours, and so are the claims that they would pick up. A
 /// database that was made before comes back even if a part that only clients need is in dispute.
 pub(super) fn may_make_stateful_set(facts: &Facts<'_>) -> bool {
     let readable = facts.observed.pods.get().is_some() && facts.observed.claims.get().is_some();
@@ -200,6 +211,7 @@ pub(super) fn may_make_stateful_set(facts: &Facts<'_>) -> bool {
         .iter()
         .all(|kind| *kind == ChildKind::StatefulSet || exists(facts, *kind));
     readable
+        && !is_identity_foreign(facts)
         && foreign_claim(facts, facts.wanted.replicas()).is_none()
         && (facts.bootstrapped() || (ready && storage_class_fault(facts).is_none()))
 }
@@ -410,7 +422,7 @@ fn blocked(facts: &Facts<'_>) -> Option<Proposal> {
     }
     let name = format!("{} {}", kind.kind(), facts.child_name(kind));
     match facts.child(kind) {
-        None => Proposal::wait(facts, step, format!("{name} to be read"), "the API server"),
+        None => Proposal::unread(facts, step, name),
         Some(ChildState::Foreign { why }) => {
             let what = format!("{name} to go away, which is {why}");
             Proposal::wait(facts, step, what, "its owner, or whoever deletes it")
@@ -434,7 +446,7 @@ fn blocked(facts: &Facts<'_>) -> Option<Proposal> {
                 let proposal = Proposal::wait(facts, step, "a StorageClass", "the cluster's administrator")?;
                 return Some(proposal.looking_again(wake));
             }
-            Proposal::wait(facts, step, format!("what {name} needs to be read"), "the API server")
+            Proposal::unread(facts, step, format!("what {name} needs"))
         }
     }
 }
@@ -989,6 +1001,31 @@ mod tests {
         scene.set_child(ChildKind::RwService, ChildState::Missing);
         scene.stored.phase = Some(Phase::Failed);
         assert_eq!(scene.decide().phase, Phase::Updating);
+    }
+
+    #[test]
+    fn nothing_acts_as_a_foreign_identity() {
+        let foreign = || ChildState::Foreign {
+            why: "owned by Deployment other".to_owned(),
+        };
+        for identity in [ChildKind::ServiceAccount, ChildKind::Role] {
+            for kind in [ChildKind::RoleBinding, ChildKind::StatefulSet] {
+                for state in [ChildState::Missing, drifted(kind, true), drifted(kind, false)] {
+                    let mut scene = Scene::ready(3);
+                    scene.set_child(kind, state.clone());
+                    if state == ChildState::Missing && kind == ChildKind::StatefulSet {
+                        scene.observed.stateful_set = None;
+                    }
+                    // A StatefulSet that is there brings no other pods by being put right in place.
+                    let in_place = kind == ChildKind::StatefulSet && state == drifted(kind, false);
+                    assert!(scene.decide().action.target().is_some(), "{kind:?} {state:?}");
+                    scene.set_child(identity, foreign());
+                    let decision = scene.decide();
+                    assert_eq!(decision.action.target().is_some(), in_place, "{kind:?} {state:?}: {decision:?}");
+                    assert_eq!(decision.failure.unwrap().reason, FailureReason::ForeignObject);
+                }
+            }
+        }
     }
 
     #[test]

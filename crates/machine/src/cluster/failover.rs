@@ -84,7 +84,7 @@ fn await_primary(facts: &Facts<'_>) -> Option<Proposal> {
         return None;
     }
     let Known::Known(lease) = &facts.observed.lease else {
-        return Proposal::wait(facts, Step::Primary, "the Lease to be read", "the API server");
+        return Proposal::unread(facts, Step::Primary, "the Lease");
     };
     let name = facts.wanted.name;
     let Some(lease) = lease else {

@@ -1,11 +1,14 @@
 //! Conditions: several answers side by side, each computed from what is observed alone and never from the phase.
 
+use api::ClusteredDatabaseStatus;
 use api::status::FailureReason;
+use chrono::{DateTime, Utc};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 use k8s_openapi::jiff::Timestamp;
 
 use super::facts::{Facts, list};
 use super::observed::Pod;
+use super::rule::CORRECT;
 use super::{claims, durability, failure, fenced, hibernation, image, phase, restarts};
 
 /// A question about a database.
@@ -80,6 +83,10 @@ pub enum Reason {
     Kept,
     /// It is on record which image instances run.
     OnRecord,
+    /// The operator's own code failed for this database.
+    InternalError,
+    /// An object of the database is there and cannot be read: nothing that depends on it is changed.
+    UnreadableObject,
     /// Something could not be read.
     Unknown,
 }
@@ -140,6 +147,8 @@ impl Reason {
             Reason::Hibernated => "Hibernated",
             Reason::Kept => "Kept",
             Reason::OnRecord => "OnRecord",
+            Reason::InternalError => "InternalError",
+            Reason::UnreadableObject => "UnreadableObject",
             Reason::Unknown => "Unknown",
         }
     }
@@ -178,17 +187,28 @@ fn condition(facts: &Facts<'_>, kind: &str, answer: Answer) -> Condition {
         Some(false) => "False",
         None => "Unknown",
     };
-    let before = facts
-        .status
-        .conditions
-        .iter()
-        .find(|stored| stored.type_ == kind && stored.status == status);
-    let now = || Time(Timestamp::from_second(facts.now.timestamp()).unwrap_or(Timestamp::UNIX_EPOCH));
+    let Answer { reason, message, .. } = answer;
+    let generation = facts.wanted.generation;
+    told(facts.status, (kind, status), reason, message, generation, facts.now)
+}
+
+/// A condition. The time of its last change is that of the stored one while its status is the same.
+pub(super) fn told(
+    stored: &ClusteredDatabaseStatus,
+    (kind, status): (&str, &str),
+    reason: Reason,
+    message: String,
+    generation: i64,
+    now: DateTime<Utc>,
+) -> Condition {
+    let mut before = stored.conditions.iter();
+    let before = before.find(|stored| stored.type_ == kind && stored.status == status);
+    let now = || Time(Timestamp::from_second(now.timestamp()).unwrap_or(Timestamp::UNIX_EPOCH));
     Condition {
         last_transition_time: before.map_or_else(now, |stored| stored.last_transition_time.clone()),
-        message: answer.message,
-        observed_generation: Some(facts.wanted.generation),
-        reason: answer.reason.as_str().to_owned(),
+        message,
+        observed_generation: Some(generation),
+        reason: reason.as_str().to_owned(),
         status: status.to_owned(),
         type_: kind.to_owned(),
     }
@@ -196,11 +216,7 @@ fn condition(facts: &Facts<'_>, kind: &str, answer: Answer) -> Condition {
 
 fn answer(facts: &Facts<'_>, kind: ConditionKind) -> Answer {
     if !facts.all_known() {
-        return Answer {
-            holds: None,
-            reason: Reason::Unknown,
-            message: "not everything could be read".to_owned(),
-        };
+        return unknown(facts, kind);
     }
     match kind {
         ConditionKind::Ready => ready(facts),
@@ -208,6 +224,22 @@ fn answer(facts: &Facts<'_>, kind: ConditionKind) -> Answer {
         ConditionKind::Progressing => progressing(facts),
         ConditionKind::Degraded => degraded(facts),
         ConditionKind::DataSafe => data_safe(facts),
+    }
+}
+
+/// What is not known is not told; that an object cannot be read is a fault until the user corrects it.
+fn unknown(facts: &Facts<'_>, kind: ConditionKind) -> Answer {
+    match facts.observed.unreadable.first() {
+        None => Answer {
+            holds: None,
+            reason: Reason::Unknown,
+            message: "not everything could be read".to_owned(),
+        },
+        Some(object) => Answer {
+            holds: (kind == ConditionKind::Degraded).then_some(true),
+            reason: Reason::UnreadableObject,
+            message: format!("waits for {object}; who can end it: {CORRECT}"),
+        },
     }
 }
 
@@ -402,11 +434,38 @@ fn data_safe(facts: &Facts<'_>) -> Answer {
 #[cfg(test)]
 mod tests {
     use super::super::testing::Scene;
+    use super::super::{Action, Known, Unreadable};
     use super::*;
 
     /// The reason of a condition.
     fn reason(scene: &Scene, kind: ConditionKind) -> &'static str {
         scene.with_facts(|facts| answer(facts, kind).reason.as_str())
+    }
+
+    #[test]
+    fn an_object_that_cannot_be_read_is_told_by_name_and_who_can_end_it() {
+        let mut scene = Scene::ready(3);
+        scene.observed.pods = Known::Unknown;
+        assert_eq!(reason(&scene, ConditionKind::Degraded), "Unknown");
+        scene.observed.unreadable = vec![Unreadable {
+            object: "Pod demo-1".to_owned(),
+            why: "no time".to_owned(),
+        }];
+        for kind in ConditionKind::ALL {
+            let told = scene.with_facts(|facts| answer(facts, kind));
+            let holds = (kind == ConditionKind::Degraded).then_some(true);
+            assert_eq!((told.holds, told.reason), (holds, Reason::UnreadableObject));
+            assert!(told.message.contains("Pod demo-1, which cannot be read: no time"), "{}", told.message);
+        }
+        let Action::Wait(waiting) = scene.decide().action else {
+            panic!("{:?}", scene.decide())
+        };
+        assert_eq!(
+            (&*waiting.what, &*waiting.who_can_end_it),
+            ("Pod demo-1, which cannot be read: no time", CORRECT)
+        );
+        scene.observed.pods = Scene::ready(3).observed.pods;
+        assert_eq!(reason(&scene, ConditionKind::Degraded), "AllServe", "nothing depends on it");
     }
 
     #[test]

@@ -94,7 +94,7 @@ fn hibernate(facts: &Facts<'_>) -> Option<Proposal> {
         return stop(facts).or(kept).or_else(|| scale_to_zero(facts, set?));
     }
     let Known::Known(pods) = &facts.observed.pods else {
-        return Proposal::wait(facts, Step::Removing, "the pods to be read", "the API server");
+        return Proposal::unread(facts, Step::Removing, "the pods");
     };
     if pods.is_empty() {
         return None;

@@ -32,6 +32,7 @@ mod fenced;
 pub mod health;
 mod hibernation;
 mod image;
+mod internal;
 mod members;
 mod observed;
 mod page;
@@ -66,9 +67,10 @@ pub use failure::IMAGE_PATIENCE;
 pub use failure::retry_at;
 pub use fenced::fence_of;
 pub use image::image_in_use;
+pub use internal::{InternalErrors, with_internal_error};
 pub use observed::{
     Certificates, ChildKind, ChildState, Children, Claim, Fault, FaultKind, Growth, ImageError, Known, Observed, Pod,
-    Resizing, Resources, SetFacts, StorageClass, Target, Trouble, Validity, Volume, WalVolumes,
+    Resizing, Resources, SetFacts, StorageClass, Target, Trouble, Unreadable, Validity, Volume, WalVolumes,
 };
 pub use page::state_machine_page;
 pub use patience::{patience, rests};

@@ -1,6 +1,7 @@
 //! What the operator sees, in plain values. "Could not read it" is a value of its own and never means "absent".
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
 use std::ops::{Index, IndexMut};
 
 use chrono::{DateTime, Utc};
@@ -54,8 +55,27 @@ pub struct Observed {
     pub certificates: Certificates,
     /// The namespace is being deleted. Give `false` if unknown; asked only of a resource that is being deleted.
     pub namespace_terminating: bool,
+    /// Objects of this database that are there and cannot be read: what they hold is unknown above.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub unreadable: Vec<Unreadable>,
     /// Actions that failed and have not succeeded since (kept by the executor in its memory; after a restart it starts empty).
     pub faults: Vec<Fault>,
+}
+
+/// An object that is there and cannot be read.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Unreadable {
+    /// Its kind and name: `Role orders`.
+    pub object: String,
+    /// Why, in the words of the parser.
+    pub why: String,
+}
+
+impl fmt::Display for Unreadable {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}, which cannot be read: {}", self.object, self.why)
+    }
 }
 
 /// An object that belongs to the database. The order is the order of creation.

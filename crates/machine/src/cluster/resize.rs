@@ -94,7 +94,7 @@ fn begun<'a>(facts: &Facts<'_>, pod: &'a Pod) -> Option<&'a Resizing> {
 }
 
 fn deadline(facts: &Facts<'_>, pod: &Pod) -> Option<DateTime<Utc>> {
-    Some(begun(facts, pod)?.since + PATIENCE)
+    begun(facts, pod)?.since.checked_add_signed(PATIENCE)
 }
 
 fn is_late(facts: &Facts<'_>, pod: &Pod) -> bool {

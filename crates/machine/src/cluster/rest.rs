@@ -1,10 +1,12 @@
 //! The ends of the list: a database that the user has paused, and one for which nothing is left to do.
 
+use std::borrow::Cow;
+
 use super::action::{Action, Waiting};
 use super::decision::Step;
 use super::facts::Facts;
 use super::phase::ready;
-use super::rule::{Proposal, Rule};
+use super::rule::{CORRECT, Proposal, Rule};
 
 /// See [`Rule::what`].
 pub const PAUSED: Rule = Rule {
@@ -34,15 +36,15 @@ fn paused(facts: &Facts<'_>) -> Option<Proposal> {
 /// The wait of a database that is as it should be.
 pub(super) fn rest(facts: &Facts<'_>) -> Proposal {
     let resting = ready(facts);
-    let what = if resting {
-        "a change"
-    } else {
-        "what could not be read yet"
+    let (what, who): (Cow<'static, str>, _) = match facts.observed.unreadable.first() {
+        _ if resting => ("a change".into(), "the user"),
+        None => ("what could not be read yet".into(), "the API server"),
+        Some(object) => (object.to_string().into(), CORRECT),
     };
     let waiting = Waiting {
-        what: what.into(),
-        since: facts.waiting_since(what),
-        who_can_end_it: if resting { "the user" } else { "the API server" }.into(),
+        since: facts.waiting_since(&what),
+        what,
+        who_can_end_it: who.into(),
         deadline: None,
         resting,
     };

@@ -1,12 +1,16 @@
 //! Rules as data: the order of this list is the order of importance.
 
 use std::borrow::Cow;
+use std::fmt;
 
 use chrono::{DateTime, Utc};
 
 use super::action::{Action, Waiting};
 use super::decision::{Because, Step};
 use super::facts::Facts;
+
+/// Who can end the wait for an object that cannot be read.
+pub(super) const CORRECT: &str = "the user, by correcting that object";
 
 /// One rule.
 pub struct Rule {
@@ -67,6 +71,14 @@ impl Proposal {
             because: Because(what),
             wake: None,
         })
+    }
+
+    /// Wait until `what` is known: for the API server, or for the user where an object cannot be read.
+    pub(super) fn unread(facts: &Facts<'_>, step: Step, what: impl fmt::Display) -> Option<Self> {
+        match facts.observed.unreadable.first() {
+            None => Self::wait(facts, step, format!("{what} to be read"), "the API server"),
+            Some(object) => Self::wait(facts, step, object.to_string(), CORRECT),
+        }
     }
 
     /// The same, with the time when something else is done.

@@ -156,7 +156,7 @@ fn await_scale(facts: &Facts<'_>) -> Option<Proposal> {
     let shrinking = (wanted < set.replicas).then(|| durability::before_scale_down(facts, possible(facts, set)));
     shrinking
         .flatten()
-        .or_else(|| Proposal::wait(facts, Step::Scaling, "the claims to be read", "the API server"))
+        .or_else(|| Proposal::unread(facts, Step::Scaling, "the claims"))
 }
 
 /// A member of the status that was removed, and whose pod is gone. One whom the synchronous rule counts is not yet: a new
@@ -188,7 +188,7 @@ fn removed_members(facts: &Facts<'_>) -> Option<Proposal> {
     };
     if facts.wanted.spec.volume_policy.on_scale_down == VolumeFate::Delete {
         let Some(claims) = facts.observed.claims.get() else {
-            return Proposal::wait(facts, Step::Scaling, "the claims to be read", "the API server");
+            return Proposal::unread(facts, Step::Scaling, "the claims");
         };
         if let Some(claim) = claim_to_delete(facts, claims, ordinal, claim_uid) {
             let because = format!("{pod} was removed, and volumePolicy.onScaleDown is Delete");

@@ -198,7 +198,7 @@ pub(super) fn template_first(facts: &Facts<'_>, pod: &Pod) -> Option<Proposal> {
     facts.wanted.spec.storage.wal.as_ref()?;
     let set = facts.observed.stateful_set.as_ref()?;
     if facts.observed.claims.get().is_none() {
-        return Proposal::wait(facts, Step::Volumes, "the claims to be read", "the API server");
+        return Proposal::unread(facts, Step::Volumes, "the claims");
     }
     let wal = if fits(facts, pod) {
         WalVolumes::Of(pod.ordinal)

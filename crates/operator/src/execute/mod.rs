@@ -7,15 +7,19 @@ mod reads;
 mod status;
 
 use std::collections::BTreeMap;
+use std::panic::AssertUnwindSafe;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use api::ClusteredDatabase;
 use api::names::{ANNOTATION_ACCEPT_LOSS, ANNOTATION_RECREATE_LEASE, ANNOTATION_SWITCHOVER, FINALIZER};
 use api::quantity::Quantity;
+use api::{ClusteredDatabase, ClusteredDatabaseStatus};
 use chrono::{DateTime, SubsecRound, TimeDelta, Utc};
+use futures::FutureExt;
 use kube::ResourceExt;
-use machine::cluster::{Action, Decision, Due, FaultKind, Observed, Target, Wanted, decide, due};
+use machine::cluster::{
+    Action, Decision, Due, FaultKind, InternalErrors, Observed, Target, Wanted, decide, due,
+};
 use machine::protocol::settings_hash;
 
 use crate::builders::Subject;
@@ -50,11 +54,23 @@ pub struct Executor {
     /// Name of this operator, for the events that it writes.
     identity: String,
     clock: Clock,
-    memories: Mutex<BTreeMap<Key, Arc<tokio::sync::Mutex<Memory>>>>,
+    decide: Decide,
+    known: Mutex<BTreeMap<Key, Arc<tokio::sync::Mutex<Known>>>>,
 }
 
 /// Tells the time.
 type Clock = Box<dyn Fn() -> DateTime<Utc> + Send + Sync>;
+/// Decides: [`decide`].
+type Decide =
+    Box<dyn Fn(&Wanted<'_>, &Observed, &ClusteredDatabaseStatus, DateTime<Utc>) -> Decision + Send + Sync>;
+
+/// What is kept of one database between two looks.
+#[derive(Debug, Default)]
+struct Known {
+    memory: Memory,
+    /// The last looks panicked.
+    errors: Option<InternalErrors>,
+}
 
 /// An action that could not be carried out.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -109,7 +125,8 @@ impl Executor {
             decisions: Arc::default(),
             identity,
             clock: Box::new(Utc::now),
-            memories: Mutex::default(),
+            decide: Box::new(decide),
+            known: Mutex::default(),
         }
     }
 
@@ -119,23 +136,80 @@ impl Executor {
         self
     }
 
+    /// The same with other decisions.
+    pub fn with_decide(
+        mut self,
+        decide: impl Fn(&Wanted<'_>, &Observed, &ClusteredDatabaseStatus, DateTime<Utc>) -> Decision
+        + Send
+        + Sync
+        + 'static,
+    ) -> Self {
+        self.decide = Box::new(decide);
+        self
+    }
+
     /// The last decisions.
     pub fn decisions(&self) -> Arc<Decisions> {
         Arc::clone(&self.decisions)
     }
 
-    /// Looks at one database; returns when to look again without an event, or `None` if it is gone.
+    /// Looks at one database; returns when to look again without an event, or `None` if it is gone. A panic on the way is a
+    /// bug that this database's objects bring out: it rests, and the others go on.
     pub async fn look(&self, key: &Key) -> Option<Duration> {
         let began = tokio::time::Instant::now();
-        let memory = self.memory(key);
-        let mut memory = memory.lock().await;
-        let wait = self.steps(key, &mut memory).await;
+        let known = self.known(key);
+        let mut known = known.lock().await;
+        let (spec, now) = (self.spec(key), (self.clock)());
+        if let Some(again) = known.errors.as_ref().and_then(|errors| errors.rests_until(&spec, now)) {
+            return Some(self.until(again));
+        }
+        let steps = self.steps(key, &mut known.memory);
+        let wait = match AssertUnwindSafe(steps).catch_unwind().await {
+            Ok(wait) => {
+                known.errors = None;
+                wait
+            }
+            Err(_) => Some(self.failed_inside(key, spec, &mut known, crate::panics::take_place()).await),
+        };
         if wait.is_none() {
-            self.memories.lock().unwrap_or_else(PoisonError::into_inner).remove(key);
+            self.known.lock().unwrap_or_else(PoisonError::into_inner).remove(key);
             self.decisions.forget(key);
         }
         self.metrics.reconciled(began.elapsed());
         wait
+    }
+
+    /// A look panicked at `place`; returns how long the database rests.
+    async fn failed_inside(&self, key: &Key, spec: (String, i64), known: &mut Known, place: String) -> Duration {
+        let now = (self.clock)().trunc_subsecs(3);
+        let errors = InternalErrors::another(known.errors.as_ref(), spec, now);
+        let pause = errors.pause();
+        tracing::error!(
+            database = %key, place, again_in = %pause,
+            "the look at this database panicked: it rests, the others go on"
+        );
+        self.metrics.failed_inside();
+        // It may have been left half changed. All of it is found out again.
+        *known = Known {
+            memory: Memory::default(),
+            errors: Some(errors),
+        };
+        let told = AssertUnwindSafe(self.tell_of_internal_error(key, &place, now)).catch_unwind();
+        if told.await.is_err() {
+            tracing::error!(database = %key, "saying so panicked as well");
+        }
+        self.until(now + pause)
+    }
+
+    /// UID and generation of the resource.
+    fn spec(&self, key: &Key) -> (String, i64) {
+        let db = self.caches.databases.get(key, &key.name).flatten();
+        let told = |db: Arc<ClusteredDatabase>| (db.uid().unwrap_or_default(), db.metadata.generation.unwrap_or(0));
+        db.map(told).unwrap_or_default()
+    }
+
+    fn until(&self, at: DateTime<Utc>) -> Duration {
+        (at - (self.clock)()).to_std().unwrap_or_default().max(SHORTEST_WAIT)
     }
 
     async fn steps(&self, key: &Key, memory: &mut Memory) -> Option<Duration> {
@@ -143,7 +217,7 @@ impl Executor {
         for _ in 0..MOST_STEPS {
             match self.step(key, memory, &mut status_writes).await {
                 Next::Again => {}
-                Next::At(at) => return Some((at - (self.clock)()).to_std().unwrap_or_default().max(SHORTEST_WAIT)),
+                Next::At(at) => return Some(self.until(at)),
                 Next::Gone => return None,
             }
         }
@@ -169,7 +243,7 @@ impl Executor {
         let facts = WantedFacts::new(&db, memory);
         let wanted = facts.wanted(&db, key, &subject.uid);
         let stored = db.status.clone().unwrap_or_default();
-        let decision = decide(&wanted, &observed, &stored, now);
+        let decision = (self.decide)(&wanted, &observed, &stored, now);
         self.metrics.decided(decision.rule, decision.action.name());
         self.decisions.note(key, &wanted, &observed, &stored, &decision, now);
         let situation = Situation {
@@ -355,9 +429,9 @@ impl Executor {
         Some(observed)
     }
 
-    fn memory(&self, key: &Key) -> Arc<tokio::sync::Mutex<Memory>> {
-        let mut memories = self.memories.lock().unwrap_or_else(PoisonError::into_inner);
-        Arc::clone(memories.entry(key.clone()).or_default())
+    fn known(&self, key: &Key) -> Arc<tokio::sync::Mutex<Known>> {
+        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        Arc::clone(known.entry(key.clone()).or_default())
     }
 }
 

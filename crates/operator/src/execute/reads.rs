@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use api::ClusteredDatabase;
+use api::{ClusteredDatabase, Guarded};
 use chrono::{DateTime, TimeDelta, Utc};
 use k8s_openapi::api::apps::v1::StatefulSet;
 use k8s_openapi::api::coordination::v1::Lease;
@@ -11,6 +11,7 @@ use k8s_openapi::api::discovery::v1::EndpointSlice;
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use k8s_openapi::api::rbac::v1::{Role, RoleBinding};
 use kube::api::ListParams;
+use kube::core::{ObjectList, PartialObjectMeta};
 use kube::{Api, Resource, ResourceExt};
 use machine::cluster::{ChildKind, Exact, Fault, FaultKind, Observed, Target, Trouble};
 use serde_json::{Value, json};
@@ -93,7 +94,8 @@ impl Executor {
         let mut strays = Vec::new();
         for kind in memory.strays.clone() {
             let object = match self.read_child(key, kind).await {
-                Ok(object) => object,
+                Ok(object) => object.map(Ok),
+                Err(Refused::Unreadable(why)) => Some(Err(why)),
                 Err(error) => {
                     tracing::warn!(database = %key, ?kind, %error, "cannot read an object");
                     return None;
@@ -129,14 +131,14 @@ impl Executor {
             "involvedObject.kind=StatefulSet,involvedObject.name={},reason=FailedCreate",
             key.name
         );
-        let api: Api<Event> = Api::namespaced(self.requests.client().clone(), &key.namespace);
+        let api: Api<Guarded<Event>> = Api::namespaced(self.requests.client().clone(), &key.namespace);
         match self
             .requests
             .limited(api.list(&ListParams::default().fields(&fields)))
             .await
         {
             Ok(events) => {
-                for (pod, (at, message)) in latest(&events.items, now) {
+                for (pod, (at, message)) in latest(&readable(events), now) {
                     let known = memory.unmade_pods.get(&pod);
                     if !exists(&pod) && known.is_none_or(|known| known.at < at) {
                         let attempts = known.map_or(1, |known| known.attempts.saturating_add(1));
@@ -175,20 +177,20 @@ impl Executor {
             return;
         }
         memory.starting_read = Some(now);
-        let api: Api<Event> = Api::namespaced(self.requests.client().clone(), &key.namespace);
+        let api: Api<Guarded<Event>> = Api::namespaced(self.requests.client().clone(), &key.namespace);
         for (uid, told) in &mut memory.starting {
             let of_pod = ListParams::default().fields(&format!("involvedObject.uid={uid},type=Warning"));
             match self.requests.limited(api.list(&of_pod)).await {
-                Ok(events) => *told = warning(&events.items, now),
+                Ok(events) => *told = warning(&readable(events), now),
                 Err(error) => tracing::warn!(database = %key, %error, "cannot read a pod's events"),
             }
         }
     }
 
     pub(super) async fn is_namespace_terminating(&self, namespace: &str) -> bool {
-        let api: Api<Namespace> = Api::all(self.requests.client().clone());
+        let api: Api<Guarded<PartialObjectMeta<Namespace>>> = Api::all(self.requests.client().clone());
         match self.requests.limited(api.get(namespace)).await {
-            Ok(namespace) => namespace.metadata.deletion_timestamp.is_some(),
+            Ok(namespace) => namespace.meta().deletion_timestamp.is_some(),
             Err(error) => {
                 tracing::warn!(namespace, %error, "cannot read the namespace");
                 false
@@ -243,13 +245,15 @@ impl Executor {
     /// Reads a claim from the API server, since its watch may be behind that of the pods; if it is another one by now, or
     /// gone, that is taken note of.
     pub(super) async fn is_there(&self, key: &Key, claim: &Exact) -> Result<bool, Refused> {
-        let api: Api<PersistentVolumeClaim> = Api::namespaced(self.requests.client().clone(), &key.namespace);
+        let api: Api<Guarded<PersistentVolumeClaim>> = Api::namespaced(self.requests.client().clone(), &key.namespace);
         // What the operator's role allows: no operator is to fail for a role of the version before.
         let named = ListParams::default().fields(&format!("metadata.name={}", claim.name()));
         let live = self.requests.limited(api.list(&named)).await?.items.pop();
         match live {
-            Some(live) if live.metadata.uid.as_deref() == Some(claim.uid()) => return Ok(true),
-            Some(live) => self.caches.claims.put(live),
+            Some(live) if live.meta().uid.as_deref() == Some(claim.uid()) => return Ok(true),
+            Some(Guarded(Ok(live))) => self.caches.claims.put(live),
+            // The watch will tell.
+            Some(Guarded(Err(_))) => {}
             None => self.caches.claims.forget(key, claim.name(), claim.uid()),
         }
         Ok(false)
@@ -286,6 +290,11 @@ impl Executor {
 pub(super) fn note_content(memory: &mut Memory, kind: ChildKind, secret: &Secret, db: &ClusteredDatabase) {
     let chosen = db.spec.bootstrap.initdb.password_secret.is_some();
     memory.checked.insert(kind, check(kind, secret, chosen));
+}
+
+/// Events that can be read: one that cannot tells nothing, and hides no other.
+fn readable(events: ObjectList<Guarded<Event>>) -> Vec<Event> {
+    events.items.into_iter().filter_map(|event| event.0.ok()).collect()
 }
 
 /// The newest failure of each pod that is recent enough.

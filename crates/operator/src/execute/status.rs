@@ -5,7 +5,8 @@ use std::collections::BTreeMap;
 use api::{ClusteredDatabase, ClusteredDatabaseStatus};
 use chrono::{DateTime, Utc};
 use k8s_openapi::api::events::v1::Event;
-use machine::cluster::{Action, Decision, FaultKind, StatusChange};
+use machine::cluster::health::Reason;
+use machine::cluster::{Action, Decision, FaultKind, StatusChange, with_internal_error};
 
 use super::{Executor, Failure};
 use crate::builders::Subject;
@@ -115,11 +116,33 @@ impl Executor {
         let more = [
             events::late(db, &changed, now, &self.identity),
             events::request(db, &changed, now, &self.identity),
+            events::unreadable_object(db, &changed, now, &self.identity),
         ];
         for event in more.into_iter().flatten() {
             self.publish(key, &event).await;
         }
         Ok(())
+    }
+
+    /// Says in the status, and by an event, that the operator's own code failed for this database at `place`: once, as long
+    /// as the status says so.
+    pub(super) async fn tell_of_internal_error(&self, key: &Key, place: &str, now: DateTime<Utc>) {
+        let Some(Some(db)) = self.caches.databases.get(key, &key.name) else {
+            return;
+        };
+        let stored = db.status.clone().unwrap_or_default();
+        let generation = db.metadata.generation.unwrap_or(0);
+        let mut changed = (*db).clone();
+        changed.status = Some(with_internal_error(&stored, generation, place, now));
+        if changed.status == db.status {
+            return;
+        }
+        match self.requests.replace_status(&key.namespace, &key.name, &changed).await {
+            Ok(written) => self.caches.databases.put(written),
+            Err(error) => return tracing::warn!(database = %key, %error, "cannot say so in the status"),
+        }
+        let message = events::degraded_for(&changed, Reason::InternalError).unwrap_or_default();
+        self.publish(key, &events::internal_error(&db, &message, now, &self.identity)).await;
     }
 
     /// Tells people. Not telling them is no reason to stop.

@@ -1,10 +1,12 @@
 //! Where each child stands: missing, somebody else's, as it should be, or drifted.
 
+use std::sync::Arc;
+
 use api::ClusteredDatabase;
 use api::names::{ANNOTATION_APPLIED, LABEL_CLUSTER};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::{Resource, ResourceExt};
-use machine::cluster::{ChildKind, ChildState, Children, Known};
+use machine::cluster::{ChildKind, ChildState, Children, Known, Unreadable};
 use serde::Serialize;
 use serde_json::{Value, json};
 
@@ -40,13 +42,24 @@ const fn immutable(kind: ChildKind) -> &'static [&'static str] {
     }
 }
 
-/// An object with a child's name that the watch does not show, since it lacks our label; `None`: there is none after all.
+/// An object with a child's name that the watch does not show, since it lacks our label.
 #[derive(Clone, Debug)]
 pub struct Stray {
     /// Which child's name it has.
     pub kind: ChildKind,
-    /// The object.
-    pub object: Option<Value>,
+    /// The object, or why it cannot be read; `None`: there is none after all.
+    pub object: Option<Result<Value, String>>,
+}
+
+impl Stray {
+    /// That it cannot be read, if so.
+    pub fn unreadable(&self, database: &Key) -> Option<Unreadable> {
+        let why = self.object.as_ref()?.as_ref().err()?;
+        Some(Unreadable {
+            object: format!("{} {}", self.kind.kind(), name(&database.name, self.kind)),
+            why: why.clone(),
+        })
+    }
 }
 
 /// Where every child stands.
@@ -64,12 +77,30 @@ pub fn children(caches: &Caches, key: &Key, db: &ClusteredDatabase, memory: &mut
                 let checked = memory.checked.get(&kind);
                 Known::Known(checked.map_or(state.clone(), |checked| checked.overlay(state)))
             }
-            (Some(None), Some(live)) => Known::Known(compare(live, kind, db, memory)),
+            (Some(None), Some(Ok(live))) => Known::Known(compare(live, kind, db, memory)),
             (Some(None), None) => Known::Known(ChildState::Missing),
-            (None, _) => Known::Unknown,
+            (Some(None), Some(Err(_))) | (None, _) => unreadable(caches, key, kind, db),
         };
     }
     children
+}
+
+/// Where an object stands of which neither content nor absence is known. It is somebody else's if its owners or its label say
+/// so; our Lease is damaged like one whose content nobody understands.
+fn unreadable(caches: &Caches, key: &Key, kind: ChildKind, db: &ClusteredDatabase) -> Known<ChildState> {
+    let Some(object) = unreadable_child(caches, key, kind) else {
+        return Known::Unknown;
+    };
+    match (foreign(&object.metadata, kind, db), kind) {
+        (Some(why), _) => Known::Known(ChildState::Foreign { why }),
+        (None, ChildKind::Lease) => Known::Known(ChildState::Damaged {
+            uid: object.metadata.uid.clone().unwrap_or_default(),
+            resource_version: object.metadata.resource_version.clone().unwrap_or_default(),
+            what: format!("cannot be read: {}", object.why),
+            recoverable: false,
+        }),
+        (None, _) => Known::Unknown,
+    }
 }
 
 /// Where one live object stands, without what is remembered.
@@ -177,6 +208,24 @@ fn cached(caches: &Caches, key: &Key, kind: ChildKind) -> Option<Option<Value>> 
         ChildKind::PodDisruptionBudget | ChildKind::PrimaryBudget => value(&caches.budgets, key, kind),
         ChildKind::StatefulSet => value(&caches.stateful_sets, key, kind),
     }
+}
+
+fn unreadable_child(caches: &Caches, key: &Key, kind: ChildKind) -> Option<Arc<api::Unreadable>> {
+    let found = match kind {
+        ChildKind::ServiceAccount => caches.service_accounts.unreadable(key),
+        ChildKind::Role => caches.roles.unreadable(key),
+        ChildKind::RoleBinding => caches.role_bindings.unreadable(key),
+        ChildKind::CaSecret | ChildKind::TlsSecret | ChildKind::AppSecret => caches.secrets.unreadable(key),
+        ChildKind::HeadlessService | ChildKind::RwService | ChildKind::RoService | ChildKind::RService => {
+            caches.services.unreadable(key)
+        }
+        ChildKind::EndpointSlice => caches.endpoint_slices.unreadable(key),
+        ChildKind::Lease => caches.leases.unreadable(key),
+        ChildKind::PodDisruptionBudget | ChildKind::PrimaryBudget => caches.budgets.unreadable(key),
+        ChildKind::StatefulSet => caches.stateful_sets.unreadable(key),
+    };
+    let name = name(&key.name, kind);
+    found.into_iter().find(|object| object.metadata.name.as_deref() == Some(&name))
 }
 
 fn value<K: Resource + ResourceExt + Clone + Serialize>(

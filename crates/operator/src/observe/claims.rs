@@ -1,8 +1,8 @@
 //! The volume claims, and whether new volumes can be had.
 
-use api::ClusteredDatabase;
 use api::names::{DATA_VOLUME, LABEL_CLUSTER_UID, Names, WAL_VOLUME};
 use api::quantity::Quantity;
+use api::{ClusteredDatabase, Unreadable};
 use k8s_openapi::api::core::v1::{PersistentVolumeClaim, PersistentVolumeClaimStatus};
 use kube::ResourceExt;
 use machine::cluster::{Claim, Growth, StorageClass, Volume};
@@ -34,7 +34,7 @@ pub fn storage_class(caches: &Caches, db: &ClusteredDatabase, volume: Volume) ->
         Volume::Data => storage.storage_class_name.as_ref(),
         Volume::Wal => storage.wal.as_ref().and_then(|wal| wal.storage_class_name.as_ref()),
     };
-    let classes = caches.storage_classes.list(&Key::all())?;
+    let classes = caches.storage_classes.list_readable(&Key::all())?;
     let found = classes.iter().find(|class| match name {
         Some(name) => class.metadata.name.as_ref() == Some(name),
         None => class
@@ -42,6 +42,12 @@ pub fn storage_class(caches: &Caches, db: &ClusteredDatabase, volume: Volume) ->
             .get(DEFAULT_CLASS)
             .is_some_and(|value| value == "true"),
     });
+    let unreadable = caches.storage_classes.unreadable(&Key::all());
+    // One that cannot be read may be the default.
+    let may_be = |class: &Unreadable| name.is_none_or(|name| class.metadata.name.as_ref() == Some(name));
+    if found.is_none() && unreadable.iter().any(|class| may_be(class)) {
+        return None;
+    }
     Some(match (found, name) {
         (Some(class), _) => StorageClass::Present {
             expandable: class.allow_volume_expansion == Some(true),
@@ -116,6 +122,8 @@ fn growth(status: &PersistentVolumeClaimStatus) -> Option<Growth> {
 
 #[cfg(test)]
 mod tests {
+    use api::Guarded;
+    use k8s_openapi::api::storage::v1::StorageClass as KubeClass;
     use kube::runtime::watcher::Event;
     use serde_json::json;
 
@@ -250,6 +258,13 @@ mod tests {
             Some(StorageClass::NoDefault)
         );
         assert_eq!(storage_class(&none, &named("slow"), Volume::Data), present);
+        let far: Guarded<KubeClass> = serde_json::from_value(json!({
+            "metadata": {"name": "far", "resourceVersion": "2"}, "provisioner": 7}))
+        .unwrap();
+        none.storage_classes.take(Event::Apply(far));
+        assert_eq!(storage_class(&none, &named("slow"), Volume::Data), present);
+        assert_eq!(storage_class(&none, &named("far"), Volume::Data), None, "it is there");
+        assert_eq!(storage_class(&none, &smallest(), Volume::Data), None, "it may be the default");
         let wal = |data: &str, wal: &str| {
             let mut storage = class(data);
             storage["wal"] = class(wal);

@@ -7,8 +7,8 @@ mod pods;
 mod resources;
 mod secrets;
 
-use api::ClusteredDatabase;
 use api::names::{CONTAINER, Names, WAL_VOLUME};
+use api::{ClusteredDatabase, moment};
 use chrono::{DateTime, Utc};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use machine::cluster::{Certificates, ChildKind, ChildState, Known, Observed, SetFacts, Volume, WalVolumes};
@@ -35,6 +35,8 @@ pub fn observe(
 ) -> Observed {
     let mut children = children(caches, key, db, memory, strays);
     let lease = lease(caches, key, &mut children[ChildKind::Lease]);
+    let mut unreadable = caches.unreadable(key);
+    unreadable.extend(strays.iter().filter_map(|stray| stray.unreadable(key)));
     Observed {
         children,
         stateful_set: stateful_set(caches, key),
@@ -46,6 +48,7 @@ pub fn observe(
         wal_storage_class: known(claims::storage_class(caches, db, Volume::Wal)),
         certificates: certificates(db, memory),
         namespace_terminating: false,
+        unreadable,
         faults: memory
             .faults
             .values()
@@ -70,7 +73,8 @@ fn certificates(db: &ClusteredDatabase, memory: &Memory) -> Certificates {
 
 /// A Kubernetes time as ours: the only place where the two meet. The epoch if it is out of range, which no server gives.
 pub fn time(time: &Time) -> DateTime<Utc> {
-    DateTime::from_timestamp_millis(time.0.as_millisecond()).unwrap_or_default()
+    let time = DateTime::from_timestamp_millis(time.0.as_millisecond());
+    time.and_then(moment::bounded).unwrap_or_default()
 }
 
 fn known<T>(value: Option<T>) -> Known<T> {

@@ -5,22 +5,25 @@ use std::collections::BTreeSet;
 use crate::cache::Key;
 use crate::caches::{Caches, takes_pods};
 
-/// Names of the nodes with pods of this database that take no new ones; `None` if nodes or pods cannot be read.
+/// Names of the nodes with pods of this database that take no new ones; `None` if nodes or pods cannot be read. A single node
+/// that cannot be read counts as one that takes pods.
 pub fn unschedulable(caches: &Caches, key: &Key) -> Option<BTreeSet<String>> {
-    let pods = caches.pods.list(key)?;
+    let pods = caches.pods.list(key).filter(|_| caches.nodes.is_listed())?;
     let named = pods.iter().filter_map(|pod| pod.spec.as_ref()?.node_name.as_deref());
     let mut unschedulable = BTreeSet::new();
     for name in named {
-        let node = caches.nodes.get(&Key::all(), name)?;
+        let node = caches.nodes.get(&Key::all(), name).flatten();
         if node.is_some_and(|node| !takes_pods(&node)) {
             unschedulable.insert(name.to_owned());
         }
     }
-    caches.nodes.is_listed().then_some(unschedulable)
+    Some(unschedulable)
 }
 
 #[cfg(test)]
 mod tests {
+    use api::Guarded;
+    use k8s_openapi::api::core::v1::Node;
     use kube::runtime::watcher::Event;
     use serde_json::{Value, json};
 
@@ -59,6 +62,16 @@ mod tests {
         let node = |name: &str, cordoned: bool| json!({"metadata": {"name": name, "uid": name, "resourceVersion": "1"}, "spec": {"unschedulable": cordoned}});
         let all = caches(Some(vec![node("n1", true), node("n2", false), node("n3", true)]));
         assert_eq!(found(&all), Some(BTreeSet::from(["n1".to_owned()])));
+    }
+
+    #[test]
+    fn a_node_that_cannot_be_read_hides_no_other() {
+        let drained = json!({"metadata": {"name": "n1", "uid": "n1", "resourceVersion": "1"}, "spec": {"unschedulable": true}});
+        let caches = caches(Some(vec![drained]));
+        let bad: Guarded<Node> =
+            serde_json::from_value(json!({"metadata": {"name": "n2", "resourceVersion": "2"}, "spec": {"taints": 7}})).unwrap();
+        caches.nodes.take(Event::Apply(bad));
+        assert_eq!(found(&caches), Some(BTreeSet::from(["n1".to_owned()])));
     }
 
     #[test]

@@ -2,11 +2,11 @@
 
 use std::collections::BTreeSet;
 
-use api::ClusteredDatabase;
 use api::names::{
     ANNOTATION_BASE_REVISION, ANNOTATION_RESIZING, ANNOTATION_REVISION, CONTAINER, LABEL_ROLE, Names,
     TERMINATION_BOOTSTRAP, WAL_VOLUME,
 };
+use api::{ClusteredDatabase, moment};
 use chrono::{DateTime, TimeDelta, Utc};
 use k8s_openapi::api::core::v1::{ContainerStateTerminated, ContainerStatus, Pod as KubePod, PodSpec, PodStatus};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
@@ -139,7 +139,7 @@ fn pod(names: &Names, pod: &KubePod, memory: &mut Memory, now: DateTime<Utc>) ->
         revision: pod.annotations().get(ANNOTATION_REVISION).cloned(),
         base_revision: pod.annotations().get(ANNOTATION_BASE_REVISION).cloned(),
         wal_claim: pod.spec.as_ref().and_then(wal_claim),
-        resizing: pod.annotations().get(ANNOTATION_RESIZING).map(|text| resizing(text)),
+        resizing: pod.annotations().get(ANNOTATION_RESIZING).map(|text| resizing(text, now)),
         resources: machine::cluster::Resources::default(),
         role: pod.labels().get(LABEL_ROLE).cloned(),
         token_void: false,
@@ -158,12 +158,13 @@ pub(super) fn wal_claim(spec: &PodSpec) -> Option<String> {
     Some(volume.persistent_volume_claim.as_ref()?.claim_name.clone())
 }
 
-/// What [`ANNOTATION_RESIZING`] says. What cannot be read is about no revision, and is written again.
-fn resizing(text: &str) -> Resizing {
+/// What [`ANNOTATION_RESIZING`] says. Whoever may change pods writes what he likes there: without a time that has passed it is
+/// about no revision, and is written again.
+fn resizing(text: &str, now: DateTime<Utc>) -> Resizing {
     let (to, since) = text.split_once(' ').unwrap_or_default();
-    let since = since.parse();
+    let since = moment::parse_past(since, now);
     Resizing {
-        to: since.as_ref().map_or("", |_| to).to_owned(),
+        to: since.map_or("", |_| to).to_owned(),
         since: since.unwrap_or_default(),
     }
 }
@@ -288,7 +289,7 @@ fn how_it_ended(last: &ContainerStateTerminated) -> String {
 
 /// How many times a container has ended, how, and its last words.
 fn ends(container: &ContainerStatus, last: &ContainerStateTerminated, reason: &str, runs: bool) -> String {
-    let times = container.restart_count + i32::from(!runs);
+    let times = container.restart_count.saturating_add(i32::from(!runs));
     let before = if reason.is_empty() {
         String::new()
     } else {
@@ -383,9 +384,12 @@ mod tests {
             to: "abc".to_owned(),
             since,
         };
-        assert_eq!(resizing(&noted_as(&noted)), noted);
-        assert_eq!(resizing("nonsense").to, "", "it is about no revision");
-        assert_eq!(resizing("abc yesterday").to, "");
+        assert_eq!(resizing(&noted_as(&noted), since), noted);
+        let before = since - TimeDelta::milliseconds(1);
+        assert_eq!(resizing(&noted_as(&noted), before).to, "", "it is not that late yet");
+        for text in ["nonsense", "abc yesterday", "abc +262142-12-31T23:59:59Z", "abc -262143-01-01T00:00:00Z"] {
+            assert_eq!(resizing(text, since).to, "", "{text} is about no revision");
+        }
     }
 
     /// What is seen of a pod of 00:00:00 whose ServiceAccount was made then: its revision, and whether its token is void.

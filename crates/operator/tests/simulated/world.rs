@@ -5,12 +5,13 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, LazyLock, Mutex};
 use std::time::Duration;
 
+use api::Unreadable;
 use chrono::{DateTime, TimeDelta, Utc};
 use fake_api::faults::Faults;
 use fake_api::stubs::Stubs;
 use fake_api::{Call, Clock, Definition, Kind, Process, Reply, Server, Store, Verb, merge_patch};
 use kube::Client;
-use kube::core::ObjectMeta;
+use machine::cluster::decide;
 use kube::runtime::watcher;
 use operator::cache::Key;
 use operator::caches::{Caches, Report};
@@ -255,6 +256,8 @@ fn expect(code: u16, reply: Reply) -> Value {
 pub struct Operator {
     /// What it decided.
     pub decisions: Arc<Decisions>,
+    /// What its watches reported besides changes.
+    pub heard: Arc<Mutex<Vec<String>>>,
     _tasks: JoinSet<()>,
     _watches: JoinSet<()>,
 }
@@ -262,6 +265,7 @@ pub struct Operator {
 struct Reporter {
     queue: Arc<Queue>,
     caches: Arc<Caches>,
+    heard: Arc<Mutex<Vec<String>>>,
 }
 
 impl Report for Reporter {
@@ -274,10 +278,14 @@ impl Report for Reporter {
         keys.into_iter().for_each(|key| self.queue.add(key, Instant::now()));
     }
 
-    fn failed(&self, _: &'static str, _: &watcher::Error) {}
+    fn failed(&self, kind: &'static str, error: &watcher::Error) {
+        self.heard.lock().unwrap().push(format!("the watch of {kind} failed: {error}"));
+    }
 
-    fn unreadable(&self, metadata: &ObjectMeta, error: &str) {
-        panic!("{metadata:?} cannot be read: {error}");
+    fn unreadable(&self, kind: &'static str, object: &Unreadable) {
+        let name = object.metadata.name.clone().unwrap_or_default();
+        let line = format!("{kind} {name} cannot be read: {}", object.why);
+        self.heard.lock().unwrap().push(line);
     }
 }
 
@@ -287,21 +295,44 @@ impl Operator {
         Self::start_as(server, config, &Process::new("operator"), server.client())
     }
 
+    /// One that panics at each decision about the database called `name`, as long as `so` says so.
+    pub fn start_with_a_bug(server: &Server, name: &'static str, so: impl Fn() -> bool + Send + Sync + 'static) -> Self {
+        let process = Process::new("operator");
+        Self::start_with(server, Config::default(), &process, server.client(), |executor| {
+            executor.with_decide(move |wanted, observed, stored, now| {
+                assert!(wanted.name != name || !so(), "a rule with a bug");
+                decide(wanted, observed, stored, now)
+            })
+        })
+    }
+
     /// The same in this process, which can be stopped.
     pub fn start_in(server: &Server, config: Config, process: &Process) -> Self {
         Self::start_as(server, config, process, server.client_of(process))
     }
 
     fn start_as(server: &Server, config: Config, process: &Process, client: Client) -> Self {
+        Self::start_with(server, config, process, client, |executor| executor)
+    }
+
+    fn start_with(
+        server: &Server,
+        config: Config,
+        process: &Process,
+        client: Client,
+        change: impl FnOnce(Executor) -> Executor,
+    ) -> Self {
         let (caches, queue) = (Arc::new(Caches::default()), Arc::new(Queue::default()));
         let (metrics, clock) = (Metrics::default(), server.clock());
         let requests = Requests::new(client.clone(), metrics.clone());
         let executor = Executor::new(requests, Arc::clone(&caches), config, metrics, "test".to_owned());
-        let executor = executor.with_clock(move || clock.now());
+        let executor = change(executor.with_clock(move || clock.now()));
         let decisions = executor.decisions();
+        let heard = Arc::default();
         let reporter = Arc::new(Reporter {
             queue: Arc::clone(&queue),
             caches: Arc::clone(&caches),
+            heard: Arc::clone(&heard),
         });
         let watches = caches.watch(&client, None, &reporter);
         let mut tasks = JoinSet::new();
@@ -317,6 +348,7 @@ impl Operator {
         tasks.spawn(async move { process.run(work).await });
         Self {
             decisions,
+            heard,
             _tasks: tasks,
             _watches: watches,
         }
