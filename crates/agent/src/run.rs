@@ -20,7 +20,7 @@ use api::ClusteredDatabase;
 use api::names::TERMINATION_BOOTSTRAP;
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::discovery::v1::EndpointSlice;
-use machine::instance::{Action, Decision, Mode, Observed, Peer, Process, Reading, decide, failsafe, fence, report};
+use machine::instance::{Action, Decision, Mode, Observed, Process, Reading, decide, failsafe, fence, heard, report};
 use machine::protocol::{FailsafeReply, PromiseReply};
 use machine::timing::BootTime;
 use tokio::runtime::Handle;
@@ -387,18 +387,8 @@ impl Agent {
     fn answer(&mut self, request: Request, now: BootTime) {
         match request {
             Request::Report { request, reply } => {
-                let answer = report::answer(&self.world.observed, &self.world.memo, now, &request);
-                if answer.is_ok() {
-                    let peer = Peer {
-                        report: request.report,
-                        position: request.position,
-                        replayed: request.replayed,
-                        promised: request.promised,
-                        heard: now,
-                    };
-                    self.world.observed.peers.insert(request.pod, peer);
-                }
-                let _ = reply.send(answer);
+                let world = &mut self.world;
+                let _ = reply.send(heard::report(&mut world.observed, &world.memo, now, *request));
             }
             Request::Promise { request, reply } => self.asked.take(&mut self.world, request, reply, now),
             Request::Failsafe { request, reply } => {

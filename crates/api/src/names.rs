@@ -5,6 +5,8 @@
 /// the set's name, a dash and ten characters, and a label value holds 63. Two are kept in reserve for pod ordinals of
 /// claim names (`data-<name>-8`).
 pub const MAX_NAME: usize = 40;
+/// The most instances that a `ClusteredDatabase` may have (`spec.replicas`): ordinals are below it.
+pub const MAX_INSTANCES: u32 = 9;
 
 /// Label with the database's name on every object that belongs to it.
 pub const LABEL_CLUSTER: &str = "clustereddatabase.io/cluster";
@@ -180,9 +182,10 @@ impl Names {
     pub fn wal_claim(&self, ordinal: u32) -> String {
         format!("{WAL_VOLUME}-{}-{ordinal}", self.cluster)
     }
-    /// The ordinal in the name of one of this database's pods.
+    /// The ordinal in the name of one of this database's pods; `None` if no instance can have that name.
     pub fn ordinal(&self, pod: &str) -> Option<u32> {
-        pod.strip_prefix(&self.cluster)?.strip_prefix('-')?.parse().ok()
+        let ordinal = pod.strip_prefix(&self.cluster)?.strip_prefix('-')?.parse().ok();
+        ordinal.filter(|ordinal| *ordinal < MAX_INSTANCES && self.pod(*ordinal) == pod)
     }
 }
 
@@ -196,5 +199,18 @@ mod tests {
         assert_eq!(names.ordinal(&names.pod(7)), Some(7));
         assert_eq!(names.ordinal("a-17"), None);
         assert_eq!(names.ordinal("b-1-7"), None);
+        assert_eq!(names.ordinal(&names.pod(MAX_INSTANCES - 1)), Some(MAX_INSTANCES - 1));
+        for none in [
+            "a-1-9",
+            "a-1-4294967295",
+            "a-1-4294967296",
+            "a-1--1",
+            "a-1-+1",
+            "a-1-01",
+            "a-1-",
+            "a-1",
+        ] {
+            assert_eq!(names.ordinal(none), None, "{none}");
+        }
     }
 }

@@ -156,7 +156,7 @@ fn take<'a>(seen: Option<Seen<'a>>, identity: &str, timing: &Timing, now: BootTi
     match seen.holder {
         None => Verdict::Acquire {
             version: seen.version,
-            epoch: Epoch(seen.epoch.0 + 1),
+            epoch: after(seen.epoch),
         },
         // The answer to an own acquire was lost, or this process has fenced itself since. Identities are never used
         // twice, so nobody else acts under it.
@@ -169,13 +169,19 @@ fn take<'a>(seen: Option<Seen<'a>>, identity: &str, timing: &Timing, now: BootTi
             if now >= expiry {
                 Verdict::Acquire {
                     version: seen.version,
-                    epoch: Epoch(seen.epoch.0 + 1),
+                    epoch: after(seen.epoch),
                 }
             } else {
                 Verdict::Yield { wake: expiry }
             }
         }
     }
+}
+
+/// The epoch of the next holder. Here it only counts changes, for people: the last number stays as it is, so that one who wrote it keeps
+/// nobody out.
+fn after(epoch: Epoch) -> Epoch {
+    epoch.next().unwrap_or(Epoch::MAX)
 }
 
 #[cfg(test)]

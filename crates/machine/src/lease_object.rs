@@ -11,6 +11,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
+use crate::json::{self, InvalidJson};
 use crate::protocol::{Epoch, Fork, HolderRecord, LeaseRecord, MemberReport, Position, Release, Timeline};
 use crate::quorum::SyncRule;
 
@@ -25,8 +26,16 @@ pub enum InvalidLease {
     Annotation {
         /// Name of the annotation.
         annotation: &'static str,
-        /// What is wrong with it.
-        source: serde_json::Error,
+        /// What is wrong with it, and where.
+        source: InvalidJson,
+    },
+    /// A number of `spec` that no Lease of ours has.
+    #[error("its {field} is {value}, which is out of range")]
+    OutOfRange {
+        /// The field.
+        field: &'static str,
+        /// What it says.
+        value: i32,
     },
     /// `spec.holderIdentity` and the holder annotation name different holders.
     #[error("its holder is {spec:?} by its spec and {annotation:?} by its annotation")]
@@ -83,8 +92,14 @@ pub fn read(lease: &Lease) -> Result<LeaseRecord, InvalidLease> {
             annotation: identity.unwrap_or_default(),
         });
     }
-    let seconds = spec.and_then(|spec| spec.lease_duration_seconds).unwrap_or(0);
-    let transitions = spec.and_then(|spec| spec.lease_transitions).unwrap_or(0);
+    let seconds = spec.and_then(|spec| spec.lease_duration_seconds);
+    let system_id = text(lease, LEASE_SYSTEM_ID).map(str::to_owned);
+    let epoch = match spec.and_then(|spec| spec.lease_transitions) {
+        Some(transitions) => number("spec.leaseTransitions", transitions)?,
+        // Nobody has held it yet.
+        None if system_id.is_none() => 0,
+        None => return Err(InvalidLease::Incomplete("spec.leaseTransitions")),
+    };
     Ok(LeaseRecord {
         version: lease
             .metadata
@@ -96,9 +111,9 @@ pub fn read(lease: &Lease) -> Result<LeaseRecord, InvalidLease> {
         renewal: spec
             .and_then(|spec| spec.renew_time.as_ref())
             .map(|time| time.0.to_string()),
-        duration: u64::try_from(seconds).unwrap_or(0) * 1_000,
-        epoch: Epoch(u64::try_from(transitions).unwrap_or(0)),
-        system_id: text(lease, LEASE_SYSTEM_ID).map(str::to_owned),
+        duration: number("spec.leaseDurationSeconds", seconds.unwrap_or(0))? * 1_000,
+        epoch: Epoch(epoch),
+        system_id,
         release: annotation(lease, LEASE_RELEASE)?,
         rule: annotation(lease, LEASE_RULE)?.unwrap_or_default(),
         timeline: annotation(lease, LEASE_TIMELINE)?,
@@ -116,42 +131,47 @@ pub fn write(base: &Lease, content: &LeaseContent, now: MicroTime) -> Lease {
     lease.metadata.resource_version = Some(content.version.clone());
     lease.metadata.managed_fields = None;
     let annotations = lease.metadata.annotations.get_or_insert_default();
-    set(annotations, LEASE_HOLDER, content.holder.as_ref().map(json));
+    set(annotations, LEASE_HOLDER, content.holder.as_ref().map(written));
     set(annotations, LEASE_SYSTEM_ID, content.system_id.clone());
-    set(annotations, LEASE_RELEASE, content.release.as_ref().map(json));
+    set(annotations, LEASE_RELEASE, content.release.as_ref().map(written));
     set(
         annotations,
         LEASE_RULE,
-        content.rule.is_synchronous().then(|| json(&content.rule)),
+        content.rule.is_synchronous().then(|| written(&content.rule)),
     );
     set(
         annotations,
         LEASE_TIMELINE,
-        content.timeline.map(|timeline| json(&timeline)),
+        content.timeline.map(|timeline| written(&timeline)),
     );
-    set(annotations, LEASE_LOSSY, content.lossy.map(|timeline| json(&timeline)));
+    set(
+        annotations,
+        LEASE_LOSSY,
+        content.lossy.map(|timeline| written(&timeline)),
+    );
     set(
         annotations,
         LEASE_HISTORY,
-        (!content.history.is_empty()).then(|| json(&content.history)),
+        (!content.history.is_empty()).then(|| written(&content.history)),
     );
     set(
         annotations,
         LEASE_MEMBERS,
-        (!content.members.is_empty()).then(|| json(&content.members)),
+        (!content.members.is_empty()).then(|| written(&content.members)),
     );
     set(
         annotations,
         LEASE_POSITIONS,
-        (!content.positions.is_empty()).then(|| json(&content.positions)),
+        (!content.positions.is_empty()).then(|| written(&content.positions)),
     );
     let before = base.spec.as_ref();
-    let same_epoch = before.and_then(|spec| spec.lease_transitions) == i32::try_from(content.epoch.0).ok();
+    let transitions = content.epoch.transitions();
+    let same_epoch = before.and_then(|spec| spec.lease_transitions) == Some(transitions);
     let acquired = before.and_then(|spec| spec.acquire_time.clone()).filter(|_| same_epoch);
     lease.spec = Some(LeaseSpec {
         holder_identity: content.holder.as_ref().map(|holder| holder.incarnation.identity()),
         lease_duration_seconds: i32::try_from(content.duration.div_ceil(1_000)).ok(),
-        lease_transitions: i32::try_from(content.epoch.0).ok(),
+        lease_transitions: Some(transitions),
         acquire_time: acquired.or_else(|| Some(now.clone())),
         renew_time: Some(now),
         ..LeaseSpec::default()
@@ -165,7 +185,7 @@ fn text<'a>(lease: &'a Lease, name: &str) -> Option<&'a str> {
 
 fn annotation<T: DeserializeOwned>(lease: &Lease, name: &'static str) -> Result<Option<T>, InvalidLease> {
     text(lease, name)
-        .map(serde_json::from_str)
+        .map(|text| json::parse(text.as_bytes()))
         .transpose()
         .map_err(|source| InvalidLease::Annotation {
             annotation: name,
@@ -173,8 +193,12 @@ fn annotation<T: DeserializeOwned>(lease: &Lease, name: &'static str) -> Result<
         })
 }
 
+fn number(field: &'static str, value: i32) -> Result<u64, InvalidLease> {
+    u64::try_from(value).map_err(|_| InvalidLease::OutOfRange { field, value })
+}
+
 /// These types always serialise: their maps have text keys and nothing in them can fail.
-fn json<T: Serialize>(value: &T) -> String {
+fn written<T: Serialize>(value: &T) -> String {
     serde_json::to_string(value).unwrap_or_default()
 }
 

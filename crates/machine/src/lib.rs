@@ -5,8 +5,10 @@
 pub mod backoff;
 pub mod cluster;
 pub mod instance;
+pub mod json;
 pub mod lease;
 pub mod lease_object;
+mod numbers;
 pub mod protocol;
 pub mod quorum;
 pub mod timing;

@@ -4,62 +4,12 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
-use std::str::FromStr;
+use std::net::IpAddr;
 
 use serde::{Deserialize, Serialize};
 
+pub use crate::numbers::{Epoch, InvalidLsn, Lsn, OutOfRange, REACH, Timeline, UNUSED};
 use crate::quorum::SyncRule;
-
-/// Counts changes of the holder; the Lease's `leaseTransitions`.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-pub struct Epoch(pub u64);
-
-/// A PostgreSQL timeline number.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-pub struct Timeline(pub u32);
-
-/// A WAL position, in bytes; written as PostgreSQL does (`16/B374D848`).
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Lsn(pub u64);
-
-/// Not a WAL position.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{0:?} is no WAL position (such as 16/B374D848)")]
-pub struct InvalidLsn(String);
-
-impl fmt::Display for Lsn {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{:X}/{:X}", self.0 >> 32, self.0 & 0xFFFF_FFFF)
-    }
-}
-
-impl FromStr for Lsn {
-    type Err = InvalidLsn;
-
-    fn from_str(text: &str) -> Result<Self, InvalidLsn> {
-        let parse = || {
-            let (high, low) = text.split_once('/')?;
-            let high = u32::from_str_radix(high, 16).ok()?;
-            let low = u32::from_str_radix(low, 16).ok()?;
-            Some(Lsn(u64::from(high) << 32 | u64::from(low)))
-        };
-        parse().ok_or_else(|| InvalidLsn(text.to_owned()))
-    }
-}
-
-impl Serialize for Lsn {
-    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.collect_str(self)
-    }
-}
-
-impl<'de> Deserialize<'de> for Lsn {
-    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        String::deserialize(deserializer)?
-            .parse()
-            .map_err(serde::de::Error::custom)
-    }
-}
 
 /// Where a member's WAL ends.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -356,7 +306,57 @@ pub const FAULT_SILENT: &str = "has not reported to the primary for 5 seconds";
 /// when PostgreSQL has stayed up for a minute. Part of the protocol.
 pub const FAULT_ENDS: &str = "PostgreSQL ended by itself";
 
+/// Longest identifier or version in a report, in bytes: a UID has 36.
+const SHORT: usize = 64;
+/// Longest public key, in bytes: ours has 124.
+const KEY: usize = 256;
+/// Longest text in words, in bytes; more is cut off.
+const WORDS: usize = 1024;
+/// So many names of data that is kept are told.
+const KEPT: usize = 4;
+
 impl MemberReport {
+    /// Refuses a report that is not as an agent writes it. All reports stand in the Lease, whose annotations may have 256 KiB together:
+    /// with these bounds they stay below a third of that.
+    ///
+    /// # Errors
+    /// Names the field.
+    pub fn check(&self) -> Result<(), String> {
+        if self.address.parse::<IpAddr>().is_err() {
+            return Err(format!("address: {:?} is no address", cut(&self.address, SHORT)));
+        }
+        let kept = self.kept.iter().map(|kept| ("kept", kept, SHORT));
+        let key = self.public_key.as_ref().map(|key| ("publicKey", key, KEY));
+        let version = self.server_version.as_ref();
+        let texts = [
+            ("podUid", &self.pod_uid, SHORT),
+            ("settings", &self.settings, SHORT),
+            ("agentVersion", &self.agent_version, SHORT),
+        ];
+        let texts = texts
+            .into_iter()
+            .chain(version.map(|version| ("serverVersion", version, SHORT)));
+        for (field, text, longest) in texts.chain(key).chain(kept) {
+            if text.len() > longest {
+                return Err(format!("{field}: it is longer than {longest} bytes"));
+            }
+            if text.bytes().any(|byte| !(byte == b' ' || byte.is_ascii_graphic())) {
+                return Err(format!("{field}: it has characters that are not printable ASCII"));
+            }
+        }
+        Ok(())
+    }
+
+    /// Cuts what may be of any length, and takes control characters out of it.
+    pub fn cut(&mut self) {
+        while self.kept.len() > KEPT {
+            self.kept.pop_last();
+        }
+        for words in [&mut self.settings_error, &mut self.fault].into_iter().flatten() {
+            *words = cut(&words.replace(char::is_control, " "), WORDS);
+        }
+    }
+
     /// The holder has not heard of this member for a while.
     pub fn is_silent(&self) -> bool {
         self.fault.as_deref() == Some(FAULT_SILENT)
@@ -366,6 +366,16 @@ impl MemberReport {
     pub fn keeps_ending(&self) -> bool {
         self.fault.as_ref().is_some_and(|fault| fault.starts_with(FAULT_ENDS))
     }
+}
+
+/// The beginning of `text`, of so many bytes at most.
+fn cut(text: &str, longest: usize) -> String {
+    if text.len() <= longest {
+        return text.to_owned();
+    }
+    let mut ends = (0..=longest.saturating_sub('…'.len_utf8())).rev();
+    let end = ends.find(|end| text.is_char_boundary(*end)).unwrap_or_default();
+    format!("{}…", &text[..end])
 }
 
 /// Hash of a set of server settings (`spec.postgres.parameters`): what [`MemberReport::settings`] and
@@ -451,7 +461,7 @@ pub struct ReportReply {
 /// UID. What was said of another resource, or does not read, accepts nothing.
 pub fn accepted_loss(annotation: &str, uid: &str) -> Option<Epoch> {
     let epoch = annotation.strip_prefix(uid)?.strip_prefix('/')?;
-    epoch.parse().ok().map(Epoch)
+    epoch.parse().ok().and_then(|epoch| Epoch::new(epoch).ok())
 }
 
 /// What `pod` may remove of what it has set aside, by [`api::names::ANNOTATION_DISCARD_KEPT`].
@@ -515,15 +525,6 @@ mod tests {
     use super::*;
 
     #[test]
-    fn lsn_reads_what_it_writes() {
-        let lsn = Lsn(0x16_B374_D848);
-        assert_eq!(lsn.to_string(), "16/B374D848");
-        assert_eq!("16/B374D848".parse(), Ok(lsn));
-        assert!("16B374D848".parse::<Lsn>().is_err());
-        assert!("1/100000000".parse::<Lsn>().is_err());
-    }
-
-    #[test]
     fn every_part_tells_one_run_from_another() {
         let holder = lease().holder.unwrap().incarnation;
         let others: [fn(&mut Incarnation); 4] = [
@@ -548,6 +549,53 @@ mod tests {
             assert_eq!(written.get("lowersLimits").is_some(), lowers);
             assert_eq!(serde_json::from_value::<MemberReport>(written).unwrap(), report);
         }
+    }
+
+    #[test]
+    fn a_report_is_bounded_in_each_field() {
+        let report = || lease().members["orders-0"].clone();
+        assert_eq!(report().check(), Ok(()));
+        let long = "x".repeat(1_025);
+        type Spoil = fn(&mut MemberReport, &str);
+        let spoil: [(&str, Spoil); 7] = [
+            ("address", |report, text| report.address = text.to_owned()),
+            ("podUid", |report, text| report.pod_uid = text.to_owned()),
+            ("settings", |report, text| report.settings = text.to_owned()),
+            ("agentVersion", |report, text| report.agent_version = text.to_owned()),
+            ("serverVersion", |report, text| {
+                report.server_version = Some(text.to_owned())
+            }),
+            ("publicKey", |report, text| report.public_key = Some(text.to_owned())),
+            ("kept", |report, text| report.kept.extend([text.to_owned()])),
+        ];
+        for (field, spoil) in spoil {
+            for text in [&*long, "a\u{0}b", "a\nb", "ä"] {
+                let mut report = report();
+                spoil(&mut report, text);
+                let refused = report.check().unwrap_err();
+                assert!(
+                    refused.starts_with(&format!("{field}: ")) && refused.len() < 200,
+                    "{refused}"
+                );
+            }
+        }
+        let mut wordy = report();
+        wordy.fault = Some("ä\u{0}\n".repeat(2_000));
+        wordy.kept = (0..9).map(|number| number.to_string()).collect();
+        wordy.cut();
+        let fault = wordy.fault.clone().unwrap();
+        assert!(
+            fault.len() <= WORDS && fault.ends_with('…') && fault.starts_with("ä  ä"),
+            "{fault}"
+        );
+        assert_eq!(wordy.kept.len(), KEPT);
+        let once = wordy.clone();
+        wordy.cut();
+        assert_eq!(
+            wordy.fault.unwrap().len(),
+            once.fault.unwrap().len(),
+            "cut once is cut for good"
+        );
     }
 
     #[test]
@@ -679,7 +727,11 @@ mod tests {
     #[test]
     fn a_loss_is_accepted_of_one_resource_in_one_epoch() {
         assert_eq!(accepted_loss("c0ffee/7", "c0ffee"), Some(Epoch(7)));
-        for stale in ["c0ffee", "c0ffee/", "c0ffee/x", "decade/7", "c0ffee7", "", "c0ffee/7 "] {
+        let stale = ["c0ffee", "c0ffee/", "c0ffee/x", "decade/7", "c0ffee7", "", "c0ffee/7 "];
+        for stale in stale
+            .into_iter()
+            .chain(["c0ffee/-1", "c0ffee/2147483648", "c0ffee/18446744073709551616"])
+        {
             assert_eq!(accepted_loss(stale, "c0ffee"), None, "{stale}");
         }
     }

@@ -3,7 +3,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use serde::{Deserialize, Serialize};
+use api::names::MAX_INSTANCES;
+use serde::{Deserialize, Deserializer, Serialize};
 
 use crate::protocol::{Lsn, MemberId};
 
@@ -16,11 +17,24 @@ use crate::protocol::{Lsn, MemberId};
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct SyncRule {
     /// How many of the names must have flushed.
+    #[serde(deserialize_with = "required")]
     pub required: usize,
     /// The members that count; the primary is not among them. They stand in PostgreSQL's setting as they are, and `*` would be
     /// anybody (protocol.md rule 3): what is read here has the shape of an identity.
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
     pub names: BTreeSet<MemberId>,
+}
+
+/// A commit waits for no more members than there can be.
+fn required<'de, D: Deserializer<'de>>(deserializer: D) -> Result<usize, D::Error> {
+    let required = usize::deserialize(deserializer)?;
+    let most = usize::try_from(MAX_INSTANCES).unwrap_or(usize::MAX);
+    match required > most {
+        true => Err(serde::de::Error::custom(format!(
+            "a commit cannot wait for {required} members: there are {most} at most"
+        ))),
+        false => Ok(required),
+    }
 }
 
 impl SyncRule {

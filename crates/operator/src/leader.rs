@@ -205,9 +205,7 @@ fn held(lease: Option<&Lease>, holder: Option<&str>, epoch: Option<Epoch>) -> Le
     lease.metadata.managed_fields = None;
     let before = lease.spec.take().unwrap_or_default();
     let now = MicroTime(Timestamp::now());
-    let transitions = epoch
-        .and_then(|epoch| i32::try_from(epoch.0).ok())
-        .or(before.lease_transitions);
+    let transitions = epoch.map(Epoch::transitions).or(before.lease_transitions);
     lease.spec = Some(LeaseSpec {
         holder_identity: holder.map(str::to_owned),
         lease_duration_seconds: i32::try_from(TIMING.lease / 1_000).ok(),

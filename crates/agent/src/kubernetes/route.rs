@@ -34,7 +34,7 @@ pub enum RouteError {
 
 impl Clients {
     /// Makes `pod` the only endpoint of `-rw`. The epoch in the EndpointSlice and its version keep an older holder, or a
-    /// request of it that was delayed, from taking it back.
+    /// request of it that was delayed, from taking it back. An epoch that no holder can have written is overwritten.
     pub async fn write_route(
         &self,
         pod: &str,
@@ -47,6 +47,7 @@ impl Clients {
         let mut slice = bounded(api.get(&name)).await?;
         if let Some(route) = read_route(&slice)
             && route.epoch > epoch
+            && route.epoch.is_in_reach_of(epoch)
         {
             return Err(RouteError::Newer(route.epoch.0));
         }
@@ -79,7 +80,7 @@ pub fn read_route(slice: &EndpointSlice) -> Option<Route> {
     let address = slice.endpoints.first()?.addresses.first()?.clone();
     Some(Route {
         address,
-        epoch: Epoch(epoch),
+        epoch: Epoch::new(epoch).ok()?,
     })
 }
 

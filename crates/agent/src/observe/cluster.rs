@@ -25,7 +25,8 @@ pub(super) fn view(cluster: &ClusteredDatabase, pod: &str, timing: Timing) -> Cl
         }),
         settings: settings_hash(&spec.postgres.parameters),
         system_id: status.system_identifier,
-        epoch: status.epoch.map(Epoch),
+        // One that is out of range is later than any: no Lease is taken under it.
+        epoch: status.epoch.map(|epoch| Epoch::new(epoch).unwrap_or(Epoch::MAX)),
         claim_uid: member.claim_uid,
         certificate: certificate.map(|(member, pem)| SignedCertificate { member, pem }),
         grant: status.intent.bootstrap,

@@ -15,7 +15,7 @@ use tokio::net::TcpStream;
 use tokio::time::timeout;
 use tokio_rustls::TlsConnector;
 
-use super::message::{check_failsafe_reply, check_reply};
+use super::message::{check_failsafe_reply, check_reply, read};
 use super::server::{LIMIT, LONGEST};
 use super::{Resolver, Tls};
 
@@ -211,10 +211,7 @@ impl Client {
         limit: Duration,
     ) -> Result<T, PeerError> {
         match timeout(limit, self.exchange(address, method, path, body)).await {
-            Ok(Ok((StatusCode::OK, body))) => serde_json::from_slice(&body).map_err(|error| PeerError::Garbled {
-                address,
-                reason: error.to_string(),
-            }),
+            Ok(Ok((StatusCode::OK, body))) => read(&body).map_err(|reason| PeerError::Garbled { address, reason }),
             Ok(Ok((StatusCode::SERVICE_UNAVAILABLE, body))) => Err(PeerError::Unable {
                 address,
                 reason: String::from_utf8_lossy(&body).into_owned(),

@@ -1,61 +1,29 @@
 //! Messages of peers are checked before the machine sees them: what a member says of itself goes into the Lease, which
 //! every member and the operator read.
 
-use std::net::IpAddr;
-
 use api::names::Names;
-use machine::protocol::{
-    FailsafeReply, FailsafeRequest, MemberId, MemberReport, PromiseReply, PromiseRequest, ReportRequest,
-};
+use machine::json;
+use machine::protocol::{FailsafeReply, FailsafeRequest, MemberId, PromiseReply, PromiseRequest, ReportRequest};
+use serde::de::DeserializeOwned;
 
-/// Longest identifier or version, in bytes: a UID has 36.
-const SHORT: usize = 64;
-/// Longest public key, in bytes: ours has 124.
-const KEY: usize = 1024;
-/// Longest text in words, in bytes; more is cut off. Nine members with two of them stay far below the 256 KiB that
-/// Kubernetes lets an object's annotations have.
-const WORDS: usize = 1024;
-
-/// So many names of data that is kept are told.
-const KEPT: usize = 4;
+/// Reads a message; an error names the field that is wrong.
+pub(super) fn read<T: DeserializeOwned>(body: &[u8]) -> Result<T, String> {
+    json::parse(body).map_err(|error| format!("the message is not understood: {error}"))
+}
 
 /// Checks a report, and cuts its words.
 pub(super) fn check_report(mut request: ReportRequest, names: &Names) -> Result<ReportRequest, String> {
-    check_pod(&request.pod, names)?;
+    let ordinal = check_pod(&request.pod, names)?;
     let report = &mut request.report;
-    check_member(&report.member)?;
-    let MemberReport {
-        pod_uid,
-        address,
-        settings,
-        public_key,
-        server_version,
-        agent_version,
-        settings_error,
-        fault,
-        kept,
-        ..
-    } = report;
-    while kept.len() > KEPT {
-        kept.pop_last();
+    check_member("report.member", &report.member)?;
+    if report.member.ordinal() != Some(ordinal) {
+        return Err(format!(
+            "report.member: {} is no member of pod {}",
+            report.member, request.pod
+        ));
     }
-    if address.parse::<IpAddr>().is_err() {
-        return Err(format!("{address:?} is no address"));
-    }
-    let short = [
-        Some(&*pod_uid),
-        Some(&*settings),
-        server_version.as_ref(),
-        Some(&*agent_version),
-    ];
-    if short.into_iter().flatten().chain(&*kept).any(|text| text.len() > SHORT)
-        || public_key.as_ref().is_some_and(|key| key.len() > KEY)
-    {
-        return Err("a field is too long".to_owned());
-    }
-    for words in [settings_error, fault].into_iter().flatten() {
-        cut(words);
-    }
+    report.cut();
+    report.check().map_err(|reason| format!("report.{reason}"))?;
     Ok(request)
 }
 
@@ -67,7 +35,7 @@ pub(super) fn check_request(request: PromiseRequest, names: &Names) -> Result<Pr
 
 /// Checks a promise.
 pub(super) fn check_reply(reply: PromiseReply) -> Result<PromiseReply, String> {
-    check_member(&reply.member)?;
+    check_member("member", &reply.member)?;
     Ok(reply)
 }
 
@@ -79,38 +47,40 @@ pub(super) fn check_failsafe_request(request: FailsafeRequest, names: &Names) ->
 
 /// Checks the answer to a holder.
 pub(super) fn check_failsafe_reply(reply: FailsafeReply) -> Result<FailsafeReply, String> {
-    check_member(&reply.member)?;
+    check_member("member", &reply.member)?;
     Ok(reply)
 }
 
-fn check_pod(pod: &str, names: &Names) -> Result<(), String> {
-    match names.ordinal(pod).map(|ordinal| names.pod(ordinal)) {
-        Some(name) if name == pod => Ok(()),
-        _ => Err(format!("{pod:?} is no pod of {}", names.cluster())),
-    }
+fn check_pod(pod: &str, names: &Names) -> Result<u32, String> {
+    names
+        .ordinal(pod)
+        .ok_or_else(|| format!("pod: {} is no pod of {}", shown(pod), names.cluster()))
 }
 
-fn check_member(member: &MemberId) -> Result<(), String> {
+fn check_member(field: &str, member: &MemberId) -> Result<(), String> {
     match MemberId::parse(member.as_str()) {
         Some(_) => Ok(()),
-        None => Err(format!("{:?} is no member", member.as_str())),
+        None => Err(format!("{field}: {} is no member", shown(member.as_str()))),
     }
 }
 
-fn cut(words: &mut String) {
-    if words.len() > WORDS {
-        let end = (0..=WORDS).rev().find(|end| words.is_char_boundary(*end));
-        words.truncate(end.unwrap_or_default());
-        words.push('…');
-    }
+/// So much of a name that is none is repeated, in characters.
+const SHOWN: usize = 64;
+
+fn shown(name: &str) -> String {
+    format!("{:?}", name.chars().take(SHOWN).collect::<String>())
 }
 
 #[cfg(test)]
 mod tests {
+    use machine::protocol::ReportReply;
+    use proptest::prelude::*;
+    use serde_json::{Value, json};
+
     use super::*;
 
-    fn report(change: impl FnOnce(&mut serde_json::Value)) -> Result<ReportRequest, String> {
-        let mut value = serde_json::json!({
+    fn report(change: impl FnOnce(&mut Value)) -> Result<ReportRequest, String> {
+        let mut value = json!({
             "epoch": 3, "pod": "orders-1",
             "report": {"podUid": "u", "member": "cdb_1_1a2b3c4d_00000007", "address": "10.0.0.2", "state": "Waiting",
                        "settings": "s", "agentVersion": "0"},
@@ -123,10 +93,25 @@ mod tests {
     #[test]
     fn only_pods_and_members_of_the_cluster_report() {
         assert!(report(|_| {}).is_ok());
-        for pod in ["others-1", "orders", "orders-", "orders-x", "orders-1-1", "orders-01"] {
+        for pod in [
+            "others-1",
+            "orders",
+            "orders-",
+            "orders-x",
+            "orders-1-1",
+            "orders-01",
+            "orders-9",
+            "orders-4294967295",
+        ] {
             assert!(report(|value| value["pod"] = pod.into()).is_err(), "{pod}");
         }
-        for member in ["postgres", "cdb_1\"; DROP ROLE", ""] {
+        for member in [
+            "postgres",
+            "cdb_1\"; DROP ROLE",
+            "",
+            "cdb_2_1a2b3c4d_00000007",
+            "cdb_9_1a2b3c4d_00000007",
+        ] {
             assert!(
                 report(|value| value["report"]["member"] = member.into()).is_err(),
                 "{member}"
@@ -140,11 +125,101 @@ mod tests {
         let long = "ä".repeat(2_000);
         let cut = report(|value| value["report"]["fault"] = long.as_str().into()).expect("a report");
         let fault = cut.report.fault.expect("a fault");
-        assert!(fault.len() < WORDS + 8 && fault.ends_with('…'));
-        assert!(report(|value| value["report"]["podUid"] = long.as_str().into()).is_err());
+        assert!(fault.len() <= 1_024 && fault.ends_with('…'));
+        for field in ["podUid", "publicKey", "settings"] {
+            let refused = report(|value| value["report"][field] = long.as_str().into()).expect_err(field);
+            assert!(refused.starts_with(&format!("report.{field}: ")), "{refused}");
+        }
         assert!(report(|value| value["report"]["kept"] = [long.as_str()].as_slice().into()).is_err());
         let many = report(|value| value["report"]["kept"] = ["1", "2", "3", "4", "5"].as_slice().into());
-        assert_eq!(many.expect("a report").report.kept.len(), KEPT);
-        assert!(report(|value| value["report"]["publicKey"] = long.as_str().into()).is_err());
+        assert_eq!(many.expect("a report").report.kept.len(), 4);
+    }
+
+    /// What stands in the place of a field: numbers at the ends of their ranges and beyond, and what is no number.
+    fn extreme() -> impl Strategy<Value = Value> {
+        let numbers = ["0", "1", "-1", "2147483647", "2147483648", "4294967295", "4294967296"];
+        let beyond = ["18446744073709551615", "-9223372036854775808", "1e300", "0.5"];
+        let others = [
+            r#""""#,
+            r#""x""#,
+            r#""-1""#,
+            r#""FFFFFFFF/FFFFFFFF""#,
+            r#""100000000/0""#,
+            "null",
+            "[]",
+            "{}",
+            "true",
+        ];
+        let all = numbers.into_iter().chain(beyond).chain(others);
+        let parsed: Vec<Value> = all.map(|text| serde_json::from_str(text).expect("JSON")).collect();
+        let long = prop::sample::select(vec![1_000, 70_000]).prop_map(|length| "\u{0}".repeat(length).into());
+        prop_oneof![20 => prop::sample::select(parsed), 1 => long, 2 => "\\PC*".prop_map(Value::from)]
+    }
+
+    /// Paths of all fields of an object.
+    fn fields(value: &Value, path: &str, found: &mut Vec<String>) {
+        for (name, value) in value.as_object().into_iter().flatten() {
+            let path = format!("{path}/{name}");
+            fields(value, &path, found);
+            found.push(path);
+        }
+    }
+
+    /// One field of a message replaced; `true` if it is taken as it is, else the refusal names it.
+    fn replaced<T: DeserializeOwned + serde::Serialize>(
+        message: &Value,
+        at: usize,
+        by: &Value,
+        check: impl Fn(T) -> Result<T, String>,
+    ) -> Result<(), TestCaseError> {
+        let mut paths = Vec::new();
+        fields(message, "", &mut paths);
+        let path = &paths[at % paths.len()];
+        let mut message = message.clone();
+        *message.pointer_mut(path).expect("a field") = by.clone();
+        match read::<T>(message.to_string().as_bytes()).and_then(check) {
+            Ok(taken) => {
+                let taken = serde_json::to_value(taken).expect("JSON");
+                let kept = taken.pointer(path).unwrap_or(&Value::Null);
+                let same = kept == by || path.ends_with("fault") || path.ends_with("settingsError");
+                // What is left out is what it is by default.
+                let absent =
+                    taken.pointer(path).is_none() && (by.is_null() || by == &Value::Bool(false) || by == &json!([]));
+                prop_assert!(same || absent, "{path}: {by} became {kept}");
+            }
+            Err(refused) => {
+                let field = path.rsplit('/').next().unwrap_or_default();
+                prop_assert!(refused.contains(field), "{path} = {by}: {refused}");
+                prop_assert!(
+                    refused.len() < 1_000 || by.as_str().is_some_and(|by| by.len() > 500),
+                    "{refused}"
+                );
+            }
+        }
+        Ok(())
+    }
+
+    proptest! {
+        #[test]
+        fn extremes_are_refused_by_name_or_taken_as_they_are(at: usize, by in extreme()) {
+            let names = Names::new("orders");
+            let position = json!({"timeline": 3, "lsn": "0/7"});
+            let member = "cdb_1_1a2b3c4d_00000007";
+            let told = json!({
+                "epoch": 3, "pod": "orders-1", "position": position, "replayed": "0/7", "promised": 4,
+                "report": {"podUid": "u", "member": member, "address": "10.0.0.2", "state": "Waiting", "settings": "s",
+                           "pendingRestart": true, "lowersLimits": true, "settingsError": "e", "publicKey": "k",
+                           "serverVersion": "17.6", "agentVersion": "0", "fault": "f", "kept": ["1"]},
+            });
+            replaced(&told, at, &by, |report| check_report(report, &names))?;
+            let request = json!({"epoch": 3, "pod": "orders-1", "lease": "u"});
+            replaced(&request, at, &by, |asked| check_request(asked, &names))?;
+            replaced(&request, at, &by, |asked| check_failsafe_request(asked, &names))?;
+            let promise = json!({"member": member, "promised": 4, "suspects": true, "position": position});
+            replaced(&promise, at, &by, check_reply)?;
+            replaced(&json!({"member": member, "epoch": 3}), at, &by, check_failsafe_reply)?;
+            let reply = json!({"epoch": 3, "admitted": true, "givesWay": true, "oldest": "0/7", "awaits": true});
+            replaced::<ReportReply>(&reply, at, &by, Ok)?;
+        }
     }
 }

@@ -22,7 +22,7 @@ use tokio::time::timeout;
 use tokio_rustls::TlsAcceptor;
 
 use super::Tls;
-use super::message::{check_failsafe_request, check_report, check_request};
+use super::message::{check_failsafe_request, check_report, check_request, read};
 
 /// What a peer asks; answered by the event loop within a second, or the peer gets an error.
 #[derive(Debug)]
@@ -177,7 +177,7 @@ async fn route(
 async fn message<T: DeserializeOwned>(request: hyper::Request<Incoming>) -> Result<T, String> {
     let body = Limited::new(request.into_body(), LONGEST).collect().await;
     let body = body.map_err(|error| format!("the message cannot be read: {error}"))?;
-    serde_json::from_slice(&body.to_bytes()).map_err(|error| format!("the message is not understood: {error}"))
+    read(&body.to_bytes())
 }
 
 /// What the event loop answers to a request.

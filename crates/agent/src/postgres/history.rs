@@ -9,7 +9,7 @@ use std::fs;
 use std::io;
 use std::path::Path;
 
-use machine::protocol::{Fork, Lsn, Timeline};
+use machine::protocol::{Fork, Lsn, Timeline, UNUSED};
 
 use crate::volume::{sync_parent, write_atomically};
 
@@ -22,12 +22,9 @@ pub(crate) fn forks(text: &str) -> Result<Vec<Fork>, String> {
     let entries = lines.filter(|line| !line.is_empty() && !line.starts_with('#'));
     let fork = |line: &str| {
         let mut words = line.split_whitespace();
-        let timeline = words.next()?.parse().ok()?;
+        let timeline = Timeline::new(words.next()?.parse().ok()?).ok()?;
         let end = words.next()?.parse().ok()?;
-        Some(Fork {
-            timeline: Timeline(timeline),
-            end,
-        })
+        Some(Fork { timeline, end })
     };
     entries
         .map(|line| fork(line).ok_or_else(|| format!("a history file has the line {line:?}")))
@@ -57,9 +54,17 @@ pub(super) fn repair(wal: &Path) -> io::Result<()> {
     fill(wal, &found, 2..top)
 }
 
-/// Before a promotion: makes PostgreSQL pick `wanted`. Fails if it is taken.
+/// Before a promotion: makes PostgreSQL pick `wanted`. Fails if it is taken, or so high that no election has led to it: each number in
+/// between would get a file.
 pub(super) fn reserve(wal: &Path, wanted: Timeline) -> io::Result<()> {
     let found = list(wal)?;
+    let newest = found.real.iter().copied().max().unwrap_or(1);
+    if wanted.0.saturating_sub(newest) > UNUSED + 1 {
+        return Err(io::Error::other(format!(
+            "timeline {} is out of reach: the newest one known here is {newest}",
+            wanted.0
+        )));
+    }
     if let Some(taken) = found.real.iter().find(|&&real| real >= wanted.0) {
         return Err(io::Error::other(format!(
             "timeline {taken} is known here already, {} cannot be next",
@@ -163,7 +168,15 @@ mod tests {
         };
         assert_eq!(forks(text), Ok(vec![fork(1, 0x300_0000), fork(2, 0x16_B374_D848)]));
         assert_eq!(forks(STUB), Ok(vec![]));
-        assert!(forks("1\tsomewhere\n").is_err());
+        for wrong in [
+            "1\tsomewhere\n",
+            "-1\t0/1\n",
+            "2147483648\t0/1\n",
+            "4294967296\t0/1\n",
+            "1\n",
+        ] {
+            assert!(forks(wrong).is_err(), "{wrong}");
+        }
     }
 
     #[test]
@@ -188,6 +201,17 @@ mod tests {
         }
         repair(&wal).expect("repaired");
         assert_eq!(names(&wal), [(2, false), (3, false), (4, false), (5, true)]);
+    }
+
+    #[test]
+    fn a_timeline_to_which_no_election_led_is_refused_before_anything_is_written() {
+        let scratch = Scratch::new();
+        let wal = scratch.0.join("wal");
+        for wanted in [UNUSED + 3, 4_000_000_000, u32::MAX] {
+            let refused = reserve(&wal, Timeline(wanted)).expect_err("out of reach");
+            assert!(refused.to_string().contains(&wanted.to_string()), "{refused}");
+            assert_eq!(names(&wal), []);
+        }
     }
 
     #[test]

@@ -195,7 +195,7 @@ async fn remove_torn(tools: &Tools, volume: &Volume) -> Result<(), PostgresError
     let control = volume.control_data(tools).await?;
     let wal = volume.pgdata().join("pg_wal");
     // The checkpoint's record begins before a fork, or it is not of that timeline's WAL.
-    let mut points = vec![(control.timeline, Lsn(control.checkpoint.0 + 1))];
+    let mut points = vec![(control.timeline, Lsn(control.checkpoint.0.saturating_add(1)))];
     if control.minimum_recovery_timeline.0 > 0 {
         points.push((control.minimum_recovery_timeline, control.minimum_recovery_end));
     }

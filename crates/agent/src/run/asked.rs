@@ -1,6 +1,6 @@
 //! Candidates' requests for promises: answered at once if the answer is final, else held for a moment, until it is.
 
-use machine::instance::election;
+use machine::instance::{election, heard};
 use machine::protocol::{PromiseReply, PromiseRequest};
 use machine::timing::BootTime;
 use tokio::sync::oneshot;
@@ -33,15 +33,7 @@ impl Asked {
         reply: oneshot::Sender<Result<PromiseReply, String>>,
         now: BootTime,
     ) {
-        let observed = &mut world.observed;
-        if observed
-            .lease
-            .record
-            .is()
-            .is_some_and(|record| record.uid == request.lease)
-        {
-            observed.asked_for = observed.asked_for.max(Some(request.epoch));
-        }
+        heard::candidate(&mut world.observed, &request);
         self.held.push(Held {
             request,
             reply,

@@ -80,7 +80,7 @@ pub(super) fn read_store<T: DeserializeOwned>(
     let Some(content) = read_if_there(path).map_err(failed("read", path))? else {
         return Ok(None);
     };
-    let stored = serde_json::from_str(&content).map_err(|error| damaged(path, error.to_string()))?;
+    let stored = machine::json::parse(content.as_bytes()).map_err(|error| damaged(path, error.to_string()))?;
     match version(&stored) {
         found if found == known => Ok(Some(stored)),
         found => Err(damaged(path, format!("version {found} is not known to this agent"))),

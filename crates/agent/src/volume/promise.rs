@@ -179,6 +179,8 @@ impl Volume {
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
     use crate::volume::tests::Scratch;
 
@@ -229,6 +231,53 @@ mod tests {
         let dropped = volume.drop_promoting().expect("dropped");
         assert_eq!((dropped.epoch, dropped.promoting), (Epoch(3), None));
         assert_eq!(volume.promise().expect("readable"), dropped);
+    }
+
+    proptest! {
+        #[test]
+        fn a_number_out_of_range_is_damage_and_never_nothing_promised(
+            epoch in number(),
+            promoting in prop::option::of(number()),
+        ) {
+            let scratch = Scratch::new();
+            let volume = volume(&scratch);
+            let timeline = promoting.as_ref().map_or_else(|| "null".to_owned(), String::clone);
+            let content = format!(r#"{{"version": 1, "epoch": {epoch}, "promoting": {timeline}}}"#);
+            fs::write(volume.promise_file(), &content).expect("written");
+            let fits = |text: &str| text.parse().is_ok_and(|value: u64| value <= Epoch::MAX.0);
+            match volume.promise() {
+                Ok(promise) => {
+                    prop_assert_eq!(promise.epoch.0.to_string(), epoch);
+                    prop_assert_eq!(promise.promoting.map(|timeline| timeline.0.to_string()), promoting);
+                }
+                Err(refused) => {
+                    let refused = format!("{refused:#}");
+                    let wrong = if fits(&epoch) { "promoting" } else { "epoch" };
+                    prop_assert!(refused.contains(wrong), "{}: {}", content, refused);
+                    prop_assert!(!fits(&epoch) || promoting.is_some_and(|timeline| !fits(&timeline)));
+                    prop_assert!(volume.promise_at_least(Epoch(9)).is_err() && volume.follow(Epoch(9)).is_err());
+                    prop_assert_eq!(fs::read_to_string(volume.promise_file()).expect("there"), content, "it stays");
+                }
+            }
+        }
+    }
+
+    /// A number as it may stand in a file.
+    fn number() -> impl Strategy<Value = String> {
+        let ends = [
+            "0",
+            "1",
+            "-1",
+            "2147483647",
+            "2147483648",
+            "4294967295",
+            "18446744073709551615",
+            "18446744073709551616",
+        ];
+        prop_oneof![
+            prop::sample::select(ends.map(str::to_owned).to_vec()),
+            any::<i64>().prop_map(|number| number.to_string()),
+        ]
     }
 
     #[test]

@@ -3,7 +3,7 @@
 use super::Rule;
 use crate::ClusteredDatabase;
 use crate::durability::SYNCHRONOUS_FROM;
-use crate::names::Names;
+use crate::names::{MAX_INSTANCES, Names};
 use crate::spec::DurabilitySpec;
 use crate::status::DurabilityMode;
 
@@ -54,7 +54,7 @@ pub(super) fn rules() -> Vec<Rule> {
             NO_INSTANCE,
             |resource| {
                 let names = Names::new(resource.metadata.name.as_deref().unwrap_or_default());
-                let instances = u32::try_from(resource.spec.replicas.min(9)).unwrap_or(0);
+                let instances = u32::try_from(resource.spec.replicas).unwrap_or(0).min(MAX_INSTANCES);
                 let prefer = resource.spec.primary.preferred();
                 prefer.is_none_or(|prefer| (0..instances).any(|number| names.pod(number) == prefer))
             },

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use super::Rule;
-use crate::names::Names;
+use crate::names::{MAX_INSTANCES, Names};
 
 const NO_INSTANCE: &str = "fenced must name instances, each once: metadata.name, a dash and a number below replicas";
 
@@ -16,7 +16,7 @@ pub(super) fn rules() -> Vec<Rule> {
             NO_INSTANCE,
             |resource| {
                 let names = Names::new(resource.metadata.name.as_deref().unwrap_or_default());
-                let instances = u32::try_from(resource.spec.replicas.min(9)).unwrap_or(0);
+                let instances = u32::try_from(resource.spec.replicas).unwrap_or(0).min(MAX_INSTANCES);
                 let instances: BTreeSet<String> = (0..instances).map(|number| names.pod(number)).collect();
                 let fenced: BTreeSet<String> = resource.spec.fenced.iter().cloned().collect();
                 fenced.len() == resource.spec.fenced.len() && fenced.is_subset(&instances)

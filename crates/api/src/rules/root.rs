@@ -1,7 +1,7 @@
 //! Rules about the resource as a whole: its name, its size.
 
 use super::{Rule, text};
-use crate::names::{MAX_NAME, Names};
+use crate::names::{MAX_INSTANCES, MAX_NAME, Names};
 
 /// The field that rules about the whole resource speak of.
 pub(super) const PATH: &str = "metadata.name";
@@ -39,9 +39,9 @@ pub(super) fn rules() -> Vec<Rule> {
         .about("spec.bootstrap.initdb.passwordSecret"),
         Rule::holds(
             "spec.replicas",
-            "self >= 1 && self <= 9",
-            "replicas must be 1 to 9",
-            |resource| (1..=9).contains(&resource.spec.replicas),
+            format!("self >= 1 && self <= {MAX_INSTANCES}"),
+            format!("replicas must be 1 to {MAX_INSTANCES}"),
+            |resource| (1..=MAX_INSTANCES.cast_signed()).contains(&resource.spec.replicas),
         ),
     ]
 }

@@ -373,7 +373,7 @@ fn recreate_lease(facts: &Facts<'_>) -> Option<Proposal> {
         return None;
     }
     let (member, system_id) = last_primary(facts)?;
-    let epoch = Epoch(facts.status.epoch? + 1);
+    let epoch = Epoch::new(facts.status.epoch?).ok()?.next()?;
     let because = format!("the Lease is lost, and its annotation asks for a new one for {member}, the last primary");
     let members = facts.status.members.values();
     let others: BTreeSet<_> = members
@@ -382,13 +382,14 @@ fn recreate_lease(facts: &Facts<'_>) -> Option<Proposal> {
         .collect();
     let required = usize::from(!others.is_empty());
     let timeline = facts.status.timeline.map(Timeline);
+    let lossy = timeline.unwrap_or(Timeline(1)).next()?;
     let action = Action::RecreateLease {
         member,
         epoch,
         system_id,
         rule: SyncRule::any(required, others),
         timeline,
-        lossy: Timeline(timeline.map_or(1, |served| served.0) + 1),
+        lossy,
     };
     Proposal::act(Step::Repair, action, because)
 }

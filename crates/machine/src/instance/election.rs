@@ -4,13 +4,18 @@ use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
+use api::names::LEASE_TIMELINE;
+
 use super::context::{Context, Tenure};
 use super::failsafe;
+use super::heard;
 use super::lease_rules::{self, Write};
 use super::loss;
 use super::observed::Promised;
 use super::{Action, Draft, Memo, Mode, Observed, Purpose, Verdict};
-use crate::protocol::{ASYNC_LOSS, Epoch, LeaseRecord, MemberId, Position, PromiseReply, PromiseRequest, Timeline};
+use crate::protocol::{
+    ASYNC_LOSS, Epoch, LeaseRecord, MemberId, Position, PromiseReply, PromiseRequest, Timeline, UNUSED,
+};
 use crate::quorum::SyncRule;
 use crate::timing::BootTime;
 
@@ -186,13 +191,14 @@ fn is_alone(context: &Context, record: &LeaseRecord) -> bool {
 }
 
 /// The answer to a candidate (protocol.md rule 4 v); `Err` says why there is none. The request is to be remembered
-/// ([`Observed::asked_for`]) before it is answered.
+/// ([`heard::candidate`]) before it is answered.
 pub fn answer(observed: &Observed, now: BootTime, request: &PromiseRequest) -> Result<PromiseReply, String> {
     let context = Context::new(observed, now);
     let record = context.record().ok_or("the Lease has not been read")?;
     if record.uid != request.lease {
         return Err("the candidate follows another Lease".to_owned());
     }
+    heard::check_epoch(record, "epoch", request.epoch)?;
     let member = context.member().ok_or("this member has no identity yet")?;
     let promise = context
         .promise()
@@ -212,7 +218,7 @@ pub fn answer(observed: &Observed, now: BootTime, request: &PromiseRequest) -> R
 pub(super) fn promise(context: &Context, draft: &mut Draft) -> Option<Verdict> {
     let record = context.record()?;
     let promise = context.promise()?;
-    let epoch = Epoch(record.epoch.0 + 1);
+    let epoch = record.epoch.next()?;
     let kept = promise.epoch > epoch || promise.epoch == epoch && is_kept(context);
     if kept || context.member().is_none() || is_behind_status(context, record) {
         return None;
@@ -294,7 +300,7 @@ pub(super) fn ask(context: &Context, draft: &mut Draft) -> Option<Verdict> {
         return None;
     }
     let request = PromiseRequest {
-        epoch: Epoch(record.epoch.0 + 1),
+        epoch: record.epoch.next()?,
         pod: own.clone(),
         lease: record.uid.clone(),
     };
@@ -328,7 +334,7 @@ fn unheard<'a>(
 /// Takes the lease by an election, as a running standby (protocol.md rules 9 and 12).
 pub(super) fn take(context: &Context, draft: &mut Draft) -> Option<Verdict> {
     let record = context.record()?;
-    let epoch = Epoch(record.epoch.0 + 1);
+    let epoch = record.epoch.next()?;
     if context.promise()?.epoch != epoch || !is_kept(context) || context.stop_intended() || context.observed.terminating
     {
         return None;
@@ -347,7 +353,7 @@ pub(super) fn take(context: &Context, draft: &mut Draft) -> Option<Verdict> {
             return None;
         }
     }
-    let timeline = Some(next_timeline(record, own.timeline));
+    let timeline = Some(next_timeline(record, own.timeline)?);
     let write = Write {
         holder: Some(lease_rules::new_holder(context)?),
         epoch,
@@ -377,9 +383,28 @@ fn rule_at_take(record: &LeaseRecord, own: &MemberId) -> SyncRule {
     SyncRule::any(record.rule.required, names.filter(|name| *name != own).cloned())
 }
 
-/// The next timeline that nobody has been given.
-pub(super) fn next_timeline(record: &LeaseRecord, own: Timeline) -> Timeline {
-    Timeline(record.timeline.map_or(own, |reserved| reserved.max(own)).0 + 1)
+/// The next timeline that nobody has been given, for WAL that is of timeline `own`; `None` if there is none ([`spent`] says why).
+pub(super) fn next_timeline(record: &LeaseRecord, own: Timeline) -> Option<Timeline> {
+    let newest = record.timeline.map_or(own, |reserved| reserved.max(own));
+    (newest.0 - own.0 <= UNUSED).then(|| newest.next())?
+}
+
+/// Why nobody can take the lease any more: a number on record has no successor.
+fn spent(record: &LeaseRecord, own: Timeline) -> Option<String> {
+    if record.epoch.next().is_none() {
+        return Some(format!(
+            "the Lease has epoch {} (spec.leaseTransitions), which is the highest",
+            record.epoch.0
+        ));
+    }
+    let reserved = record.timeline.unwrap_or_default();
+    next_timeline(record, own).is_none().then(|| {
+        format!(
+            "the Lease reserves timeline {} (annotation {LEASE_TIMELINE}), and the newest one here is {}: no election led there. \
+             Somebody has to put it right, to the newest timeline that any member has",
+            reserved.0, own.0
+        )
+    })
 }
 
 /// Its timeline was reserved in the Lease, or is the first one: WAL on any other was written by nobody who held the lease.
@@ -499,10 +524,13 @@ pub(super) fn remember(context: &Context, memo: &mut Memo) {
 pub(super) fn waiting(context: &Context) -> Option<Cow<'static, str>> {
     let record = context.record()?;
     let why = suspicion(context, &mut Draft::default())?;
-    let epoch = Epoch(record.epoch.0 + 1);
     let Some(own) = context.final_position() else {
         return Some(format!("{why}; where this member's own WAL ends is not known yet").into());
     };
+    if let Some(spent) = spent(record, own.timeline) {
+        return Some(format!("{why}; {spent}").into());
+    }
+    let epoch = record.epoch.next()?;
     if context.electable_position().is_none() {
         return Some(
             format!(

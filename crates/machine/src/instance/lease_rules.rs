@@ -96,11 +96,7 @@ pub(super) fn renew(context: &Context, draft: &mut Draft) -> Option<Verdict> {
     let sent = context.observed.lease.confirmed.map(|confirmed| confirmed.sent);
     let due = sent.map_or(context.now, |sent| sent.plus(timing.renew));
     let accepted = loss::is_accepted(context, record);
-    let used_up = if accepted {
-        Epoch(record.epoch.0 + 1)
-    } else {
-        record.epoch
-    };
+    let used_up = record.epoch.next().filter(|_| accepted).unwrap_or(record.epoch);
     let epoch = used_up.max(promised_above(context));
     let holder = holder(context, record)?;
     let because: Cow<'static, str> = if !held {
@@ -160,11 +156,11 @@ pub(super) fn take(context: &Context, draft: &mut Draft) -> Option<Verdict> {
     }
     let write = Write {
         holder: Some(new_holder(context)?),
-        epoch: Epoch(record.epoch.0 + 1).max(promised_above(context)),
+        epoch: record.epoch.next()?.max(promised_above(context)),
         system_id: Some(database.system_id.clone()),
         release: None,
         rule: rule_again(context, record),
-        timeline: timeline_again(context, record, database),
+        timeline: timeline_again(context, record, database)?,
         purpose: Purpose::Take,
         ..Write::renewal(record)
     };
@@ -182,16 +178,16 @@ fn rule_again(context: &Context, record: &LeaseRecord) -> SyncRule {
 }
 
 /// A primary's data goes on with its timeline. A promotion that was not finished is begun again with another number
-/// (protocol.md rule 14).
-fn timeline_again(context: &Context, record: &LeaseRecord, database: &Database) -> Option<Timeline> {
+/// (protocol.md rule 14); `None` if there is none.
+fn timeline_again(context: &Context, record: &LeaseRecord, database: &Database) -> Option<Option<Timeline>> {
     let primarys = context.at_rest() && database.primary;
     if primarys && record.timeline.is_none_or(|reserved| database.timeline == reserved) {
-        return record.timeline;
+        return Some(record.timeline);
     }
     let replayed = context
         .position()
         .map_or(database.timeline, |position| position.timeline);
-    Some(election::next_timeline(record, database.timeline.max(replayed)))
+    election::next_timeline(record, database.timeline.max(replayed)).map(Some)
 }
 
 /// Why this run may take the lease now.

@@ -2,6 +2,8 @@
 
 use std::collections::BTreeMap;
 
+use api::names::Names;
+
 use super::context::Context;
 use super::{Draft, Peer, report};
 use crate::protocol::{FAULT_SILENT, MemberReport, Position};
@@ -85,10 +87,10 @@ fn heard<'a>(context: &Context<'a>, draft: &Draft) -> impl Iterator<Item = (&'a 
 fn keep(context: &Context, draft: &mut Draft, pod: &str, report: &mut MemberReport) -> bool {
     let heard = context.observed.peers.get(pod).map_or(BootTime(0), |peer| peer.heard);
     let since = draft.memo.holding_since.unwrap_or(context.now).max(heard);
-    let wanted = is_wanted(context, pod);
-    if !wanted && context.now >= since.plus(FORGOTTEN) {
+    if is_gone(context, pod, since) {
         return false;
     }
+    let wanted = is_wanted(context, pod);
     if context.now >= since.plus(SILENT) {
         report.fault = Some(FAULT_SILENT.to_owned());
         if !wanted {
@@ -104,12 +106,17 @@ fn keep(context: &Context, draft: &mut Draft, pod: &str, report: &mut MemberRepo
 pub(super) fn is_wanted(context: &Context, pod: &str) -> bool {
     context
         .cluster()
-        .is_none_or(|cluster| ordinal(pod).is_none_or(|ordinal| ordinal < cluster.replicas))
+        .is_none_or(|cluster| ordinal(pod).is_some_and(|ordinal| ordinal < cluster.replicas))
 }
 
-/// The number at the end of a pod's name.
+/// The pod is not wanted, and was heard last too long ago to be waited for.
+pub(super) fn is_gone(context: &Context, pod: &str, heard: BootTime) -> bool {
+    !is_wanted(context, pod) && context.now >= heard.plus(FORGOTTEN)
+}
+
+/// The number at the end of a pod's name, if an instance can have it.
 fn ordinal(pod: &str) -> Option<u32> {
-    pod.rsplit_once('-')?.1.parse().ok()
+    Names::new(pod.rsplit_once('-')?.0).ordinal(pod)
 }
 
 #[cfg(test)]

@@ -18,6 +18,7 @@ pub mod fence;
 mod fenced;
 mod give_way;
 mod handover;
+pub mod heard;
 mod identity;
 mod kept;
 mod lease_rules;
@@ -41,6 +42,8 @@ mod waiting;
 mod ballots;
 #[cfg(test)]
 mod exploration;
+#[cfg(test)]
+mod extremes;
 #[cfg(test)]
 mod fixtures;
 #[cfg(test)]

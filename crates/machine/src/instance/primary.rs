@@ -79,9 +79,9 @@ pub(super) fn reserve_again(context: &Context, draft: &mut Draft) -> Option<Verd
     if !spent || context.tasks().start.running.is_some() || !lease_rules::is_free(context, draft) {
         return None;
     }
-    let reserved = election::next_timeline(record, own.max(begun.unwrap_or_default()));
+    let reserved = election::next_timeline(record, own)?.max(begun.map_or(Some(own), Timeline::next)?);
     let write = Write {
-        epoch: Epoch(record.epoch.0 + 1),
+        epoch: record.epoch.next()?,
         timeline: Some(reserved),
         purpose: Purpose::Take,
         ..Write::renewal(record)

@@ -51,8 +51,14 @@ pub(super) fn send(context: &Context, draft: &mut Draft) -> Option<Verdict> {
     )
 }
 
-/// The answer to a member's report; `Err` says why it is refused. A report that is answered is to be remembered.
-pub fn answer(observed: &Observed, memo: &Memo, now: BootTime, request: &ReportRequest) -> Result<ReportReply, String> {
+/// The answer to a member's report; `Err` says why it is refused. A report that is answered is to be remembered
+/// ([`super::heard::report`]).
+pub(super) fn answer(
+    observed: &Observed,
+    memo: &Memo,
+    now: BootTime,
+    request: &ReportRequest,
+) -> Result<ReportReply, String> {
     let context = Context::new(observed, now);
     let Some((epoch, _)) = context.held() else {
         return Err("this member does not hold the lease".to_owned());
@@ -139,7 +145,7 @@ fn own_with(context: &Context, memo: &Memo) -> Option<MemberReport> {
             .cluster()
             .is_some_and(|cluster| cluster.settings == refused.settings)
     });
-    Some(MemberReport {
+    let mut report = MemberReport {
         pod_uid: observed.own.pod_uid.clone(),
         member: member.id.clone(),
         address: observed.own.address.clone(),
@@ -158,7 +164,9 @@ fn own_with(context: &Context, memo: &Memo) -> Option<MemberReport> {
         agent_version: observed.own.agent_version.clone(),
         fault: fault(context, memo),
         kept: observed.kept.clone(),
-    })
+    };
+    report.cut();
+    Some(report)
 }
 
 fn state(context: &Context) -> MemberState {

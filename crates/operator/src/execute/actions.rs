@@ -214,7 +214,7 @@ fn recreated_lease(subject: &Subject<'_>, action: &Action) -> Result<Option<Leas
     }
     let mut lease = lease::lease(subject);
     lease.metadata.annotations = Some(annotations);
-    lease.spec.get_or_insert_default().lease_transitions = i32::try_from(epoch.0).ok();
+    lease.spec.get_or_insert_default().lease_transitions = Some(epoch.transitions());
     Ok(Some(lease))
 }
 

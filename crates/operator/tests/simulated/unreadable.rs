@@ -7,7 +7,7 @@ use fake_api::{Call, Kind, Verb};
 use operator::config::Config;
 use serde_json::{Value, json};
 
-use super::world::{NAME, NAMESPACE, Operator, World, run};
+use super::world::{NAMESPACE, Operator, World, run};
 
 /// A time that Kubernetes takes, and that is past the last one that the operator's types can hold.
 const FAR: &str = "9999-12-31T23:59:59.000000Z";

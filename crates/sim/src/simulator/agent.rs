@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use machine::instance::{Action, Configured, Memo, Observed, Own};
+use machine::instance::{Action, Configured, Memo, Observed, Own, heard};
 use machine::protocol::{LeaseRecord, PromiseReply, PromiseRequest};
 use machine::timing::BootTime;
 
@@ -94,9 +94,7 @@ impl Agent {
 
     /// A request for a promise: the machine is to know of it before it is answered.
     pub fn hold(&mut self, request: PromiseRequest, from: usize, from_run: u32, call: u64, now: BootTime) {
-        if self.record().is_some_and(|record| record.uid == request.lease) {
-            self.observed.asked_for = self.observed.asked_for.max(Some(request.epoch));
-        }
+        heard::candidate(&mut self.observed, &request);
         self.held.push(Held {
             request,
             from,

@@ -3,7 +3,7 @@
 use std::rc::Rc;
 
 use machine::instance::{
-    Answer, Contact, Exit, Mode, Peer, Process, Promise, Reading, Route, SyncSetting, Work, failsafe, report,
+    Answer, Contact, Exit, Mode, Process, Promise, Reading, Route, SyncSetting, Work, failsafe, heard,
 };
 use machine::protocol::{Epoch, LeaseRecord, Lsn};
 use machine::timing::BootTime;
@@ -94,21 +94,7 @@ impl World {
             return;
         };
         let answer = match body {
-            Body::Report(request) => {
-                let request = *request;
-                let answer = report::answer(&agent.observed, &agent.memo, now, &request);
-                if answer.is_ok() {
-                    let peer = Peer {
-                        report: request.report,
-                        position: request.position,
-                        replayed: request.replayed,
-                        promised: request.promised,
-                        heard: now,
-                    };
-                    agent.observed.peers.insert(request.pod, peer);
-                }
-                Answered::Report(answer)
-            }
+            Body::Report(request) => Answered::Report(heard::report(&mut agent.observed, &agent.memo, now, *request)),
             Body::Promise(request) => return agent.hold(request, from, from_run, call, now),
             Body::Failsafe(request) => {
                 let answer = failsafe::answer(&agent.observed, now, &request);

@@ -9,6 +9,7 @@ mod cluster_objects;
 mod cluster_removal;
 mod election;
 mod every;
+mod heard;
 mod lease;
 mod page;
 mod quorum;
@@ -175,6 +176,7 @@ const fn model(path: &'static str) -> Check {
 fn all() -> impl Iterator<Item = &'static Mutant> {
     [
         lease::MUTANTS,
+        heard::MUTANTS,
         election::MUTANTS,
         quorum::MUTANTS,
         volume::MUTANTS,

@@ -125,8 +125,8 @@ pub const MUTANTS: &[Mutant] = &[
         planted: "The slot of a member that is silent for ten seconds is dropped, though it is wanted.",
         breaks: "protocol 1",
         file: "instance/members.rs",
-        text: "!wanted && context.now >= since.plus(FORGOTTEN)",
-        instead: "context.now >= since.plus(FORGOTTEN)",
+        text: "!is_wanted(context, pod) && context.now >= heard.plus(FORGOTTEN)",
+        instead: "context.now >= heard.plus(FORGOTTEN)",
         found_by: unit("instance::members::tests::only_a_member_that_is_no_longer_wanted_is_forgotten"),
     },
     Mutant {

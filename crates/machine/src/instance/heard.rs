@@ -1,0 +1,201 @@
+//! What other members say: taken up, or refused before anything is remembered of it.
+
+use super::context::Context;
+use super::{Memo, Observed, Peer, members, report};
+use crate::protocol::{Epoch, LeaseRecord, PromiseRequest, ReportReply, ReportRequest, Timeline};
+use crate::timing::BootTime;
+
+/// Answers a member's report, and remembers what it says. Pods that are not wanted are forgotten when they have not been heard for a
+/// while.
+///
+/// # Errors
+/// Says why the report is refused; then nothing of it is remembered.
+pub fn report(
+    observed: &mut Observed,
+    memo: &Memo,
+    now: BootTime,
+    request: ReportRequest,
+) -> Result<ReportReply, String> {
+    check_report(&Context::new(observed, now), &request)?;
+    let reply = report::answer(observed, memo, now, &request)?;
+    let peer = Peer {
+        report: request.report,
+        position: request.position,
+        replayed: request.replayed,
+        promised: request.promised,
+        heard: now,
+    };
+    observed.peers.insert(request.pod, peer);
+    let context = Context::new(observed, now);
+    let gone = observed
+        .peers
+        .iter()
+        .filter(|(pod, peer)| members::is_gone(&context, pod, peer.heard));
+    let gone: Vec<_> = gone.map(|(pod, _)| pod.clone()).collect();
+    observed.peers.retain(|pod, _| !gone.contains(pod));
+    Ok(reply)
+}
+
+/// Remembers that a candidate asks for a promise, before [`super::election::answer`] answers it. The request of another database's
+/// candidate, or for an epoch that nobody can stand for, changes nothing.
+pub fn candidate(observed: &mut Observed, request: &PromiseRequest) {
+    let Some(record) = observed.lease.record.is() else {
+        return;
+    };
+    if record.uid == request.lease && check_epoch(record, "epoch", request.epoch).is_ok() {
+        observed.asked_for = observed.asked_for.max(Some(request.epoch));
+    }
+}
+
+/// What a report says goes into the Lease: the epoch is taken up there, and positions rank members in elections.
+fn check_report(context: &Context, request: &ReportRequest) -> Result<(), String> {
+    let record = context.record().ok_or("the Lease has not been read")?;
+    check_epoch(record, "promised", request.promised)?;
+    if let Some(position) = request.position {
+        check_timeline(context, record, "position.timeline", position.timeline)?;
+    }
+    Ok(())
+}
+
+/// Refuses an epoch that no election can have led to since the Lease was written (see [`crate::protocol::REACH`]).
+pub(super) fn check_epoch(record: &LeaseRecord, field: &str, epoch: Epoch) -> Result<(), String> {
+    match epoch.is_in_reach_of(record.epoch) {
+        true => Ok(()),
+        false => Err(format!(
+            "{field}: epoch {} is out of reach, the Lease's is {}",
+            epoch.0, record.epoch.0
+        )),
+    }
+}
+
+/// The same for a timeline. Until an election has reserved one, the newest is the holder's own.
+fn check_timeline(context: &Context, record: &LeaseRecord, field: &str, timeline: Timeline) -> Result<(), String> {
+    let holders = record.holder.as_ref().and_then(|holder| holder.timeline);
+    let own = context.database().map(|database| database.timeline);
+    let known = [record.timeline, holders, own].into_iter().flatten().max();
+    let known = known.unwrap_or(Timeline(1));
+    match timeline.is_in_reach_of(known) {
+        true => Ok(()),
+        false => Err(format!(
+            "{field}: timeline {} is out of reach, the newest is {}",
+            timeline.0, known.0
+        )),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::fixtures::*;
+    use super::super::*;
+    use super::*;
+    use crate::protocol::{Lsn, Position, REACH};
+
+    const NOW: BootTime = BootTime(1_200);
+
+    /// `orders-1` reports to the primary.
+    fn reports(observed: &mut Observed, change: impl FnOnce(&mut ReportRequest)) -> Result<ReportReply, String> {
+        let mut request = ReportRequest {
+            epoch: Epoch(1),
+            pod: "orders-1".to_owned(),
+            report: primary().peers["orders-1"].report.clone(),
+            position: None,
+            replayed: None,
+            promised: Epoch(0),
+        };
+        change(&mut request);
+        super::report(observed, &settled(), NOW, request)
+    }
+
+    fn at(timeline: u32) -> Option<Position> {
+        Some(Position {
+            timeline: Timeline(timeline),
+            lsn: Lsn(u64::MAX),
+        })
+    }
+
+    #[test]
+    fn a_promise_in_reach_is_taken_up_and_one_beyond_it_is_refused() {
+        let highest = 1 + u64::from(REACH);
+        for promised in [0, 2, highest] {
+            let mut observed = primary();
+            reports(&mut observed, |request| request.promised = Epoch(promised)).unwrap();
+            assert_eq!(observed.peers["orders-1"].promised, Epoch(promised));
+            let written = match decide(&observed, &settled(), NOW).action {
+                Action::WriteLease { content, .. } => content.epoch,
+                _ => Epoch(1),
+            };
+            assert_eq!(written, Epoch(promised.max(1)), "protocol.md rule 7");
+        }
+        for promised in [highest + 1, Epoch::MAX.0, u64::MAX] {
+            let mut observed = primary();
+            let refused = reports(&mut observed, |request| request.promised = Epoch(promised)).unwrap_err();
+            assert!(refused.starts_with("promised: "), "{refused}");
+            assert_eq!(observed, primary(), "nothing is remembered");
+        }
+    }
+
+    #[test]
+    fn a_position_on_a_timeline_out_of_reach_is_refused() {
+        let newest = 1 + REACH;
+        for (timeline, fine) in [
+            (0, true),
+            (1, true),
+            (newest, true),
+            (newest + 1, false),
+            (u32::MAX, false),
+        ] {
+            let mut observed = primary();
+            let answer = reports(&mut observed, |request| request.position = at(timeline));
+            assert_eq!(answer.is_ok(), fine, "{timeline}");
+            if let Err(refused) = answer {
+                assert!(refused.starts_with("position.timeline: "), "{refused}");
+                assert_eq!(observed, primary(), "nothing is remembered");
+            }
+        }
+        let mut observed = primary();
+        record(&mut observed).timeline = Some(Timeline(7_000));
+        reports(&mut observed, |request| request.position = at(7_001)).unwrap();
+    }
+
+    #[test]
+    fn a_candidate_for_an_epoch_out_of_reach_is_refused_and_leaves_nothing() {
+        let mut observed = silenced();
+        let request = |epoch, lease: &str| PromiseRequest {
+            epoch: Epoch(epoch),
+            pod: "orders-2".to_owned(),
+            lease: lease.to_owned(),
+        };
+        for epoch in [2 + u64::from(REACH), Epoch::MAX.0, u64::MAX] {
+            candidate(&mut observed, &request(epoch, "lease"));
+            let refused = election::answer(&observed, BootTime(SILENT), &request(epoch, "lease")).unwrap_err();
+            assert!(refused.starts_with("epoch: "), "{refused}");
+        }
+        candidate(&mut observed, &request(2, "another"));
+        assert_eq!(observed, silenced());
+        candidate(&mut observed, &request(3, "lease"));
+        candidate(&mut observed, &request(2, "lease"));
+        assert_eq!(observed.asked_for, Some(Epoch(3)));
+    }
+
+    #[test]
+    fn a_pod_that_is_not_wanted_is_forgotten_when_it_is_not_heard() {
+        let mut observed = primary();
+        let mut gone = observed.peers["orders-1"].clone();
+        gone.heard = BootTime(0);
+        for pod in ["orders-3", "orders-8", "x", "orders-4294967295"] {
+            observed.peers.insert(pod.to_owned(), gone.clone());
+        }
+        let later = BootTime(10_000);
+        let request = ReportRequest {
+            epoch: Epoch(1),
+            pod: "orders-1".to_owned(),
+            report: gone.report.clone(),
+            position: None,
+            replayed: None,
+            promised: Epoch(0),
+        };
+        observed.lease.confirmed.as_mut().unwrap().sent = later;
+        super::report(&mut observed, &settled(), later, request).unwrap();
+        assert_eq!(observed.peers.keys().collect::<Vec<_>>(), ["orders-1"]);
+    }
+}
