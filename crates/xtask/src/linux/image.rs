@@ -13,9 +13,10 @@ use crate::shell::{cargo_command, repository, step};
 const BINARIES: [&str; 3] = ["operator", "agent", "availability-writer"];
 
 /// What an agent is made of, beside the toolchain.
-const SOURCES: [&str; 5] = [
+const SOURCES: [&str; 6] = [
     "crates/agent",
     "crates/api",
+    "crates/listen",
     "crates/machine",
     "Cargo.toml",
     "Cargo.lock",
