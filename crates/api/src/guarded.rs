@@ -170,16 +170,22 @@ mod tests {
     fn a_list_keeps_the_objects_beside_one_that_cannot_be_read() {
         let mut bad = lease("bad", FAR);
         bad["metadata"]["labels"]["c"] = json!(5);
-        bad["metadata"]["ownerReferences"][1] = json!({"uid": 5});
-        let list = json!({"apiVersion": "coordination.k8s.io/v1", "kind": "LeaseList", "metadata": {"resourceVersion": "9"},
+        let owners = bad["metadata"]["ownerReferences"].as_array_mut().unwrap();
+        owners.push(json!({"uid": 5}));
+        let list =
+            json!({"apiVersion": "coordination.k8s.io/v1", "kind": "LeaseList", "metadata": {"resourceVersion": "9"},
             "items": [bad, lease("good", "2027-01-01T00:00:00.000000Z")]})
-        .to_string();
+            .to_string();
         assert!(serde_json::from_str::<ObjectList<Lease>>(&list).is_err());
         let items = serde_json::from_str::<ObjectList<Guarded<Lease>>>(&list).unwrap().items;
         let unreadable = items[0].0.as_ref().unwrap_err();
         let metadata = &unreadable.metadata;
         assert_eq!(
-            (metadata.name.as_deref(), metadata.namespace.as_deref(), metadata.uid.as_deref()),
+            (
+                metadata.name.as_deref(),
+                metadata.namespace.as_deref(),
+                metadata.uid.as_deref()
+            ),
             (Some("bad"), Some("ns"), Some("u"))
         );
         assert_eq!(metadata.resource_version.as_deref(), Some("7"));
@@ -206,7 +212,10 @@ mod tests {
         ] {
             let text = format!(r#"{{"metadata":{{"name":"a","managedFields":[{managed}],"uid":"u"}},"secrets":[]}}"#);
             assert!(serde_json::from_str::<ServiceAccount>(&text).is_err());
-            let account = serde_json::from_str::<Guarded<ServiceAccount>>(&text).unwrap().0.unwrap();
+            let account = serde_json::from_str::<Guarded<ServiceAccount>>(&text)
+                .unwrap()
+                .0
+                .unwrap();
             assert_eq!(account.metadata.uid.as_deref(), Some("u"));
             assert_eq!(account.metadata.managed_fields, None);
             let partial = serde_json::from_str::<Guarded<PartialObjectMeta<Secret>>>(&text).unwrap();
@@ -217,7 +226,10 @@ mod tests {
     #[test]
     fn metadata_that_cannot_be_read_spoils_no_list_either() {
         let text = r#"{"metadata":{"name":"a","namespace":7,"generateName":7}}"#;
-        let unreadable = serde_json::from_str::<Guarded<ServiceAccount>>(text).unwrap().0.unwrap_err();
+        let unreadable = serde_json::from_str::<Guarded<ServiceAccount>>(text)
+            .unwrap()
+            .0
+            .unwrap_err();
         assert_eq!(
             (unreadable.metadata.name.as_deref(), unreadable.metadata.namespace),
             (Some("a"), None)
@@ -227,7 +239,10 @@ mod tests {
     #[test]
     fn a_reason_is_short_whatever_it_quotes() {
         let long = json!({"metadata": {"name": "a"}, "secrets": "ä".repeat(1_000_000)});
-        let unreadable = serde_json::from_value::<Guarded<ServiceAccount>>(long).unwrap().0.unwrap_err();
+        let unreadable = serde_json::from_value::<Guarded<ServiceAccount>>(long)
+            .unwrap()
+            .0
+            .unwrap_err();
         assert_eq!(unreadable.why.chars().count(), WORDS + 1);
     }
 

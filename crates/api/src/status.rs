@@ -90,7 +90,11 @@ pub struct WaitingStatus {
     pub who_can_end_it: String,
     /// When the operator does something else; or, where only others can end the wait, when the condition `Progressing`
     /// turns `False` with reason `DeadlineExceeded`.
-    #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "moment::deserialize_optional")]
+    #[serde(
+        default,
+        skip_serializing_if = "Option::is_none",
+        deserialize_with = "moment::deserialize_optional"
+    )]
     pub deadline: Option<DateTime<Utc>>,
 }
 
@@ -253,7 +257,11 @@ pub struct RestartPermit {
 #[serde(rename_all = "camelCase")]
 pub struct Memo {
     /// When the current phase began.
-    #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "moment::deserialize_optional")]
+    #[serde(
+        default,
+        skip_serializing_if = "Option::is_none",
+        deserialize_with = "moment::deserialize_optional"
+    )]
     pub phase_since: Option<DateTime<Utc>>,
     /// The Lease was made; a missing Lease is from now on a fault and never made again silently.
     #[serde(default)]
@@ -272,7 +280,11 @@ pub struct Memo {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub request: Option<SwitchoverRequest>,
     /// When the present leave to restart (`intent.restart`) was given.
-    #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "moment::deserialize_optional")]
+    #[serde(
+        default,
+        skip_serializing_if = "Option::is_none",
+        deserialize_with = "moment::deserialize_optional"
+    )]
     pub restart_since: Option<DateTime<Utc>>,
     /// All instances were told to stop for `spec.hibernated` while this epoch was the last, and need not any more; until a
     /// primary of a later epoch serves: it is not lost, it was put down on purpose.
@@ -362,6 +374,10 @@ pub struct SwitchoverMemo {
     /// How many times it was asked for without success, this time included.
     pub attempts: u32,
     /// When it was given up; absent while it is under way.
-    #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "moment::deserialize_optional")]
+    #[serde(
+        default,
+        skip_serializing_if = "Option::is_none",
+        deserialize_with = "moment::deserialize_optional"
+    )]
     pub ended: Option<DateTime<Utc>>,
 }

@@ -173,7 +173,10 @@ impl Look {
 fn config(snapshot: &Snapshot, db: &ClusteredDatabase) -> Result<Config> {
     let mut config = Config::default();
     let sets: Vec<Guarded<StatefulSet>> = snapshot.typed("StatefulSet")?;
-    let set = sets.into_iter().filter_map(|set| set.0.ok()).find(|set| set.metadata.name == db.metadata.name);
+    let set = sets
+        .into_iter()
+        .filter_map(|set| set.0.ok())
+        .find(|set| set.metadata.name == db.metadata.name);
     let Some(pod) = set.and_then(|set| set.spec?.template.spec) else {
         return Ok(config);
     };

@@ -336,12 +336,19 @@ mod tests {
         for (name, value, member) in [
             (LEASE_MEMBERS, members.as_str(), "cdb_1_11112222_00000001"),
             (LEASE_HOLDER, holder, "cdb_0_11112222_00000001"),
-            (LEASE_RELEASE, r#"{"member": "cdb_0_11112222_00000001"}"#, "cdb_0_11112222_00000001"),
+            (
+                LEASE_RELEASE,
+                r#"{"member": "cdb_0_11112222_00000001"}"#,
+                "cdb_0_11112222_00000001",
+            ),
         ] {
             assert!(with(name, value).is_ok(), "{name}");
             for other in ["cdb_1_11112222_00000001/CN=another", "cdb_1_11112222_", "*", ""] {
                 let refused = with(name, &value.replace(member, other));
-                assert!(matches!(refused, Err(InvalidLease::Annotation { .. })), "{name}: {other}");
+                assert!(
+                    matches!(refused, Err(InvalidLease::Annotation { .. })),
+                    "{name}: {other}"
+                );
             }
         }
     }

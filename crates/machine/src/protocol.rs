@@ -60,7 +60,8 @@ impl MemberId {
         };
         let ordinal_is_fine = ordinal.parse().is_ok_and(|number: u32| number.to_string() == ordinal);
         let is_hex = |digits: &str| digits.bytes().all(|b| b.is_ascii_digit() || (b'a'..=b'f').contains(&b));
-        let fine = ordinal_is_fine && claim.len() <= 8 && is_hex(claim) && (1..=8).contains(&random.len()) && is_hex(random);
+        let fine =
+            ordinal_is_fine && claim.len() <= 8 && is_hex(claim) && (1..=8).contains(&random.len()) && is_hex(random);
         fine.then(|| Self(text.to_owned()))
     }
     /// As text.

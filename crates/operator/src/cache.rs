@@ -466,7 +466,11 @@ mod tests {
     fn an_object_that_cannot_be_read_is_there_and_unknown() {
         let cache = listed(vec![object("m", "u", "5", "1"), object("n", "v", "4", "1")]);
         assert_eq!(cache.take(Event::Apply(unreadable("6", "why"))), [key()]);
-        assert_eq!(cache.get(&key(), "m"), None, "neither its content nor its absence is known");
+        assert_eq!(
+            cache.get(&key(), "m"),
+            None,
+            "neither its content nor its absence is known"
+        );
         assert_eq!(cache.list(&key()), None);
         assert_eq!(cache.list_readable(&key()).unwrap().len(), 1);
         assert_eq!(data(&cache, "n").as_deref(), Some("1"), "the others are known");
@@ -475,7 +479,11 @@ mod tests {
         assert!(cache.take(Event::Apply(unreadable("7", "why"))).is_empty(), "no news");
         assert!(cache.observe(Event::Apply(object("m", "u", "6", "late"))).is_empty());
         assert_eq!(cache.take(Event::Apply(unreadable("8", "another"))), [key()]);
-        assert_eq!(cache.observe(Event::Apply(object("m", "u", "9", "2"))), [key()], "mended");
+        assert_eq!(
+            cache.observe(Event::Apply(object("m", "u", "9", "2"))),
+            [key()],
+            "mended"
+        );
         assert_eq!((data(&cache, "m").as_deref(), cache.count_unreadable()), (Some("2"), 0));
         cache.take(Event::Apply(unreadable("10", "why")));
         assert_eq!(cache.take(Event::Delete(unreadable("11", "why"))), [key()]);

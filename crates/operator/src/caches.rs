@@ -205,7 +205,10 @@ pub struct CacheHealth {
 
 /// Of objects that are made once for a database only those with its names count; of pods and claims all.
 fn is_looked_at(kind: &str, database: &Key, name: &str) -> bool {
-    let mut children = ChildKind::ALL.into_iter().filter(|child| child.kind() == kind).peekable();
+    let mut children = ChildKind::ALL
+        .into_iter()
+        .filter(|child| child.kind() == kind)
+        .peekable();
     children.peek().is_none() || children.any(|child| name.strip_prefix(&database.name) == Some(child.suffix()))
 }
 
@@ -532,10 +535,24 @@ mod tests {
         };
         let known = |name: &str| {
             let (namespace, name) = ("ns".to_owned(), name.to_owned());
-            caches.databases.get(&Key { namespace, name: name.clone() }, &name).is_some()
+            caches
+                .databases
+                .get(
+                    &Key {
+                        namespace,
+                        name: name.clone(),
+                    },
+                    &name,
+                )
+                .is_some()
         };
         let bad = || guard("bad", "5", json!("three"));
-        let first = vec![Init, InitApply(bad()), InitApply(guard("good", "5", json!(3))), InitDone];
+        let first = vec![
+            Init,
+            InitApply(bad()),
+            InitApply(guard("good", "5", json!(3))),
+            InitDone,
+        ];
         let (touched, unreadable) = see(first).await;
         assert_eq!(touched, ["bad", "good", ""], "the last one is everybody");
         assert_eq!(unreadable.len(), 1);
@@ -544,7 +561,11 @@ mod tests {
             "{unreadable:?}"
         );
         assert_eq!((known("bad"), known("good")), (false, true));
-        assert_eq!(see(vec![Apply(guard("bad", "6", json!("three")))]).await, (vec![], vec![]), "no news");
+        assert_eq!(
+            see(vec![Apply(guard("bad", "6", json!("three")))]).await,
+            (vec![], vec![]),
+            "no news"
+        );
         let (touched, unreadable) = see(vec![Apply(guard("good", "7", json!("three")))]).await;
         assert_eq!((touched, unreadable.len()), (vec!["good".to_owned()], 1));
         assert!(!known("good"), "nothing is done for it by what it was before");

@@ -23,7 +23,9 @@ pub fn take_place() -> String {
 }
 
 fn place_of(panic: &PanicHookInfo<'_>) -> String {
-    let place = panic.location().map(|place| format!("{}:{}", place.file(), place.line()));
+    let place = panic
+        .location()
+        .map(|place| format!("{}:{}", place.file(), place.line()));
     place.unwrap_or_else(|| "an unknown place".to_owned())
 }
 

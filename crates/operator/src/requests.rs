@@ -161,7 +161,10 @@ impl Requests {
             ..PatchParams::default()
         };
         let api = self.api::<K>(namespace);
-        readable(self.write::<K, _>("patch", api.patch(exact.name(), &params, &patch)).await?)
+        readable(
+            self.write::<K, _>("patch", api.patch(exact.name(), &params, &patch))
+                .await?,
+        )
     }
 
     /// Changes the resources of this very pod's containers in place, by strategic merge patch of its subresource `resize`.

@@ -181,7 +181,13 @@ impl Report for Reporter {
     fn unreadable(&self, kind: &'static str, object: &Unreadable) {
         let metadata = &object.metadata;
         let (namespace, name) = (metadata.namespace.clone().unwrap_or_default(), metadata.name.clone());
-        tracing::error!(kind, namespace, name, error = object.why, "an object cannot be read: its database alone waits");
+        tracing::error!(
+            kind,
+            namespace,
+            name,
+            error = object.why,
+            "an object cannot be read: its database alone waits"
+        );
         // Of another kind, the status of its database tells, and an event with it.
         if kind != self.caches.databases.kind {
             return;

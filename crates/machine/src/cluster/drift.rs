@@ -1022,7 +1022,11 @@ mod tests {
                     assert!(scene.decide().action.target().is_some(), "{kind:?} {state:?}");
                     scene.set_child(identity, foreign());
                     let decision = scene.decide();
-                    assert_eq!(decision.action.target().is_some(), in_place, "{kind:?} {state:?}: {decision:?}");
+                    assert_eq!(
+                        decision.action.target().is_some(),
+                        in_place,
+                        "{kind:?} {state:?}: {decision:?}"
+                    );
                     assert_eq!(decision.failure.unwrap().reason, FailureReason::ForeignObject);
                 }
             }

@@ -83,6 +83,9 @@ fn await_primary(facts: &Facts<'_>) -> Option<Proposal> {
     if facts.primary().is_some() {
         return None;
     }
+    if facts.observed.pods.get().is_none() {
+        return Proposal::unread(facts, Step::Primary, "the pods");
+    }
     let Known::Known(lease) = &facts.observed.lease else {
         return Proposal::unread(facts, Step::Primary, "the Lease");
     };

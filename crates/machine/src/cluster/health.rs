@@ -455,7 +455,11 @@ mod tests {
             let told = scene.with_facts(|facts| answer(facts, kind));
             let holds = (kind == ConditionKind::Degraded).then_some(true);
             assert_eq!((told.holds, told.reason), (holds, Reason::UnreadableObject));
-            assert!(told.message.contains("Pod demo-1, which cannot be read: no time"), "{}", told.message);
+            assert!(
+                told.message.contains("Pod demo-1, which cannot be read: no time"),
+                "{}",
+                told.message
+            );
         }
         let Action::Wait(waiting) = scene.decide().action else {
             panic!("{:?}", scene.decide())
@@ -465,7 +469,11 @@ mod tests {
             ("Pod demo-1, which cannot be read: no time", CORRECT)
         );
         scene.observed.pods = Scene::ready(3).observed.pods;
-        assert_eq!(reason(&scene, ConditionKind::Degraded), "AllServe", "nothing depends on it");
+        assert_eq!(
+            reason(&scene, ConditionKind::Degraded),
+            "AllServe",
+            "nothing depends on it"
+        );
     }
 
     #[test]

@@ -87,7 +87,9 @@ mod tests {
 
     fn failed(attempts: u32) -> InternalErrors {
         let first = InternalErrors::another(None, spec(1), at(0));
-        (1..attempts).fold(first, |before, _| InternalErrors::another(Some(&before), spec(1), at(0)))
+        (1..attempts).fold(first, |before, _| {
+            InternalErrors::another(Some(&before), spec(1), at(0))
+        })
     }
 
     #[test]
@@ -117,14 +119,28 @@ mod tests {
         scene.store();
         let told = with_internal_error(&scene.stored, 7, "a.rs:1", at(0));
         let degraded = |status: &ClusteredDatabaseStatus| {
-            let found = status.conditions.iter().find(|found| found.type_ == "Degraded").unwrap();
-            (found.status.clone(), found.reason.clone(), found.message.contains("a.rs:1"))
+            let found = status
+                .conditions
+                .iter()
+                .find(|found| found.type_ == "Degraded")
+                .unwrap();
+            (
+                found.status.clone(),
+                found.reason.clone(),
+                found.message.contains("a.rs:1"),
+            )
         };
         assert_eq!(degraded(&told), ("True".to_owned(), "InternalError".to_owned(), true));
         assert_eq!(told.conditions.len(), scene.stored.conditions.len());
         assert_eq!(with_internal_error(&told, 7, "a.rs:1", at(60)), told, "told once");
         let conditions = scene.stored.conditions.clone();
-        assert_eq!(ClusteredDatabaseStatus { conditions, ..told.clone() }, scene.stored);
+        assert_eq!(
+            ClusteredDatabaseStatus {
+                conditions,
+                ..told.clone()
+            },
+            scene.stored
+        );
         scene.stored = told;
         scene.store();
         assert_eq!(degraded(&scene.stored).0, "False", "the next decision overwrites it");

@@ -17,9 +17,7 @@ use api::{ClusteredDatabase, ClusteredDatabaseStatus};
 use chrono::{DateTime, SubsecRound, TimeDelta, Utc};
 use futures::FutureExt;
 use kube::ResourceExt;
-use machine::cluster::{
-    Action, Decision, Due, FaultKind, InternalErrors, Observed, Target, Wanted, decide, due,
-};
+use machine::cluster::{Action, Decision, Due, FaultKind, InternalErrors, Observed, Target, Wanted, decide, due};
 use machine::protocol::settings_hash;
 
 use crate::builders::Subject;
@@ -61,8 +59,7 @@ pub struct Executor {
 /// Tells the time.
 type Clock = Box<dyn Fn() -> DateTime<Utc> + Send + Sync>;
 /// Decides: [`decide`].
-type Decide =
-    Box<dyn Fn(&Wanted<'_>, &Observed, &ClusteredDatabaseStatus, DateTime<Utc>) -> Decision + Send + Sync>;
+type Decide = Box<dyn Fn(&Wanted<'_>, &Observed, &ClusteredDatabaseStatus, DateTime<Utc>) -> Decision + Send + Sync>;
 
 /// What is kept of one database between two looks.
 #[derive(Debug, Default)]
@@ -139,10 +136,7 @@ impl Executor {
     /// The same with other decisions.
     pub fn with_decide(
         mut self,
-        decide: impl Fn(&Wanted<'_>, &Observed, &ClusteredDatabaseStatus, DateTime<Utc>) -> Decision
-        + Send
-        + Sync
-        + 'static,
+        decide: impl Fn(&Wanted<'_>, &Observed, &ClusteredDatabaseStatus, DateTime<Utc>) -> Decision + Send + Sync + 'static,
     ) -> Self {
         self.decide = Box::new(decide);
         self
@@ -169,7 +163,10 @@ impl Executor {
                 known.errors = None;
                 wait
             }
-            Err(_) => Some(self.failed_inside(key, spec, &mut known, crate::panics::take_place()).await),
+            Err(_) => Some(
+                self.failed_inside(key, spec, &mut known, crate::panics::take_place())
+                    .await,
+            ),
         };
         if wait.is_none() {
             self.known.lock().unwrap_or_else(PoisonError::into_inner).remove(key);

@@ -142,7 +142,8 @@ impl Executor {
             Err(error) => return tracing::warn!(database = %key, %error, "cannot say so in the status"),
         }
         let message = events::degraded_for(&changed, Reason::InternalError).unwrap_or_default();
-        self.publish(key, &events::internal_error(&db, &message, now, &self.identity)).await;
+        self.publish(key, &events::internal_error(&db, &message, now, &self.identity))
+            .await;
     }
 
     /// Tells people. Not telling them is no reason to stop.

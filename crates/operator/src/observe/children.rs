@@ -225,7 +225,9 @@ fn unreadable_child(caches: &Caches, key: &Key, kind: ChildKind) -> Option<Arc<a
         ChildKind::StatefulSet => caches.stateful_sets.unreadable(key),
     };
     let name = name(&key.name, kind);
-    found.into_iter().find(|object| object.metadata.name.as_deref() == Some(&name))
+    found
+        .into_iter()
+        .find(|object| object.metadata.name.as_deref() == Some(&name))
 }
 
 fn value<K: Resource + ResourceExt + Clone + Serialize>(

@@ -264,7 +264,11 @@ mod tests {
         none.storage_classes.take(Event::Apply(far));
         assert_eq!(storage_class(&none, &named("slow"), Volume::Data), present);
         assert_eq!(storage_class(&none, &named("far"), Volume::Data), None, "it is there");
-        assert_eq!(storage_class(&none, &smallest(), Volume::Data), None, "it may be the default");
+        assert_eq!(
+            storage_class(&none, &smallest(), Volume::Data),
+            None,
+            "it may be the default"
+        );
         let wal = |data: &str, wal: &str| {
             let mut storage = class(data);
             storage["wal"] = class(wal);

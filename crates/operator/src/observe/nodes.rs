@@ -66,10 +66,12 @@ mod tests {
 
     #[test]
     fn a_node_that_cannot_be_read_hides_no_other() {
-        let drained = json!({"metadata": {"name": "n1", "uid": "n1", "resourceVersion": "1"}, "spec": {"unschedulable": true}});
+        let drained =
+            json!({"metadata": {"name": "n1", "uid": "n1", "resourceVersion": "1"}, "spec": {"unschedulable": true}});
         let caches = caches(Some(vec![drained]));
         let bad: Guarded<Node> =
-            serde_json::from_value(json!({"metadata": {"name": "n2", "resourceVersion": "2"}, "spec": {"taints": 7}})).unwrap();
+            serde_json::from_value(json!({"metadata": {"name": "n2", "resourceVersion": "2"}, "spec": {"taints": 7}}))
+                .unwrap();
         caches.nodes.take(Event::Apply(bad));
         assert_eq!(found(&caches), Some(BTreeSet::from(["n1".to_owned()])));
     }

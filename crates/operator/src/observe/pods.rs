@@ -139,7 +139,10 @@ fn pod(names: &Names, pod: &KubePod, memory: &mut Memory, now: DateTime<Utc>) ->
         revision: pod.annotations().get(ANNOTATION_REVISION).cloned(),
         base_revision: pod.annotations().get(ANNOTATION_BASE_REVISION).cloned(),
         wal_claim: pod.spec.as_ref().and_then(wal_claim),
-        resizing: pod.annotations().get(ANNOTATION_RESIZING).map(|text| resizing(text, now)),
+        resizing: pod
+            .annotations()
+            .get(ANNOTATION_RESIZING)
+            .map(|text| resizing(text, now)),
         resources: machine::cluster::Resources::default(),
         role: pod.labels().get(LABEL_ROLE).cloned(),
         token_void: false,
@@ -387,7 +390,12 @@ mod tests {
         assert_eq!(resizing(&noted_as(&noted), since), noted);
         let before = since - TimeDelta::milliseconds(1);
         assert_eq!(resizing(&noted_as(&noted), before).to, "", "it is not that late yet");
-        for text in ["nonsense", "abc yesterday", "abc +262142-12-31T23:59:59Z", "abc -262143-01-01T00:00:00Z"] {
+        for text in [
+            "nonsense",
+            "abc yesterday",
+            "abc +262142-12-31T23:59:59Z",
+            "abc -262143-01-01T00:00:00Z",
+        ] {
             assert_eq!(resizing(text, since).to, "", "{text} is about no revision");
         }
     }

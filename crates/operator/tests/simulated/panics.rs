@@ -19,10 +19,22 @@ fn a_time_on_a_pod_that_no_clock_shows_is_no_time() {
         world.create(&json!({"replicas": 3}));
         world.ready().await;
         let pod = world.get("pods", "db-2").unwrap();
-        let revision = pod["metadata"]["annotations"]["clustereddatabase.io/revision"].as_str().unwrap();
-        for time in ["+262142-12-31T23:59:59Z", "-262143-01-01T00:00:00Z", "9999-12-31T23:59:59Z"] {
+        let revision = pod["metadata"]["annotations"]["clustereddatabase.io/revision"]
+            .as_str()
+            .unwrap();
+        for time in [
+            "+262142-12-31T23:59:59Z",
+            "-262143-01-01T00:00:00Z",
+            "9999-12-31T23:59:59Z",
+        ] {
             let note = json!({"clustereddatabase.io/resizing": format!("{revision} {time}")});
-            world.user(200, Verb::Merge, "pods", "db-2", json!({"metadata": {"annotations": note}}));
+            world.user(
+                200,
+                Verb::Merge,
+                "pods",
+                "db-2",
+                json!({"metadata": {"annotations": note}}),
+            );
             let noted = |world: &World| {
                 let pod = world.get("pods", "db-2").unwrap();
                 pod["metadata"]["annotations"]["clustereddatabase.io/resizing"] != Value::Null
@@ -30,7 +42,10 @@ fn a_time_on_a_pod_that_no_clock_shows_is_no_time() {
             world.until(&format!("as it was: {time}"), |world| !noted(world)).await;
             world.ready().await;
         }
-        assert_eq!(world.get("pods", "db-2").unwrap()["metadata"]["uid"], pod["metadata"]["uid"]);
+        assert_eq!(
+            world.get("pods", "db-2").unwrap()["metadata"]["uid"],
+            pod["metadata"]["uid"]
+        );
     });
 }
 
@@ -38,7 +53,9 @@ fn a_time_on_a_pod_that_no_clock_shows_is_no_time() {
 fn degraded(world: &World) -> (Value, Value) {
     let conditions = world.status()["conditions"].as_array().cloned().unwrap_or_default();
     let found = conditions.into_iter().find(|found| found["type"] == "Degraded");
-    found.map_or((Value::Null, Value::Null), |found| (found["status"].clone(), found["reason"].clone()))
+    found.map_or((Value::Null, Value::Null), |found| {
+        (found["status"].clone(), found["reason"].clone())
+    })
 }
 
 fn has_internal_error(world: &World) -> bool {
@@ -83,7 +100,10 @@ fn a_decision_that_panics_rests_its_database_alone() {
             tokio::time::sleep(Duration::from_secs(1)).await;
         }
         let meanwhile = tried() - before;
-        assert!((1..=7).contains(&meanwhile), "{meanwhile} tries in 5 min of events each second");
+        assert!(
+            (1..=7).contains(&meanwhile),
+            "{meanwhile} tries in 5 min of events each second"
+        );
 
         // A changed spec is tried at once, though not in a loop.
         let before = tried();

@@ -74,7 +74,11 @@ fn cases() -> Vec<Case> {
 }
 
 fn change(world: &World, case: &Case, body: Value) {
-    let namespace = if Kind::of(case.plural).namespaced { NAMESPACE } else { "" };
+    let namespace = if Kind::of(case.plural).namespaced {
+        NAMESPACE
+    } else {
+        ""
+    };
     let call = Call::new(Verb::Merge, case.plural, namespace, case.name, body);
     let call = if case.subresource.is_empty() {
         call
@@ -141,7 +145,10 @@ fn an_object_of_any_kind_that_cannot_be_read_holds_up_its_own_database_alone() {
 
             let degraded = |world: &World| {
                 let conditions = world.status()["conditions"].as_array().cloned().unwrap_or_default();
-                conditions.into_iter().find(|found| found["type"] == "Degraded").unwrap()
+                conditions
+                    .into_iter()
+                    .find(|found| found["type"] == "Degraded")
+                    .unwrap()
             };
             match case.told {
                 Some(told) => {

@@ -11,8 +11,8 @@ use fake_api::faults::Faults;
 use fake_api::stubs::Stubs;
 use fake_api::{Call, Clock, Definition, Kind, Process, Reply, Server, Store, Verb, merge_patch};
 use kube::Client;
-use machine::cluster::decide;
 use kube::runtime::watcher;
+use machine::cluster::decide;
 use operator::cache::Key;
 use operator::caches::{Caches, Report};
 use operator::config::Config;
@@ -279,7 +279,10 @@ impl Report for Reporter {
     }
 
     fn failed(&self, kind: &'static str, error: &watcher::Error) {
-        self.heard.lock().unwrap().push(format!("the watch of {kind} failed: {error}"));
+        self.heard
+            .lock()
+            .unwrap()
+            .push(format!("the watch of {kind} failed: {error}"));
     }
 
     fn unreadable(&self, kind: &'static str, object: &Unreadable) {
@@ -296,7 +299,11 @@ impl Operator {
     }
 
     /// One that panics at each decision about the database called `name`, as long as `so` says so.
-    pub fn start_with_a_bug(server: &Server, name: &'static str, so: impl Fn() -> bool + Send + Sync + 'static) -> Self {
+    pub fn start_with_a_bug(
+        server: &Server,
+        name: &'static str,
+        so: impl Fn() -> bool + Send + Sync + 'static,
+    ) -> Self {
         let process = Process::new("operator");
         Self::start_with(server, Config::default(), &process, server.client(), |executor| {
             executor.with_decide(move |wanted, observed, stored, now| {

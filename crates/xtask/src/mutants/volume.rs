@@ -116,7 +116,7 @@ pub const MUTANTS: &[Mutant] = &[
         planted: "A Lease that is made again says nothing of what elections under the lost one may have given up.",
         breaks: "invariant 13",
         file: "cluster/drift.rs",
-        text: "Timeline(timeline.map_or(1, |served| served.0) + 1)",
+        text: "timeline.unwrap_or(Timeline(1)).next()?",
         instead: "Timeline(0)",
         found_by: unit("cluster::drift::tests::a_lease_that_is_made_again_asks_all_other_members"),
     },
