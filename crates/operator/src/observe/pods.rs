@@ -412,11 +412,12 @@ mod tests {
         caches.service_accounts.observe(Event::InitDone);
         caches.leases.observe(Event::Init);
         if let Some((pod, renewed)) = lease {
-            let holder = json!({"pod": "db-1", "podUid": pod, "run": "r", "member": "m", "address": "10.0.0.1"});
+            let holder =
+                json!({"pod": "db-1", "podUid": pod, "run": "r", "member": "cdb_1_a_b", "address": "10.0.0.1"});
             let lease = json!({"metadata": {"name": "db", "namespace": "ns", "uid": "l", "resourceVersion": "1",
                 "labels": {"clustereddatabase.io/cluster": "db"},
                 "annotations": {api::names::LEASE_HOLDER: holder.to_string()}},
-                "spec": {"holderIdentity": format!("db-1/{pod}/r/m"), "renewTime": renewed}});
+                "spec": {"holderIdentity": format!("db-1/{pod}/r/cdb_1_a_b"), "renewTime": renewed}});
             caches
                 .leases
                 .observe(Event::InitApply(serde_json::from_value(lease).unwrap()));

@@ -70,6 +70,15 @@ pub const MUTANTS: &[Mutant] = &[
         found_by: unit("cluster::drift::tests::a_stateful_set_gets_no_larger_while_claims_are_unknown"),
     },
     Mutant {
+        name: "act-as-a-foreign-identity",
+        planted: "The RoleBinding and the pods are made though the ServiceAccount or the Role is somebody else's.",
+        breaks: "rule `children`",
+        file: "cluster/drift.rs",
+        text: "matches!(facts.child(kind), Some(ChildState::Foreign { .. }))",
+        instead: "false",
+        found_by: unit("cluster::drift::tests::nothing_acts_as_a_foreign_identity"),
+    },
+    Mutant {
         name: "two-pods-labelled-primary",
         planted: "The new primary gets its label before the old one loses it.",
         breaks: "rule `label-roles`",
