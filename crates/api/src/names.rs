@@ -182,10 +182,15 @@ impl Names {
     pub fn wal_claim(&self, ordinal: u32) -> String {
         format!("{WAL_VOLUME}-{}-{ordinal}", self.cluster)
     }
-    /// The ordinal in the name of one of this database's pods; `None` if no instance can have that name.
+    /// The ordinal in the name of one of this database's pods; `None` if no StatefulSet makes a pod of that name. A StatefulSet
+    /// that somebody scales by hand may have more pods than there can be instances.
     pub fn ordinal(&self, pod: &str) -> Option<u32> {
         let ordinal = pod.strip_prefix(&self.cluster)?.strip_prefix('-')?.parse().ok();
-        ordinal.filter(|ordinal| *ordinal < MAX_INSTANCES && self.pod(*ordinal) == pod)
+        ordinal.filter(|ordinal| *ordinal <= i32::MAX.unsigned_abs() && self.pod(*ordinal) == pod)
+    }
+    /// The ordinal of the instance with this pod; `None` if none can have it.
+    pub fn instance(&self, pod: &str) -> Option<u32> {
+        self.ordinal(pod).filter(|ordinal| *ordinal < MAX_INSTANCES)
     }
 }
 
@@ -199,10 +204,8 @@ mod tests {
         assert_eq!(names.ordinal(&names.pod(7)), Some(7));
         assert_eq!(names.ordinal("a-17"), None);
         assert_eq!(names.ordinal("b-1-7"), None);
-        assert_eq!(names.ordinal(&names.pod(MAX_INSTANCES - 1)), Some(MAX_INSTANCES - 1));
         for none in [
-            "a-1-9",
-            "a-1-4294967295",
+            "a-1-2147483648",
             "a-1-4294967296",
             "a-1--1",
             "a-1-+1",
@@ -210,7 +213,15 @@ mod tests {
             "a-1-",
             "a-1",
         ] {
-            assert_eq!(names.ordinal(none), None, "{none}");
+            assert_eq!((names.ordinal(none), names.instance(none)), (None, None), "{none}");
+        }
+        assert_eq!(names.instance("a-1-8"), Some(8));
+        for many in ["a-1-9", "a-1-2147483647"] {
+            assert_eq!(
+                (names.ordinal(many).is_some(), names.instance(many)),
+                (true, None),
+                "{many}"
+            );
         }
     }
 }

@@ -4,7 +4,7 @@ use serde::de::DeserializeOwned;
 
 /// Why JSON from outside is not understood.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{field}: {reason}")]
+#[error("{}{reason}", if field == "." { String::new() } else { format!("{field}: ") })]
 pub struct InvalidJson {
     /// Path of the field, such as `report.position`; `.` for the whole.
     pub field: String,

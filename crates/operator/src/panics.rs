@@ -11,7 +11,11 @@ thread_local! {
 pub fn log_all() {
     std::panic::set_hook(Box::new(|panic| {
         let place = place_of(panic);
-        let message = panic.payload_as_str().unwrap_or("(no text)");
+        let payload = panic.payload();
+        let text = payload.downcast_ref::<&str>().copied();
+        let message = text
+            .or_else(|| payload.downcast_ref::<String>().map(String::as_str))
+            .unwrap_or("(no text)");
         tracing::error!(place, message, "panic: a bug in the operator");
         LAST.set(Some(place));
     }));

@@ -53,7 +53,7 @@ pub(super) fn check_failsafe_reply(reply: FailsafeReply) -> Result<FailsafeReply
 
 fn check_pod(pod: &str, names: &Names) -> Result<u32, String> {
     names
-        .ordinal(pod)
+        .instance(pod)
         .ok_or_else(|| format!("pod: {} is no pod of {}", shown(pod), names.cluster()))
 }
 

@@ -116,7 +116,7 @@ pub(super) fn is_gone(context: &Context, pod: &str, heard: BootTime) -> bool {
 
 /// The number at the end of a pod's name, if an instance can have it.
 fn ordinal(pod: &str) -> Option<u32> {
-    Names::new(pod.rsplit_once('-')?.0).ordinal(pod)
+    Names::new(pod.rsplit_once('-')?.0).instance(pod)
 }
 
 #[cfg(test)]

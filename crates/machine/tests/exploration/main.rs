@@ -103,7 +103,7 @@ fn edits_with_views_that_are_old_or_not_listed() {
     };
     assert_found(
         search(ready(2), bounds, true),
-        5_857,
+        5_853,
         31,
         &[
             "scale",

@@ -168,12 +168,12 @@ mod tests {
     #[test]
     fn claims_come_in_order_and_only_this_databases() {
         let caches = caches(
-            &["data-db-8", "wal-db-2", "data-db-2", "data-db-x-0", "data-other-0"],
+            &["data-db-10", "wal-db-2", "data-db-2", "data-db-x-0", "data-other-0"],
             &[],
         );
         let claims = claims(&caches, &key()).unwrap();
         let names: Vec<_> = claims.iter().map(|claim| claim.name.as_str()).collect();
-        assert_eq!(names, ["data-db-2", "wal-db-2", "data-db-8"]);
+        assert_eq!(names, ["data-db-2", "wal-db-2", "data-db-10"]);
         assert_eq!(claims[0].requested, 1 << 30);
         assert!(claims[0].bound);
         assert_eq!(claims[0].cluster_uid.as_deref(), Some("c"));
