@@ -418,6 +418,7 @@ impl Agent {
         let wanted = Poll {
             server: self.world.server.as_ref().map(|running| running.server.pid()),
             port: self.world.spec.as_ref().map_or(0, |spec| spec.postgres.port),
+            major: self.world.major(),
             pause: Duration::from_millis(self.world.observed.asks_again_after(now)),
             writes: writes(&self.world),
             void_before: self.world.configured_at,

@@ -11,7 +11,7 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::time::Duration;
 
-use agent::postgres::{PostgresError, Reload, Role, Server, StartError, StopMode, reload};
+use agent::postgres::{PostgresError, Reload, Role, Server, Sql, SqlError, StartError, StopMode, reload};
 use agent::process::{ProcessError, postgres_processes, processes};
 use agent::volume::{ClusterState, DataState};
 use instance::{Instance, PASSWORD, Scene, open_primary};
@@ -231,6 +231,40 @@ fn settings_are_taken_up_or_refused_whole() {
         instance.stop(StopMode::Fast).await;
         refused_at_start(&mut instance).await;
     });
+}
+
+#[test]
+fn a_configuration_that_keeps_the_agent_out_is_taken_back() {
+    unprivileged(
+        "a_configuration_that_keeps_the_agent_out_is_taken_back",
+        |place| async {
+            let scene = Scene::new(place).await;
+            let mut instance = scene.instance(0);
+            instance.initdb().await.expect("a database");
+            instance.start_primary().await;
+            let hba = instance.volume.pgdata().join("pg_hba.conf");
+            for known in [true, false] {
+                fs::write(&hba, "local all all reject\n").expect("written");
+                let server = instance.server.as_ref().expect("a server");
+                server.reload().expect("a signal");
+                let mut new = Sql::new(&instance.files.socket, instance.settings.port, instance.settings.major);
+                while new.status().await.is_ok() {
+                    new = Sql::new(&instance.files.socket, instance.settings.port, instance.settings.major);
+                    tokio::time::sleep(Duration::from_millis(10)).await;
+                }
+                let error = new.status().await.expect_err("it is refused");
+                assert!(matches!(error, SqlError::Refused(_)), "{error}");
+                if !known {
+                    instance.sql = new;
+                }
+                let value = if known { "8MB" } else { "9MB" };
+                set(&mut instance, &[("work_mem", value)]);
+                assert!(matches!(take_up(&mut instance).await, Reload::Applied { .. }));
+                assert_eq!(instance.text("SHOW work_mem").await, value);
+            }
+            instance.stop(StopMode::Fast).await;
+        },
+    );
 }
 
 async fn alter_system_counts_for_nothing(instance: &mut Instance) {

@@ -121,6 +121,10 @@ pub enum Command {
     Psql {
         /// The database.
         name: String,
+        /// Schemas in which names are looked for that name none. Whoever may create objects in one of them can have their own
+        /// code run by the superuser.
+        #[arg(long, value_name = "SCHEMAS", default_value = "pg_catalog")]
+        search_path: String,
         /// psql's own arguments.
         #[arg(last = true)]
         arguments: Vec<String>,

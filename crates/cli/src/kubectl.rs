@@ -28,23 +28,34 @@ pub struct LogFlags {
     pub previous: bool,
 }
 
-/// kubectl's arguments for psql in this pod. Without `-d`, psql connects to `database`.
-pub fn psql(
-    place: &Place,
-    namespace: &str,
-    pod: &str,
-    database: &str,
-    terminal: bool,
-    arguments: &[String],
-) -> Vec<String> {
+/// How psql is started.
+pub struct Psql<'a> {
+    /// The pod that it runs in.
+    pub pod: &'a str,
+    /// The database that it connects to, unless its arguments say otherwise.
+    pub database: &'a str,
+    /// Where names without a schema are looked for: `search_path`.
+    pub search_path: &'a str,
+    /// The user sits at a terminal.
+    pub terminal: bool,
+    /// psql's own arguments.
+    pub arguments: &'a [String],
+}
+
+/// kubectl's arguments for psql in a pod.
+pub fn psql(place: &Place, namespace: &str, psql: &Psql) -> Vec<String> {
     let mut command = common(place, namespace);
     command.extend(["exec", "--stdin"].map(str::to_owned));
-    if terminal {
+    if psql.terminal {
         command.push("--tty".to_owned());
     }
-    command.extend([pod, "--container", CONTAINER, "--", "env"].map(str::to_owned));
-    command.extend([format!("PGDATABASE={database}"), "psql".to_owned()]);
-    command.extend_from_slice(arguments);
+    command.extend([psql.pod, "--container", CONTAINER, "--", "env"].map(str::to_owned));
+    // A backslash keeps the blank after it in the value.
+    let search_path = psql.search_path.replace('\\', r"\\").replace(' ', r"\ ");
+    command.push(format!("PGDATABASE={}", psql.database));
+    command.push(format!("PGOPTIONS=-c search_path={search_path}"));
+    command.push("psql".to_owned());
+    command.extend_from_slice(psql.arguments);
     command
 }
 
@@ -105,12 +116,26 @@ mod tests {
             ..Place::default()
         };
         let arguments = ["-c".to_owned(), "select 1".to_owned()];
+        let how = Psql {
+            pod: "demo-1",
+            database: "app",
+            search_path: "pg_catalog",
+            terminal: true,
+            arguments: &arguments,
+        };
         assert_eq!(
-            psql(&place, "shop", "demo-1", "app", true, &arguments).join(" "),
+            psql(&place, "shop", &how).join(" "),
             "--namespace=shop --context=prod --kubeconfig=/k exec --stdin --tty demo-1 --container postgres -- \
-             env PGDATABASE=app psql -c select 1"
+             env PGDATABASE=app PGOPTIONS=-c search_path=pg_catalog psql -c select 1"
         );
-        assert!(!psql(&place, "shop", "demo-1", "app", false, &[]).contains(&"--tty".to_owned()));
+        let other = Psql {
+            search_path: r#"my\app, "public""#,
+            terminal: false,
+            ..how
+        };
+        let command = psql(&place, "shop", &other);
+        assert!(command.contains(&r#"PGOPTIONS=-c search_path=my\\app,\ "public""#.to_owned()));
+        assert!(!command.contains(&"--tty".to_owned()));
     }
 
     #[test]

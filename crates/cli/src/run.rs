@@ -82,7 +82,11 @@ pub async fn run(arguments: Arguments) -> Result<u8> {
         Command::Wake(of) => wish(place, &of.name, Wish::Hibernate(false)).await,
         Command::Pause(of) => wish(place, &of.name, Wish::Pause(true)).await,
         Command::Resume(of) => wish(place, &of.name, Wish::Pause(false)).await,
-        Command::Psql { name, arguments } => psql(place, name, arguments).await,
+        Command::Psql {
+            name,
+            search_path,
+            arguments,
+        } => psql(place, name, search_path, arguments).await,
         Command::Logs { name, flags } => {
             let cluster = Cluster::connect(place).await?;
             cluster.database(name).await?;
@@ -183,13 +187,18 @@ fn previews_of_file(place: &Place, path: &Path, names: &[String]) -> Result<Vec<
     names.iter().map(|name| Ok(upgrade::preview(look(name)?))).collect()
 }
 
-async fn psql(place: &Place, name: &str, arguments: &[String]) -> Result<u8> {
+async fn psql(place: &Place, name: &str, search_path: &str, arguments: &[String]) -> Result<u8> {
     let cluster = Cluster::connect(place).await?;
     let db = cluster.database(name).await?;
     let primary = cluster.primary(&db).await?;
-    let terminal = std::io::stdin().is_terminal() && std::io::stdout().is_terminal();
-    let database = &db.spec.bootstrap.initdb.database;
-    let command = kubectl::psql(place, &cluster.namespace, &primary, database, terminal, arguments);
+    let how = kubectl::Psql {
+        pod: &primary,
+        database: &db.spec.bootstrap.initdb.database,
+        search_path,
+        terminal: std::io::stdin().is_terminal() && std::io::stdout().is_terminal(),
+        arguments,
+    };
+    let command = kubectl::psql(place, &cluster.namespace, &how);
     kubectl::become_kubectl(&command).map(|()| DONE)
 }
 

@@ -151,7 +151,7 @@ fn kubectl_is_run_in_our_place_for_terminals_and_logs() {
     assert_eq!(
         run(&directory, "psql demo -- -c x"),
         (
-            "kubectl --namespace=shop exec --stdin demo-0 --container postgres -- env PGDATABASE=app psql -c x\n"
+            "kubectl --namespace=shop exec --stdin demo-0 --container postgres -- env PGDATABASE=app PGOPTIONS=-c search_path=pg_catalog psql -c x\n"
                 .to_owned(),
             7
         )

@@ -18,7 +18,7 @@ use super::{Executor, SMALL, blocking, telling_promise};
 use crate::deadman::boot_time;
 use crate::observe::{Effect, Failure, World};
 use crate::peer::{PeerError, UNKNOWN};
-use crate::postgres::{Sql, promise, promote};
+use crate::postgres::{promise, promote};
 use crate::run::Event;
 use crate::volume::Volume;
 
@@ -86,7 +86,11 @@ impl Executor {
         // The slots of others go.
         world.observed.admitted.retain(|member| members.contains(member));
         let allowed = self.allowed_to_write(until);
-        let (written, sql, files) = (Arc::clone(&self.written), Arc::clone(&self.sql), self.files.clone());
+        let (written, sql, own) = (
+            Arc::clone(&self.written),
+            Arc::clone(&self.sql),
+            self.own_connection(world),
+        );
         let volume = wanted.volume().clone();
         let work = async move {
             // Nothing else writes the configuration until it is over.
@@ -97,7 +101,7 @@ impl Executor {
             };
             let config = wanted.config(Mode::Primary, &written).await?;
             let mut sql = sql.lock().await;
-            let sql = sql.get_or_insert_with(|| Sql::new(files.socket, wanted.port()));
+            let sql = sql.get_or_insert(own);
             let volume = wanted.volume();
             let promoted = promote(volume, &server, sql, &config, timeline, &members, allowed).await?;
             let asked = boot_time();

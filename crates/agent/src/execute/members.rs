@@ -16,10 +16,10 @@ use crate::postgres::Sql;
 
 impl Executor {
     pub(super) fn admit(&self, world: &World, member: MemberId) {
-        let (sql, socket, port) = self.connection(world);
+        let (sql, own) = (Arc::clone(&self.sql), self.own_connection(world));
         self.spawn(Work::Admit, Some(SMALL), async move {
             let mut sql = sql.lock().await;
-            let sql = sql.get_or_insert_with(|| Sql::new(socket, port));
+            let sql = sql.get_or_insert(own);
             let standby = sql.ensure_member(&member).await?;
             Ok(Effect::Admitted(standby.member))
         });
@@ -28,10 +28,10 @@ impl Executor {
     pub(super) fn drop_slots(&self, world: &mut World, keep: BTreeSet<MemberId>) {
         // Even if not all can be dropped: a member that comes back must be admitted anew.
         world.observed.admitted.retain(|member| keep.contains(member));
-        let (sql, socket, port) = self.connection(world);
+        let (sql, own) = (Arc::clone(&self.sql), self.own_connection(world));
         self.spawn(Work::DropSlots, Some(SMALL), async move {
             let mut sql = sql.lock().await;
-            let sql = sql.get_or_insert_with(|| Sql::new(socket, port));
+            let sql = sql.get_or_insert(own);
             let dropped = sql.drop_members_except(&keep).await?;
             if !dropped.is_empty() {
                 tracing::info!(members = ?dropped, "dropped replication slots");
@@ -81,9 +81,10 @@ impl Executor {
         });
     }
 
-    pub(super) fn connection(&self, world: &World) -> (Arc<tokio::sync::Mutex<Option<Sql>>>, std::path::PathBuf, u16) {
+    /// A connection (not made yet) of its own: it waits for nobody else's statements.
+    pub(super) fn own_connection(&self, world: &World) -> Sql {
         let port = world.spec.as_ref().map_or(5432, |spec| spec.postgres.port);
-        (Arc::clone(&self.sql), self.files.socket.clone(), port)
+        Sql::new(self.files.socket.clone(), port, world.major())
     }
 }
 

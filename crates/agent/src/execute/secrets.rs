@@ -4,7 +4,6 @@ use std::sync::Arc;
 
 use super::{Executor, SMALL};
 use crate::observe::World;
-use crate::postgres::Sql;
 use crate::run::Event;
 
 impl Executor {
@@ -32,14 +31,13 @@ impl Executor {
                 .send(Event::Password(Err("the owner is not known".to_owned())));
             return;
         };
-        let (_, socket, port) = self.connection(world);
+        let mut sql = self.own_connection(world);
         let (file, events) = (self.password_file.clone(), self.events.clone());
         self.workers.spawn(async move {
             let work = async {
                 let password = tokio::fs::read_to_string(&file)
                     .await
                     .map_err(|error| error.to_string())?;
-                let mut sql = Sql::new(socket, port);
                 sql.ensure_password(&owner, &password)
                     .await
                     .map_err(|error| error.to_string())

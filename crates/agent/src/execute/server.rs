@@ -14,7 +14,7 @@ use super::{CONFIGURE, Executor, START, blocking, telling_promise};
 use crate::deadman::boot_time;
 use crate::observe::{Effect, Failure, News, World};
 use crate::postgres::{
-    Config, Files, PostgresError, Primary, Reload, Role, Server, Settings, Sql, StartError, StopMode, Tools, reload,
+    Config, Files, PostgresError, Primary, Reload, Role, Server, Settings, StartError, StopMode, Tools, reload,
 };
 use crate::volume::Volume;
 
@@ -84,11 +84,6 @@ impl Wanted {
     /// The volume.
     pub(super) fn volume(&self) -> &Volume {
         &self.volume
-    }
-
-    /// PostgreSQL's port.
-    pub(super) fn port(&self) -> u16 {
-        self.port
     }
 
     /// Promises the epoch of the primary that is to be followed, if any, and puts the credential in place.
@@ -200,7 +195,11 @@ impl Executor {
             Process::Running { mode } => mode,
             Process::Stopped { .. } => return self.fail(Work::Configure, "PostgreSQL does not run"),
         };
-        let (sql, written) = (Arc::clone(&self.sql), Arc::clone(&self.written));
+        let (sql, own, written) = (
+            Arc::clone(&self.sql),
+            self.own_connection(world),
+            Arc::clone(&self.written),
+        );
         self.spawn(Work::Configure, Some(CONFIGURE), async move {
             let written = written.lock().await;
             let promise = wanted.follow().await?;
@@ -210,7 +209,7 @@ impl Executor {
             };
             let config = wanted.config(mode, &written).await.map_err(learned)?;
             let mut sql = sql.lock().await;
-            let sql = sql.get_or_insert_with(|| Sql::new(wanted.files.socket.clone(), wanted.port));
+            let sql = sql.get_or_insert(own);
             let reloaded = reload(&wanted.tools, &wanted.volume, &server, sql, &config).await;
             match reloaded.map_err(|error| learned(error.into()))? {
                 Reload::Applied { .. } => {

@@ -8,7 +8,7 @@ use machine::quorum::SyncRule;
 
 use super::{CONFIGURE, Executor};
 use crate::observe::{Effect, World};
-use crate::postgres::{Sql, open, set_sync};
+use crate::postgres::{open, set_sync};
 
 /// The longest that a change of the synchronous rule may take: a checkpoint may be part of it.
 const SET_SYNC: Duration = Duration::from_secs(150);
@@ -63,11 +63,5 @@ impl Executor {
             sql.checkpoint(CHECKPOINT).await?;
             Ok(Effect::Checkpointed)
         });
-    }
-
-    /// A connection for one task: it waits for nobody else's statements.
-    fn own_connection(&self, world: &World) -> Sql {
-        let (_, socket, port) = self.connection(world);
-        Sql::new(socket, port)
     }
 }

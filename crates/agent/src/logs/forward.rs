@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, BufReader};
 use tokio::net::unix::pipe;
 
-use super::record::{Assembler, Level, Record};
+use super::record::{Assembler, Level, Record, goes_on};
 use super::repeats::Repeats;
 
 /// A record is complete if nothing follows it for this long: PostgreSQL writes a record and its details at once.
@@ -55,8 +55,14 @@ async fn forward(mut pipe: BufReader<pipe::Receiver>) {
         };
         match read {
             Ok(0) if line.is_empty() => break,
+            // Nothing more comes if nothing came.
+            Ok(1..) if goes_on(&line) => {}
             Ok(_) => {
-                log(assembler.push(String::from_utf8_lossy(&line).trim_end_matches(['\n', '\r'])));
+                let end = line
+                    .iter()
+                    .rposition(|byte| !b"\r\n".contains(byte))
+                    .map_or(0, |last| last + 1);
+                log(assembler.push(&line[..end]));
                 line.clear();
             }
             Err(error) => {

@@ -4,15 +4,21 @@ use super::redact::redact;
 
 /// `log_line_prefix`: process, kind of backend, user, database and SQLSTATE between control characters, which no log
 /// message begins a line with: PostgreSQL puts a tab before every further line of a message.
-pub const LINE_PREFIX: &str = "\u{1e}%p\u{1f}%b\u{1f}%u\u{1f}%d\u{1f}%e\u{1f}";
+///
+/// User and database are as whoever connects names them, before anybody is asked for a password, line breaks and control
+/// characters included. PostgreSQL cuts them to [`NAME`] bytes, and fills them up to as many here: what is inside is known by its
+/// length, and begins no record. (17.0 to 17.2 did not cut them.)
+pub const LINE_PREFIX: &str = "\u{1e}%p\u{1f}%b\u{1f}%-63u\u{1f}%-63d\u{1f}%e\u{1f}";
+/// Bytes of a user's or a database's name in the prefix.
+const NAME: usize = 63;
 
 /// Bytes of a record beyond which further lines are left out: a statement may have gigabytes.
 const LIMIT: usize = 64 * 1024;
 /// The last detail of a record of which lines were left out.
 const CUT: &str = "CUT: further lines are left out";
 
-const BEGIN: char = '\u{1e}';
-const SEPARATOR: char = '\u{1f}';
+const BEGIN: u8 = 0x1e;
+const SEPARATOR: u8 = 0x1f;
 
 /// How bad it is, in the agent's words.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -41,6 +47,17 @@ pub(super) struct Record {
     pub(super) details: Vec<String>,
 }
 
+/// What was read up to a line break ends in a name of the prefix: the line goes on.
+pub(super) fn goes_on(line: &[u8]) -> bool {
+    line.first() == Some(&BEGIN) && matches!(names(line), Some(names) if line[names..].len() < 2 * NAME + 2)
+}
+
+/// Where the names begin: after the process and the kind of backend, which are PostgreSQL's own words.
+fn names(line: &[u8]) -> Option<usize> {
+    let separators = line.iter().enumerate().filter(|(_, byte)| **byte == SEPARATOR);
+    separators.map(|(at, _)| at + 1).nth(1)
+}
+
 /// Puts lines together. A record is complete when the next one begins.
 #[derive(Debug, Default)]
 pub(super) struct Assembler {
@@ -53,8 +70,10 @@ pub(super) struct Assembler {
 
 impl Assembler {
     /// Takes a line (without its end); returns the record that it completes.
-    pub(super) fn push(&mut self, line: &str) -> Option<Record> {
-        if let (Some(rest), Some(pending)) = (line.strip_prefix('\t'), &mut self.pending) {
+    pub(super) fn push(&mut self, line: impl AsRef<[u8]>) -> Option<Record> {
+        let line = line.as_ref();
+        if let (Some(rest), Some(pending)) = (line.strip_prefix(b"\t"), &mut self.pending) {
+            let rest = &*String::from_utf8_lossy(rest);
             if !has_room(&mut self.size, &mut self.cut, rest) {
                 return None;
             }
@@ -112,20 +131,14 @@ fn finish(mut record: Record) -> Record {
     record
 }
 
-fn parse(line: &str) -> Record {
-    let (prefix, text) = match line.strip_prefix(BEGIN).and_then(|rest| rest.rsplit_once(SEPARATOR)) {
-        Some((prefix, text)) => (prefix, text),
-        // Before it has read its settings, PostgreSQL writes no prefix of ours.
-        None => ("", line),
-    };
-    let mut fields = prefix.split(SEPARATOR);
-    let mut next = || {
-        fields
-            .next()
-            .filter(|field| !field.is_empty() && *field != "[unknown]")
-            .map(str::to_owned)
-    };
-    let (pid, backend, user, database, code) = (next(), next(), next(), next(), next());
+fn parse(line: &[u8]) -> Record {
+    // Before it has read its settings, PostgreSQL writes no prefix of ours.
+    let (fields, text) = fields(line).unwrap_or(([&[]; 5], line));
+    let [pid, backend, user, database, code] = fields.map(|field| {
+        let field = String::from_utf8_lossy(field).trim_end_matches(' ').to_owned();
+        Some(field).filter(|field| !field.is_empty() && *field != "[unknown]")
+    });
+    let text = &*String::from_utf8_lossy(text);
     let (severity, message) = split_severity(text);
     Record {
         level: if code.as_deref().is_some_and(is_routine) {
@@ -142,6 +155,19 @@ fn parse(line: &str) -> Record {
         code: code.filter(|code| code != "00000"),
         details: Vec::new(),
     }
+}
+
+/// What is between the control characters of the prefix, and the text after it.
+fn fields(line: &[u8]) -> Option<([&[u8]; 5], &[u8])> {
+    let split = |bytes: &'_ [u8]| bytes.iter().position(|byte| *byte == SEPARATOR);
+    let own = line.strip_prefix(&[BEGIN])?;
+    let (pid, rest) = own.split_at(split(own)?);
+    let (backend, rest) = rest[1..].split_at(split(&rest[1..])?);
+    let (user, rest) = rest[1..].split_at_checked(NAME)?;
+    let (database, rest) = rest.strip_prefix(&[SEPARATOR])?.split_at_checked(NAME)?;
+    let rest = rest.strip_prefix(&[SEPARATOR])?;
+    let (code, text) = rest.split_at(split(rest)?);
+    Some(([pid, backend, user, database, code], &text[1..]))
 }
 
 fn split_severity(text: &str) -> (&str, &str) {
@@ -186,25 +212,77 @@ fn is_addition(severity: &str) -> bool {
     .contains(&severity)
 }
 
+/// The prefix as PostgreSQL writes it.
+#[cfg(test)]
+pub(super) fn line_prefix(pid: u32, backend: &str, user: &str, database: &str, code: &str) -> String {
+    let fill = |name: &str| format!("{name}{}", " ".repeat(NAME - name.len()));
+    let (user, database) = (fill(user), fill(database));
+    format!("\u{1e}{pid}\u{1f}{backend}\u{1f}{user}\u{1f}{database}\u{1f}{code}\u{1f}")
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
     fn prefix(pid: u32) -> String {
-        format!("\u{1e}{pid}\u{1f}client backend\u{1f}app\u{1f}orders\u{1f}42601\u{1f}")
+        line_prefix(pid, "client backend", "app", "orders", "42601")
+    }
+
+    /// Records of what PostgreSQL has written.
+    fn records(text: &str) -> Vec<Record> {
+        let mut assembler = Assembler::default();
+        let mut line = Vec::new();
+        let mut records = Vec::new();
+        for part in text.as_bytes().split_inclusive(|byte| *byte == b'\n') {
+            line.extend(part);
+            if !goes_on(&line) {
+                records.extend(assembler.push(line.trim_ascii_end()));
+                line.clear();
+            }
+        }
+        records.extend(assembler.flush());
+        records
+    }
+
+    #[test]
+    fn a_name_of_a_user_or_database_cannot_pretend_to_be_a_record() {
+        let forged = format!("\n{}FATAL:  forged", &prefix(9)[..20]);
+        for name in [
+            forged.as_str(),
+            "\n\n",
+            "\u{1f}\u{1f}\u{1f}",
+            "\n\u{1e}9\u{1f}x\u{1f}\u{1f}\u{1f}\u{1f}FATAL:  forged\n",
+        ] {
+            for (user, database) in [(name, "orders"), ("app", name), (name, name)] {
+                let refused = format!(
+                    "{}FATAL:  no entry\n",
+                    line_prefix(7, "client backend", user, database, "28000")
+                );
+                let own = format!("{}LOG:  next\n", prefix(8));
+                let records = records(&format!("{refused}{own}"));
+                let messages: Vec<&str> = records.iter().map(|record| record.message.as_str()).collect();
+                assert_eq!(messages, ["no entry", "next"], "{name:?}");
+                let first = &records[0];
+                assert_eq!((first.pid, first.severity.as_str()), (Some(7), "FATAL"));
+                assert_eq!(
+                    (first.user.as_deref(), first.database.as_deref()),
+                    (Some(user), Some(database))
+                );
+            }
+        }
     }
 
     #[test]
     fn a_record_is_put_together() {
         let mut assembler = Assembler::default();
         assert_eq!(
-            assembler.push(&format!("{}ERROR:  syntax error at \":  \"", prefix(42))),
+            assembler.push(format!("{}ERROR:  syntax error at \":  \"", prefix(42))),
             None
         );
-        assert_eq!(assembler.push(&format!("{}STATEMENT:  SELECT", prefix(42))), None);
+        assert_eq!(assembler.push(format!("{}STATEMENT:  SELECT", prefix(42))), None);
         assert_eq!(assembler.push("\t  1 +"), None);
         let record =
-            assembler.push("\u{1e}7\u{1f}checkpointer\u{1f}\u{1f}\u{1f}00000\u{1f}LOG:  checkpoint starting: time");
+            assembler.push(line_prefix(7, "checkpointer", "", "", "00000") + "LOG:  checkpoint starting: time");
         let record = record.expect("the first record");
         assert_eq!((record.level, record.severity.as_str()), (Level::Error, "ERROR"));
         assert_eq!(record.message, "syntax error at \":  \"");
@@ -227,7 +305,7 @@ mod tests {
     fn a_session_that_comes_too_early_is_no_error() {
         let mut assembler = Assembler::default();
         assembler
-            .push("\u{1e}7\u{1f}client backend\u{1f}\u{1f}\u{1f}57P03\u{1f}FATAL:  the database system is starting up");
+            .push(line_prefix(7, "client backend", "", "", "57P03") + "FATAL:  the database system is starting up");
         let record = assembler.flush().expect("a record");
         assert_eq!((record.level, record.severity.as_str()), (Level::Info, "FATAL"));
     }
@@ -235,9 +313,9 @@ mod tests {
     #[test]
     fn details_of_another_process_are_not_mixed_in() {
         let mut assembler = Assembler::default();
-        assembler.push(&format!("{}ERROR:  one", prefix(1)));
+        assembler.push(format!("{}ERROR:  one", prefix(1)));
         let first = assembler
-            .push(&format!("{}DETAIL:  of two", prefix(2)))
+            .push(format!("{}DETAIL:  of two", prefix(2)))
             .expect("the first record");
         assert!(first.details.is_empty());
     }
@@ -257,24 +335,24 @@ mod tests {
     #[test]
     fn a_message_cannot_pretend_to_be_a_record() {
         let mut assembler = Assembler::default();
-        assembler.push(&format!("{}ERROR:  bad", prefix(1)));
-        assert_eq!(assembler.push(&format!("\t{}FATAL:  forged", prefix(9))), None);
+        assembler.push(format!("{}ERROR:  bad", prefix(1)));
+        assert_eq!(assembler.push(format!("\t{}FATAL:  forged", prefix(9))), None);
         assert_eq!(assembler.flush().expect("one record").severity, "ERROR");
     }
 
     #[test]
     fn a_record_without_end_is_cut() {
         let mut assembler = Assembler::default();
-        assembler.push(&format!("{}ERROR:  bad", prefix(1)));
-        assembler.push(&format!("{}STATEMENT:  SELECT", prefix(1)));
+        assembler.push(format!("{}ERROR:  bad", prefix(1)));
+        assembler.push(format!("{}STATEMENT:  SELECT", prefix(1)));
         let line = format!("\t{}", "x".repeat(1_000));
         for _ in 0..1_000 {
             assert_eq!(assembler.push(&line), None);
         }
         assert_eq!(assembler.push("\ty"), None);
-        assert_eq!(assembler.push(&format!("{}HINT:  none", prefix(1))), None);
+        assert_eq!(assembler.push(format!("{}HINT:  none", prefix(1))), None);
         let record = assembler
-            .push(&format!("{}ERROR:  next", prefix(1)))
+            .push(format!("{}ERROR:  next", prefix(1)))
             .expect("the first record");
         assert_eq!(record.details.len(), 2);
         assert!((LIMIT - 2_000..=LIMIT).contains(&record.details[0].len()));
@@ -287,8 +365,8 @@ mod tests {
     #[test]
     fn passwords_are_taken_out() {
         let mut assembler = Assembler::default();
-        assembler.push(&format!("{}ERROR:  role \"x\" does not exist", prefix(1)));
-        assembler.push(&format!("{}STATEMENT:  ALTER ROLE x PASSWORD 'geheim'", prefix(1)));
+        assembler.push(format!("{}ERROR:  role \"x\" does not exist", prefix(1)));
+        assembler.push(format!("{}STATEMENT:  ALTER ROLE x PASSWORD 'geheim'", prefix(1)));
         let record = assembler.flush().expect("a record");
         assert!(!format!("{record:?}").contains("geheim"), "{record:?}");
     }

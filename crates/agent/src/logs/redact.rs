@@ -57,16 +57,17 @@ fn redact_words(text: &str) -> String {
     shown
 }
 
-/// Where the string begins and ends that stands next, after blanks, `=`, `:`, quotes around the word, and a prefix such as `E`.
+/// Where the string begins and ends that stands next, after blanks, comments, `=`, `:`, quotes around the word, and a prefix such
+/// as `E`.
 fn secret(rest: &str) -> Option<(usize, usize)> {
-    let start = rest.find(|c: char| !(c.is_whitespace() || c == '=' || c == ':' || c == '"'))?;
+    let start = after_blanks(rest, &['=', ':', '"'])?;
     let value = &rest[start..];
     let prefix = ["e'", "E'", "u&'", "U&'", "n'", "N'"]
         .iter()
         .find(|prefix| value.starts_with(**prefix));
     let quote = prefix.map_or(0, |prefix| prefix.len() - 1);
     if value[quote..].starts_with('\'') {
-        return Some((start, start + quote + end_of_string(&value[quote..])));
+        return Some((start, start + quote + end_of_strings(&value[quote..])));
     }
     if let Some(rest) = value.strip_prefix('$') {
         let tag = rest.find('$').map(|end| &value[..end + 2])?;
@@ -78,6 +79,50 @@ fn secret(rest: &str) -> Option<(usize, usize)> {
     // `password=geheim` in a connection string.
     let unquoted = rest[..start].contains('=') && start > 0;
     unquoted.then(|| (start, start + value.find(char::is_whitespace).unwrap_or(value.len())))
+}
+
+/// Where something begins that is no blank, no comment, and none of `others`.
+fn after_blanks(text: &str, others: &[char]) -> Option<usize> {
+    let mut at = 0;
+    loop {
+        let rest = &text[at..];
+        at += match rest.chars().next()? {
+            c if c.is_whitespace() || others.contains(&c) => c.len_utf8(),
+            '-' if rest.starts_with("--") => rest.find(['\n', '\r'])?,
+            '/' if rest.starts_with("/*") => end_of_comment(rest)?,
+            _ => return Some(at),
+        };
+    }
+}
+
+/// Length of the comment at the beginning of `text`, with those inside it; `None` if it is not closed.
+fn end_of_comment(text: &str) -> Option<usize> {
+    let (mut at, mut depth) = (0, 0_usize);
+    loop {
+        let found = at + text[at..].find(['/', '*'])?;
+        let (step, deeper) = match text.get(found..found + 2) {
+            Some("/*") => (2, depth + 1),
+            Some("*/") => (2, depth - 1),
+            _ => (1, depth),
+        };
+        (at, depth) = (found + step, deeper);
+        if depth == 0 {
+            return Some(at);
+        }
+    }
+}
+
+/// Length of the string at the beginning of `text`, with those that go on with it after a line break.
+fn end_of_strings(text: &str) -> usize {
+    let mut end = end_of_string(text);
+    while let Some(gap) = after_blanks(&text[end..], &[]) {
+        let next = end + gap;
+        if !text[end..next].contains(['\n', '\r']) || !text[next..].starts_with('\'') {
+            break;
+        }
+        end = next + end_of_string(&text[next..]);
+    }
+    end
 }
 
 /// Length of the string at the beginning of `text`, its quotes included; doubled and escaped quotes are inside.
@@ -127,6 +172,19 @@ mod tests {
             (
                 "CREATE SUBSCRIPTION s CONNECTION 'postgresql://bob:ge:h@im@h:5432/d?x=1' -- 'y://z:q@h'",
                 "CREATE SUBSCRIPTION s CONNECTION 'postgresql://bob:***@h:5432/d?x=1' -- 'y://z:***@h'",
+            ),
+            ("ALTER ROLE a PASSWORD /**/ 'x'", "ALTER ROLE a PASSWORD /**/ '***'"),
+            (
+                "ALTER ROLE a PASSWORD /* a /* 'b' */ */\t-- 'c'\n E'x' VALID UNTIL 'z'",
+                "ALTER ROLE a PASSWORD /* a /* 'b' */ */\t-- 'c'\n '***' VALID UNTIL 'z'",
+            ),
+            (
+                "ALTER ROLE a PASSWORD 'x'\n  'y' -- and\n 'z' VALID UNTIL 'u'",
+                "ALTER ROLE a PASSWORD '***' VALID UNTIL 'u'",
+            ),
+            (
+                "ALTER ROLE a PASSWORD /* not closed 'x'",
+                "ALTER ROLE a PASSWORD /* not closed 'x'",
             ),
             (
                 "SELECT dblink('postgres:///d?user=a&password=x b')",

@@ -50,14 +50,12 @@ impl Repeats {
 
 #[cfg(test)]
 mod tests {
-    use super::super::record::Assembler;
+    use super::super::record::{Assembler, line_prefix};
     use super::*;
 
     fn record(backend: &str, message: &str) -> Record {
         let mut assembler = Assembler::default();
-        assembler.push(&format!(
-            "\u{1e}7\u{1f}{backend}\u{1f}\u{1f}\u{1f}00000\u{1f}LOG:  {message}"
-        ));
+        assembler.push(line_prefix(7, backend, "", "", "00000") + "LOG:  " + message);
         assembler.flush().expect("a record")
     }
 

@@ -22,7 +22,11 @@ pub async fn canary(socket: PathBuf, mut wanted: watch::Receiver<Poll>, tell: im
     let mut connection: Option<(u32, Sql)> = None;
     loop {
         let Poll {
-            server, port, writes, ..
+            server,
+            port,
+            major,
+            writes,
+            ..
         } = wanted.borrow_and_update().clone();
         let Some(pid) = server.filter(|_| writes) else {
             connection = None;
@@ -32,7 +36,7 @@ pub async fn canary(socket: PathBuf, mut wanted: watch::Receiver<Poll>, tell: im
             continue;
         };
         let fresh = connection.take().filter(|(of, _)| *of == pid);
-        let (_, sql) = connection.insert(fresh.unwrap_or_else(|| (pid, Sql::new(socket.clone(), port))));
+        let (_, sql) = connection.insert(fresh.unwrap_or_else(|| (pid, Sql::new(socket.clone(), port, major))));
         let begun = boot_time();
         match sql.write_canary().await {
             Ok(()) => tell(pid, begun),
@@ -45,7 +49,9 @@ pub async fn canary(socket: PathBuf, mut wanted: watch::Receiver<Poll>, tell: im
 /// Begins new sessions for ever, one at a time, and tells `tell` when each was begun that PostgreSQL took, or refused with words.
 pub async fn greet(socket: PathBuf, mut wanted: watch::Receiver<Poll>, tell: impl Fn(u32, BootTime)) {
     loop {
-        let Poll { server, port, .. } = wanted.borrow_and_update().clone();
+        let Poll {
+            server, port, major, ..
+        } = wanted.borrow_and_update().clone();
         let Some(pid) = server else {
             if wanted.changed().await.is_err() {
                 return;
@@ -53,7 +59,7 @@ pub async fn greet(socket: PathBuf, mut wanted: watch::Receiver<Poll>, tell: imp
             continue;
         };
         let begun = boot_time();
-        let taken = Sql::new(socket.clone(), port).greet().await;
+        let taken = Sql::new(socket.clone(), port, major).greet().await;
         if taken {
             tell(pid, begun);
         }

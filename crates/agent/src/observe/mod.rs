@@ -111,6 +111,12 @@ impl World {
         self.spec = Some(cluster.spec);
     }
 
+    /// PostgreSQL's major version.
+    pub fn major(&self) -> u16 {
+        let wanted = self.spec.as_ref().map_or(0, |spec| spec.postgres.major_version);
+        self.tools.as_ref().map_or(wanted, |tools| tools.major())
+    }
+
     /// The user's settings with this hash, if they are known.
     pub fn settings(&self, hash: &str) -> Option<BTreeMap<String, String>> {
         let wanted = self.spec.as_ref().map(|spec| &spec.postgres.parameters);

@@ -23,6 +23,8 @@ pub struct Poll {
     pub server: Option<u32>,
     /// Its port.
     pub port: u16,
+    /// Its major version.
+    pub major: u16,
     /// How long after an answer it is asked again.
     pub pause: Duration,
     /// It is a primary's, and can write.
@@ -38,10 +40,14 @@ pub async fn poll(
     mut wanted: watch::Receiver<Poll>,
     tell: impl Fn(u32, BootTime, Result<Box<Status>, SqlError>),
 ) {
-    let mut connection: Option<(u16, Sql)> = None;
+    let mut connection: Option<((u16, u16), Sql)> = None;
     loop {
         let Poll {
-            server, port, pause, ..
+            server,
+            port,
+            major,
+            pause,
+            ..
         } = wanted.borrow_and_update().clone();
         let Some(pid) = server else {
             connection = None;
@@ -50,8 +56,9 @@ pub async fn poll(
             }
             continue;
         };
-        let fresh = connection.take().filter(|(of, _)| *of == port);
-        let (_, sql) = connection.insert(fresh.unwrap_or_else(|| (port, Sql::new(socket.clone(), port))));
+        let of = (port, major);
+        let fresh = connection.take().filter(|(known, _)| *known == of);
+        let (_, sql) = connection.insert(fresh.unwrap_or_else(|| (of, Sql::new(socket.clone(), port, major))));
         let asked = boot_time();
         tell(pid, asked, sql.status().await.map(Box::new));
         if let Ok(Err(_)) = tokio::time::timeout(pause, wanted.changed()).await {
@@ -81,14 +88,20 @@ impl World {
                 self.silent += 1;
                 if self.silent == SILENT {
                     tracing::warn!(milliseconds, "PostgreSQL does not answer");
-                    self.observed.postgres.answer = None;
+                    let postgres = &mut self.observed.postgres;
+                    (postgres.answer, postgres.refusal) = (None, None);
                 }
                 false
             }
             Err(error) => {
-                if self.observed.postgres.answer.take().is_some() {
+                let postgres = &mut self.observed.postgres;
+                if postgres.answer.take().is_some() {
                     tracing::warn!("{error}");
                 }
+                postgres.refusal = match error {
+                    SqlError::Refused(words) => Some(words),
+                    SqlError::NotListening | SqlError::NotNow(_) | SqlError::Silent(_) | SqlError::Broken(_) => None,
+                };
                 false
             }
         }
@@ -108,7 +121,7 @@ impl World {
         let writes = self.observed.postgres.process == Process::Running { mode: Mode::Primary } && !answer.in_recovery;
         let postgres = &mut self.observed.postgres;
         postgres.streamed |= answer.streaming;
-        postgres.answer = Some(answer);
+        (postgres.answer, postgres.refusal) = (Some(answer), None);
         postgres.receiver = status.receiver.as_ref().map(|receiver| receiver.status.clone());
         postgres.slots = status.members_with_slots();
         if writes {
@@ -200,7 +213,7 @@ impl World {
     pub(super) fn stopped(&mut self, exit: Option<Exit>) {
         let postgres = &mut self.observed.postgres;
         postgres.process = Process::Stopped { exit };
-        postgres.answer = None;
+        (postgres.answer, postgres.refusal) = (None, None);
         postgres.streamed = false;
         postgres.open = false;
         postgres.in_doubt = None;

@@ -39,6 +39,8 @@ pub async fn clone(tools: &Tools, volume: &Volume, source: &CloneSource) -> Resu
         "--wal-method=stream",
         "--checkpoint=fast",
         "--no-password",
+        // Nobody reads it, and on the primary it is a temporary file, which `temp_file_limit` may forbid.
+        "--no-manifest",
         "--progress",
     ]);
     // The primary takes a silent receiver for dead after 10 s; its own rhythm is 10 s.

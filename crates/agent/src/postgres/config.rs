@@ -328,9 +328,33 @@ mod tests {
             "more than there would be left"
         );
         assert_eq!(
-            reserved(&[("superuser_reserved_connections", "4")]).as_deref(),
-            Some("'4'")
+            reserved(&[("superuser_reserved_connections", "6")]).as_deref(),
+            Some("'6'")
         );
+    }
+
+    #[test]
+    fn wal_is_never_less_than_a_server_starts_with() {
+        let least = |value: &str| {
+            let config = Config::render(&settings(&[("min_wal_size", value)]), &files(), &primary(true));
+            line(&config.expect("a config"), "min_wal_size")
+                .map(str::to_owned)
+                .expect("a line")
+        };
+        for (value, expected) in [
+            ("2", "'32MB'"),
+            ("2MB", "'32MB'"),
+            (" 31 MB", "'32MB'"),
+            ("2048kB", "'32MB'"),
+            ("0.01GB", "'32MB'"),
+            ("32MB", "'32MB'"),
+            ("80", "'80'"),
+            ("1GB", "'1GB'"),
+            ("1TB", "'1TB'"),
+            ("many", "'many'"),
+        ] {
+            assert_eq!(least(value), expected, "{value}");
+        }
     }
 
     #[test]

@@ -5,6 +5,8 @@ use std::path::Path;
 use super::config::{Files, Primary};
 use super::quote;
 
+/// What `postgresql.conf` says of sessions does not reach a member: between two commands its WAL sender is an idle session.
+const OPTIONS: &str = "-c idle_session_timeout=0 -c statement_timeout=0";
 /// There is none: libpq would complain about a file of another kind.
 const NO_PASSWORDS: &str = "/nonexistent/pgpass";
 
@@ -38,6 +40,7 @@ fn join(first: &[(&str, &str)], primary: &Primary, files: &Files, key: &Path) ->
         ("ssl_min_protocol_version", "TLSv1.3".to_owned()),
         ("gssencmode", "disable".to_owned()),
         ("passfile", NO_PASSWORDS.to_owned()),
+        ("options", OPTIONS.to_owned()),
         ("connect_timeout", "3".to_owned()),
         ("keepalives_idle", "5".to_owned()),
         ("keepalives_interval", "2".to_owned()),

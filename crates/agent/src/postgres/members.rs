@@ -7,7 +7,7 @@ use tokio_postgres::types::Type;
 use tokio_postgres::{Client, Error};
 
 use super::quote::{identifier, literal};
-use super::{MEMBERS_ROLE, Sql, SqlError, Verifier};
+use super::{MEMBERS_ROLE, Sql, SqlError, Verifier, blocking};
 
 /// Drops a slot that is not in use.
 const DROP_SLOT: &str = "SELECT pg_drop_replication_slot(slot_name) FROM pg_replication_slots
@@ -104,14 +104,16 @@ impl Sql {
             .await?;
         let row = row.ok_or_else(|| SqlError::Refused(format!("role {role:?} does not exist")))?;
         let stored: Option<String> = row.try_get(0).map_err(|error| SqlError::Broken(error.to_string()))?;
-        if stored
-            .as_deref()
-            .and_then(Verifier::parse)
-            .is_some_and(|stored| stored.matches(password))
-        {
+        let password = password.to_owned();
+        // A worker that computes would hold up all other tasks.
+        let verifier = blocking(move || {
+            let stored = stored.as_deref().and_then(Verifier::parse);
+            let differs = stored.is_none_or(|stored| !stored.matches(&password));
+            differs.then(|| Verifier::of(&password)).transpose()
+        });
+        let Some(verifier) = verifier.await.map_err(|error| SqlError::Refused(error.to_string()))? else {
             return Ok(false);
-        }
-        let verifier = Verifier::of(password).map_err(|error| SqlError::Refused(error.to_string()))?;
+        };
         self.set_verifier(role, &verifier).await?;
         Ok(true)
     }

@@ -37,6 +37,8 @@ impl std::fmt::Debug for Verifier {
 const METHOD: &str = "SCRAM-SHA-256";
 /// PostgreSQL's own number (`SCRAM_SHA_256_DEFAULT_ITERATIONS`).
 const ITERATIONS: NonZeroU32 = NonZeroU32::MIN.saturating_add(4_095);
+/// More than anybody sets (`scram_iterations`), and a moment's work: what a role has stored for itself may ask for hours.
+const MOST_ITERATIONS: NonZeroU32 = NonZeroU32::MIN.saturating_add(99_999);
 /// PostgreSQL's own length of a salt.
 const SALT: usize = 16;
 /// Bytes of a SHA-256 hash.
@@ -67,12 +69,13 @@ impl Verifier {
         Parts::parse(text).map(|_| Self { text: text.to_owned() })
     }
 
-    /// It is one of `password` (or the very text).
+    /// It is one of `password` (or the very text), as PostgreSQL or [`Verifier::of`] makes them. A role may store any verifier for
+    /// itself: one that would take more than a moment to check matches nothing. Still some milliseconds' work.
     pub fn matches(&self, password: &str) -> bool {
         if self.text == password {
             return true;
         }
-        let Some(own) = Parts::parse(&self.text) else {
+        let Some(own) = Parts::parse(&self.text).filter(Parts::is_usual) else {
             return false;
         };
         let theirs = Parts::derive(password, &own.salt, own.iterations);
@@ -107,6 +110,10 @@ impl Parts {
         };
         let whole = method == METHOD && end.is_none() && parts.stored.len() == HASH && parts.server.len() == HASH;
         whole.then_some(parts)
+    }
+
+    fn is_usual(&self) -> bool {
+        self.iterations <= MOST_ITERATIONS && self.salt.len() == SALT
     }
 
     /// RFC 5802, as PostgreSQL does it: a password that SASLprep refuses is used as it is.
@@ -186,6 +193,31 @@ mod tests {
         assert!(verifier.as_str().starts_with(METHOD) && verifier.matches(text));
         assert_eq!(Verifier::of(""), Err(VerifierError::Empty));
         assert_eq!(Verifier::of("a\0b"), Err(VerifierError::Nul));
+    }
+
+    #[test]
+    fn a_verifier_that_costs_too_much_to_check_matches_nothing() {
+        let verifier = Verifier::of("geheim").expect("a verifier");
+        let keys = verifier.as_str().rsplit('$').next().expect("keys");
+        let with = |iterations: u32, salt: &[u8]| {
+            let text = format!("{METHOD}${iterations}:{}${keys}", STANDARD.encode(salt));
+            Verifier::parse(&text).expect("PostgreSQL takes it")
+        };
+        let begun = std::time::Instant::now();
+        // Some ten minutes' work.
+        assert!(!with(2_000_000_000, &[0; SALT]).matches("geheim"));
+        assert!(!with(u32::MAX, &[0; SALT]).matches("geheim"));
+        assert!(!with(MOST_ITERATIONS.get() + 1, &[0; SALT]).matches("geheim"));
+        assert!(
+            begun.elapsed() < std::time::Duration::from_millis(50),
+            "{:?}",
+            begun.elapsed()
+        );
+        let absurd = with(2_000_000_000, &[0; SALT]);
+        assert!(absurd.matches(absurd.as_str()), "a Secret may hold that very text");
+        // Of our own making, or PostgreSQL's.
+        let of = |salt: &[u8]| Parts::derive("geheim", salt, ITERATIONS).verifier().matches("geheim");
+        assert!(of(&[7; SALT]) && !of(&[7; 4]) && !of(&[7; SALT + 1]));
     }
 
     #[test]

@@ -52,15 +52,43 @@ pub async fn reload(
 }
 
 /// Writes the configuration, has the server read it, and waits until a fresh session proves that it has, with the
-/// synchronous rule in force that was written and no line of `pg_hba.conf` refused.
+/// synchronous rule in force that was written and no line of `pg_hba.conf` refused. A server that refuses its agent may do so by
+/// what it went by before: it reads the new configuration all the same.
 pub(super) async fn take_up(
     volume: &Volume,
     server: &Server,
     sql: &mut Sql,
     config: &Config,
 ) -> Result<(), PostgresError> {
-    let before = write(volume, sql, config).await?;
+    let before = match write(volume, sql, config).await {
+        Err(error) if is_refused(&error) => await_taken(server, sql).await?,
+        before => before?,
+    };
     have_read(server, sql, config, &before).await
+}
+
+/// Has the server read what was written, and waits until it takes a session. When that read its settings, before the new ones or
+/// after them, is not known: the proof is still to come.
+async fn await_taken(server: &Server, sql: &Sql) -> Result<Loaded, PostgresError> {
+    server.reload()?;
+    let begun = Instant::now();
+    loop {
+        match loaded(sql).await {
+            Err(error) if is_refused(&error) && begun.elapsed() < RELOAD_TIMEOUT => {}
+            taken => return taken,
+        }
+        tokio::time::sleep(ASK_AGAIN).await;
+    }
+}
+
+fn is_refused(error: &PostgresError) -> bool {
+    matches!(
+        error,
+        PostgresError::Sql {
+            source: SqlError::Refused(_),
+            ..
+        }
+    )
 }
 
 /// The first half of [`take_up`]: writes the configuration, and says what the server goes by that has not been told of it.
@@ -84,8 +112,13 @@ pub(super) async fn have_read(
     server.reload()?;
     let begun = Instant::now();
     loop {
-        // A session that is there already costs no process to ask, but it may have heard of an earlier reload only now.
-        if loaded_at(sql).await? != before.at {
+        // A session that is there already costs no process to ask, but it may have heard of an earlier reload only now, or be refused
+        // by settings that it has not heard the end of.
+        let known = match loaded_at(sql).await {
+            Err(error) if is_refused(&error) => None,
+            at => Some(at?),
+        };
+        if known.is_none_or(|at| at != before.at) {
             let now = loaded(sql).await?;
             if now.at != before.at {
                 return now.check(config);

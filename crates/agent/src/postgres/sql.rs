@@ -12,9 +12,8 @@ use tokio_postgres::{Client, NoTls};
 use super::Status;
 use super::status::{STATUS_QUERY, parse};
 
-/// The connection: made when needed, made again when lost. `search_path` is pinned to `pg_catalog` in the startup packet
-/// (nobody's operators or functions stand before PostgreSQL's own), statements are bounded, and a commit waits for no
-/// standby.
+/// The connection: made when needed, made again when lost. Its startup packet pins every setting that could change what
+/// the agent reads, or keep it from its work ([`PINNED`]); statements are bounded, and a commit waits for no standby.
 #[derive(Debug)]
 pub struct Sql {
     config: tokio_postgres::Config,
@@ -43,8 +42,43 @@ pub enum SqlError {
 
 /// The agent's name in `pg_stat_activity`.
 pub(super) const APPLICATION: &str = "cdb_agent";
-const OPTIONS: &str = "-c search_path=pg_catalog -c statement_timeout=10s -c lock_timeout=5s -c synchronous_commit=local \
-     -c default_transaction_read_only=off -c idle_in_transaction_session_timeout=10s";
+/// What stands in the startup packet outranks `postgresql.conf` and the settings of databases and roles. `tests/settings.rs`
+/// sets each of them, and all others, to its least friendly value.
+const PINNED: [(&str, &str); 22] = [
+    ("client_min_messages", "warning"),
+    ("datestyle", "iso"),
+    // A statement that is printed may hold a password's verifier.
+    ("debug_print_parse", "off"),
+    ("debug_print_plan", "off"),
+    ("debug_print_rewritten", "off"),
+    ("default_transaction_deferrable", "off"),
+    // A standby refuses every statement of a serializable transaction.
+    ("default_transaction_isolation", "read committed"),
+    ("default_transaction_read_only", "off"),
+    ("idle_in_transaction_session_timeout", "10s"),
+    ("idle_session_timeout", "0"),
+    // Compiling the question how the server is takes seconds.
+    ("jit", "off"),
+    // Code that cannot be loaded ends the session.
+    ("local_preload_libraries", ""),
+    ("lock_timeout", "5s"),
+    ("post_auth_delay", "0"),
+    ("role", "none"),
+    // Nobody's operators or functions stand before PostgreSQL's own.
+    ("search_path", "pg_catalog"),
+    ("session_preload_libraries", ""),
+    ("session_replication_role", "origin"),
+    ("statement_timeout", "10s"),
+    ("synchronous_commit", "local"),
+    ("timezone", "UTC"),
+    ("track_activities", "on"),
+];
+/// The same, of settings that PostgreSQL has since version 17.
+const PINNED_SINCE_17: [(&str, &str); 2] = [
+    // Also triggers of logins.
+    ("event_triggers", "off"),
+    ("transaction_timeout", "0"),
+];
 /// A local server that does not greet or tell its state within this time hangs.
 const QUICK: Duration = Duration::from_secs(2);
 /// For statements that write.
@@ -57,8 +91,8 @@ const GREETING: Duration = Duration::from_secs(10);
 const WRITE: &str = "SELECT pg_logical_emit_message(true, 'cdb', '')";
 
 impl Sql {
-    /// A connection (not made yet) through the socket in `socket`.
-    pub fn new(socket: impl Into<PathBuf>, port: u16) -> Self {
+    /// A connection (not made yet) through the socket in `socket` to a server of version `major`.
+    pub fn new(socket: impl Into<PathBuf>, port: u16, major: u16) -> Self {
         let mut config = tokio_postgres::Config::new();
         config
             .host_path(socket.into())
@@ -67,7 +101,7 @@ impl Sql {
             .dbname("postgres");
         config
             .application_name(APPLICATION)
-            .options(OPTIONS)
+            .options(options(major))
             .connect_timeout(QUICK);
         Self { config, client: None }
     }
@@ -158,6 +192,16 @@ impl Sql {
     }
 }
 
+/// The settings that are pinned in a server of version `major`, as the startup packet has them.
+fn options(major: u16) -> String {
+    let since_17 = PINNED_SINCE_17.iter().filter(|_| major >= 17);
+    let pairs = PINNED.iter().chain(since_17);
+    let options: Vec<String> = pairs
+        .map(|(name, value)| format!("-c {name}={}", value.replace(' ', "\\ ")))
+        .collect();
+    options.join(" ")
+}
+
 /// Connects, and drives the connection until its client is dropped.
 pub(super) async fn connect(config: &tokio_postgres::Config) -> Result<Client, tokio_postgres::Error> {
     let (client, connection) = config.connect(NoTls).await?;
@@ -220,5 +264,21 @@ fn describe(error: &tokio_postgres::Error) -> String {
     match std::error::Error::source(error) {
         Some(source) => format!("{error}: {source}"),
         None => error.to_string(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_server_is_asked_for_no_setting_that_it_does_not_know() {
+        let [before, since] = [16, 17].map(options);
+        assert!(
+            before.contains("-c default_transaction_isolation=read\\ committed -c "),
+            "{before}"
+        );
+        assert!(!before.contains("transaction_timeout=0") && since.ends_with("-c transaction_timeout=0"));
+        assert!(since.starts_with(&before));
     }
 }

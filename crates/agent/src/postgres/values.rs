@@ -15,6 +15,9 @@ const SENDERS: u32 = 20;
 /// see, and one for a checkpoint; and two for people.
 const RESERVED: u32 = 8;
 const MIB: u64 = 1 << 20;
+/// PostgreSQL takes less while it runs, and does not start with less than two segments of WAL, which have 16 MiB at most where
+/// nobody chose otherwise.
+const LEAST_WAL: f64 = 32.0;
 
 /// All settings of a server in `role`.
 pub(super) fn of(settings: &Settings, files: &Files, role: &Role) -> Result<BTreeMap<String, String>, SettingsError> {
@@ -25,6 +28,13 @@ pub(super) fn of(settings: &Settings, files: &Files, role: &Role) -> Result<BTre
     }
     raise(&mut values, "max_wal_senders", SENDERS);
     raise(&mut values, "max_replication_slots", SENDERS);
+    for name in ["max_wal_size", "min_wal_size"] {
+        if let Some(value) = values.get_mut(name)
+            && mebibytes(value).is_some_and(|size| size < LEAST_WAL)
+        {
+            *value = format!("{LEAST_WAL}MB");
+        }
+    }
     let enforced = match role {
         Role::Primary { .. } => EnforcedSettings::default(),
         Role::Standby { enforced, .. } => *enforced,
@@ -200,6 +210,24 @@ fn reserve_sessions(values: &mut BTreeMap<String, String>) {
             .entry("superuser_reserved_connections".to_owned())
             .or_insert_with(|| RESERVED.to_string());
     }
+}
+
+/// A size as PostgreSQL reads it, where a number alone counts mebibytes; `None`: PostgreSQL may refuse it.
+fn mebibytes(value: &str) -> Option<f64> {
+    let value = value.trim();
+    let end = value
+        .find(|c: char| !c.is_ascii_digit() && c != '.')
+        .unwrap_or(value.len());
+    let (number, unit) = value.split_at(end);
+    let unit = match unit.trim_start() {
+        "B" => 1.0 / 1_048_576.0,
+        "kB" => 1.0 / 1_024.0,
+        "" | "MB" => 1.0,
+        "GB" => 1_024.0,
+        "TB" => 1_048_576.0,
+        _ => return None,
+    };
+    number.parse().ok().map(|number: f64| number * unit)
 }
 
 /// Raises a number that is too low; what is no number is left for PostgreSQL to refuse.

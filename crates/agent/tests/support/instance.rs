@@ -81,7 +81,7 @@ impl Scene {
             wal: volume.wal_room().expect("a size"),
             suspicion: Duration::from_secs(3),
         };
-        let sql = Sql::new(&files.socket, port);
+        let sql = Sql::new(&files.socket, port, self.tools.major());
         Instance {
             tools: self.tools.clone(),
             volume,

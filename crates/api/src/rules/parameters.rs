@@ -59,6 +59,8 @@ pub(crate) const FORBIDDEN: &[&str] = &[
     "oauth_validator_libraries",
     "password_encryption",
     "port",
+    "post_auth_delay",
+    "pre_auth_delay",
     "primary_conninfo",
     "primary_slot_name",
     "promote_trigger_file",
@@ -87,6 +89,7 @@ pub(crate) const FORBIDDEN: &[&str] = &[
     "unix_socket_directories",
     "unix_socket_group",
     "unix_socket_permissions",
+    "wal_consistency_checking",
     "wal_receiver_create_temp_slot",
     "wal_receiver_status_interval",
     "wal_retrieve_retry_interval",
@@ -103,10 +106,12 @@ pub fn is_managed_parameter(name: &str) -> bool {
 const MUST_BE_ON: [&str; 3] = ["fsync", "full_page_writes", "wal_log_hints"];
 
 /// Settings that nine instances, or the operator's own sessions, need this much of.
-const AT_LEAST: [(&str, u64); 3] = [
+const AT_LEAST: [(&str, u64); 4] = [
     ("max_connections", 20),
     ("max_replication_slots", 20),
     ("max_wal_senders", 20),
+    // As many sessions as an agent has at once.
+    ("superuser_reserved_connections", 6),
 ];
 
 pub(super) fn rules() -> Vec<Rule> {
@@ -145,6 +150,17 @@ fn shapes() -> Vec<Rule> {
             },
         ),
         ssl(),
+        // A standby loads its WAL receiver by that path.
+        Rule::holds(
+            AT,
+            "!('dynamic_library_path' in self) || self['dynamic_library_path'].matches('(^|:)[$]libdir(:|$)')",
+            "dynamic_library_path must name $libdir, without which a standby cannot stream: add it, as in /extensions:$libdir",
+            |resource| {
+                parameters(resource)
+                    .get("dynamic_library_path")
+                    .is_none_or(|path| path.split(':').any(|directory| directory == "$libdir"))
+            },
+        ),
         Rule::holds(
             AT,
             "!('wal_level' in self) || self['wal_level'] in ['replica', 'logical']",

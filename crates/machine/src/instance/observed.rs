@@ -374,6 +374,8 @@ pub struct PostgresView {
     pub good_settings: String,
     /// Its last answer; `None` while it accepts no connections.
     pub answer: Option<Answer>,
+    /// Why it refused the last question, in its own words. `None` where it answered, was silent, or takes no sessions now.
+    pub refusal: Option<String>,
     /// What its WAL receiver did then (`pg_stat_wal_receiver.status`); `None`: there was none.
     pub receiver: Option<String>,
     /// It has streamed from a primary since it was started.
@@ -413,6 +415,7 @@ impl PostgresView {
             refused: None,
             good_settings: settings_hash(&BTreeMap::new()),
             answer: None,
+            refusal: None,
             receiver: None,
             streamed: false,
             version: None,

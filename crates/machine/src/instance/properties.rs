@@ -111,6 +111,7 @@ const CHANGES: &[Change] = &[
     |o| o.postgres.process = Process::Running { mode: Mode::Standby },
     |o| o.postgres.strays = 2,
     |o| o.postgres.answer = None,
+    |o| (o.postgres.answer, o.postgres.refusal) = (None, Some("no".to_owned())),
     |o| o.peers.clear(),
     |o| o.admitted.clear(),
     |o| {

@@ -110,7 +110,7 @@ pub fn readiness(observed: &Observed, now: BootTime) -> Result<(), String> {
     }
     match (context.running(), observed.postgres.answer) {
         (None, _) => Err("PostgreSQL does not run".to_owned()),
-        (Some(_), None) => Err("PostgreSQL accepts no connections".to_owned()),
+        (Some(_), None) => Err(refusal(&context).unwrap_or_else(|| "PostgreSQL accepts no connections".to_owned())),
         (Some(Mode::Primary), Some(_)) if context.held().is_none() => Err("the lease is not held".to_owned()),
         (Some(Mode::Primary), Some(answer)) if answer.in_recovery => Err("PostgreSQL recovers".to_owned()),
         (Some(Mode::Standby), Some(answer)) if !answer.in_recovery => {
@@ -198,11 +198,21 @@ pub(super) fn fault(context: &Context, memo: &Memo) -> Option<String> {
     // One that runs needed it no more: it is not tried again, and nobody would hand over to what has failed.
     let is_idle = context.running().is_none();
     identity::fault(context)
+        .or_else(|| refusal(context))
         .or_else(|| standby::fault(context))
         .or_else(|| stalled::fault(context, memo))
         .or_else(|| crash::fault(context, memo))
         .or_else(|| failed("prepare the volume", &context.tasks().volume).filter(|_| is_idle))
         .or_else(|| failed("start PostgreSQL", &context.tasks().start))
+}
+
+/// PostgreSQL runs, and refuses its agent.
+fn refusal(context: &Context) -> Option<String> {
+    let words = context.observed.postgres.refusal.as_ref()?;
+    context.running()?;
+    Some(format!(
+        "PostgreSQL refuses its agent; correct spec.postgres.parameters: {words}"
+    ))
 }
 
 #[cfg(test)]
@@ -401,6 +411,20 @@ mod tests {
         let went = left_behind(standby(), 0x180, true);
         let words = "the data went another way on timeline 1, the primary orders-1 is on 2: it is to be rewound";
         assert_eq!(told(&went).report.fault.as_deref(), Some(words));
+    }
+
+    #[test]
+    fn a_server_that_refuses_its_agent_is_a_fault() {
+        let mut observed = standby();
+        observed.postgres.answer = None;
+        let own = |observed: &Observed| own(&Context::new(observed, BootTime(1_200))).unwrap();
+        assert_eq!(own(&observed).fault, None);
+        observed.postgres.refusal = Some("no".to_owned());
+        let words = "PostgreSQL refuses its agent; correct spec.postgres.parameters: no";
+        assert_eq!(own(&observed).fault.as_deref(), Some(words));
+        assert_eq!(readiness(&observed, BootTime(1_200)), Err(words.to_owned()));
+        observed.postgres.process = Process::Stopped { exit: None };
+        assert_eq!(own(&observed).fault, None, "it does not run any more");
     }
 
     #[test]

@@ -25,6 +25,9 @@ pub(super) fn to_start_with(context: &Context) -> Option<String> {
 
 /// Writes the configuration and reloads it, when the settings or the primary's address have changed, PostgreSQL goes by another one
 /// than was written, or limits that a standby has kept for its primary need not be so high any more.
+///
+/// A PostgreSQL that is silent, or takes no sessions yet, is left alone. One that refuses its agent may do so by the very settings
+/// that are to be taken back: it reads the new ones.
 pub(super) fn configure(context: &Context, draft: &mut Draft) -> Option<Verdict> {
     let mode = context.running()?;
     let configured = context.observed.postgres.configured.as_ref()?;
@@ -51,7 +54,7 @@ pub(super) fn configure(context: &Context, draft: &mut Draft) -> Option<Verdict>
     let eased = raised.is_some_and(|raised| raised != context.observed.postgres.enforced);
     if !(moved || lost || eased || configured.settings != settings)
         || draft.memo.stopping.is_some()
-        || context.observed.postgres.answer.is_none()
+        || !is_reached(context)
     {
         return None;
     }
@@ -68,6 +71,12 @@ pub(super) fn configure(context: &Context, draft: &mut Draft) -> Option<Verdict>
         "the primary's limits have changed, to which some of this standby's were raised"
     };
     Verdict::new(Action::Configure { settings, upstream }, because)
+}
+
+/// PostgreSQL answers its agent, or refuses to.
+fn is_reached(context: &Context) -> bool {
+    let postgres = &context.observed.postgres;
+    postgres.answer.is_some() || postgres.refusal.is_some()
 }
 
 /// Restarts PostgreSQL in place for settings that need it: with the operator's permit for exactly these, and once.
@@ -152,6 +161,25 @@ mod tests {
         assert_eq!(decided(&observed).because, "the settings have changed");
         observed.tasks.configure.running = Some(Work::Configure);
         assert_ne!(decided(&observed).rule, "configure");
+    }
+
+    #[test]
+    fn a_server_that_refuses_its_agent_takes_up_other_settings_and_a_silent_one_none() {
+        for observed in [primary(), standby()] {
+            let mut observed = observed;
+            observed.tasks.lease.running = Some(Work::WriteLease);
+            observed.postgres.answer = None;
+            cluster(&mut observed).settings = "good again".to_owned();
+            assert_ne!(decided(&observed).rule, "configure", "it may still recover");
+            observed.postgres.refusal = Some("no".to_owned());
+            let decision = decided(&observed);
+            assert_eq!(
+                (decision.rule, &*decision.because),
+                ("configure", "the settings have changed")
+            );
+            cluster(&mut observed).settings = SETTINGS.to_owned();
+            assert_ne!(decided(&observed).rule, "configure", "nothing is to be taken back");
+        }
     }
 
     #[test]

@@ -282,6 +282,17 @@ pub const MUTANTS: &[Mutant] = &[
         found_by: unit("instance::identity::tests::only_a_certificate_for_this_member_is_written_down"),
     },
     Mutant {
+        name: "who-refuses-stays-as-it-is",
+        planted: "A PostgreSQL that refuses its agent takes up no other settings.",
+        breaks: "invariant 33",
+        file: "instance/settings.rs",
+        text: "postgres.answer.is_some() || postgres.refusal.is_some()",
+        instead: "postgres.answer.is_some()",
+        found_by: unit(
+            "instance::settings::tests::a_server_that_refuses_its_agent_takes_up_other_settings_and_a_silent_one_none",
+        ),
+    },
+    Mutant {
         name: "a-lost-upstream-stays-lost",
         planted: "Nobody looks whether PostgreSQL goes by the primary's address that was written.",
         breaks: "invariant 20",
