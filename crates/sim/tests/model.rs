@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use sim::computing::{computed, per_second};
 use sim::model::bounds::{Bounds, Event, Mutant};
-use sim::model::check::{cut, formed, given_up, parted, shrinking, strict};
+use sim::model::check::{cut, formed, given_up, left_out, parted, shrinking, strict};
 use sim::model::observe::Decider;
 use sim::model::search::{Report, search, search_near, search_to_rest};
 use sim::model::state::World;
@@ -515,6 +515,28 @@ fn three_members_are_searched_near_an_election_with_one_more_trouble() {
     );
 }
 
+/// From where one is elected alone while another member still follows the primary of before, which lives and writes.
+const LEFT_OUT: Bounds = Bounds {
+    faults: 0,
+    epochs: 2,
+    ..SMALL
+};
+
+/// A standby that was not asked for a promise follows the new primary only once nothing can come from the former one: whatever that one
+/// sends in the last moment goes beyond the fork.
+#[test]
+fn a_standby_that_still_follows_a_former_primary_is_searched() {
+    near(
+        "3 members, 1 required, 1 left out, 15 steps",
+        left_out::<3>(),
+        LEFT_OUT,
+        15,
+        // Not counted yet: the first run prints the number.
+        0,
+        &[Event::Promoted],
+    );
+}
+
 /// What a search finds not to come to rest is told by a shortest course, too.
 #[test]
 fn the_shortest_course_that_does_not_converge_is_told_as_a_table() {
@@ -685,6 +707,7 @@ fn every_mutant_is_found() {
             Mutant::PromotionIsBegunAgain => searched(mutant, cut::<2>(1), SMALL),
             Mutant::UnflushedCounts => searched(mutant, formed::<2>(1), Bounds { reboots: 1, ..SMALL }),
             Mutant::OpensInDoubt => searched(mutant, formed::<2>(1), Bounds { faults: 2, ..SMALL }),
+            Mutant::FollowedEndIsFinal => searched(mutant, left_out::<3>(), LEFT_OUT),
             Mutant::ReloadIsNotProven => searched(mutant, shrinking::<3>(1), Bounds { epochs: 2, ..SMALL }),
             _ => hunt(&mut deciders[usize::from(timed)], mutant).and_then(told),
         };

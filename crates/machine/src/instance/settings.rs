@@ -39,17 +39,18 @@ pub(super) fn configure(context: &Context, draft: &mut Draft) -> Option<Verdict>
         (Mode::Standby, _) => configured.upstream.clone(),
     };
     let moved = configured.upstream != upstream;
-    // A promise empties it before that is known here.
+    // A promise takes away the credential, and empties `primary_conninfo` before that is known here.
     let promises = context.tasks().promise.running.is_some();
     let other = context
         .observed
         .postgres
         .answer
         .is_some_and(|answer| answer.other_upstream);
-    let lost = other && upstream.is_some() && !promises;
+    let lost = other && upstream.is_some();
     let raised = configured.raised.filter(|_| mode == Mode::Standby);
     let eased = raised.is_some_and(|raised| raised != context.observed.postgres.enforced);
     if !(moved || lost || eased || configured.settings != settings)
+        || promises
         || draft.memo.stopping.is_some()
         || context.observed.postgres.answer.is_none()
     {
