@@ -78,7 +78,7 @@ impl World {
             Fault::LoseVolume if begins => self.lose_claim(node),
             Fault::KillOperator if begins => self.kill_operator(leader),
             Fault::KillOperator => self.start_operator(leader),
-            Fault::FreezeOperator if begins => count(&mut self.operators[leader].frozen, true),
+            Fault::FreezeOperator if begins => self.freeze_operator(leader),
             Fault::FreezeOperator => self.go_on(leader),
             Fault::LagOperator => {
                 let lag = if begins { LAG } else { 0 };
@@ -88,7 +88,7 @@ impl World {
                 (0..self.operators.len()).for_each(|index| self.blind_operator(index, other, begins))
             }
             Fault::ReplaceOperator if begins => {
-                count(&mut self.operators[leader].frozen, true);
+                self.freeze_operator(leader);
                 let takes_over = Event::StartOperator { operator: 1 - leader };
                 self.after(LEAD, takes_over);
             }
