@@ -303,7 +303,8 @@ pub(super) fn release(context: &Context, draft: &mut Draft, successor: Option<St
                 return None;
             }
             let end = context.database().filter(|database| database.clean).map(end_of);
-            end.or(draft.memo.inherited)
+            end.filter(|end| is_told(context, record, end.timeline))
+                .or(draft.memo.inherited)
         }
     };
     let because = match position {
@@ -321,6 +322,13 @@ pub(super) fn release(context: &Context, draft: &mut Draft, successor: Option<St
         ..Write::renewal(record)
     };
     Verdict::new(write.action(context, draft), because)
+}
+
+/// Others can compare with an end on `timeline`. They cannot if its promotion was begun here and not seen to end before this stop: no
+/// Lease tells that timeline's history, so nobody knows what it lacks of it. Nobody was let in on it either.
+fn is_told(context: &Context, record: &LeaseRecord, timeline: Timeline) -> bool {
+    let told = record.holder.as_ref().and_then(|holder| holder.timeline) == Some(timeline);
+    told || context.promise().and_then(|promise| promise.promoting) != Some(timeline)
 }
 
 fn end_of(database: &Database) -> Position {

@@ -259,6 +259,44 @@ mod tests {
         assert_eq!(decided(&observed, 1_320).action, Action::Exit);
     }
 
+    /// No Lease tells the history of such a timeline: others would compare their WAL with that of another branch.
+    #[test]
+    fn the_end_of_a_timeline_whose_promotion_was_not_seen_to_end_is_left_to_nobody() {
+        let left = |promoting: Option<u32>, told: Option<u32>, inherited: Option<Position>| {
+            let mut observed = primary();
+            observed.terminating = true;
+            observed.postgres = stopped();
+            observed.tasks.lease.running = None;
+            let database = data(&mut observed);
+            (database.clean, database.timeline) = (true, Timeline(3));
+            volume(&mut observed).promise.as_mut().unwrap().promoting = promoting.map(Timeline);
+            record(&mut observed).holder.as_mut().unwrap().timeline = told.map(Timeline);
+            let memo = Memo { inherited, ..settled() };
+            match decide(&observed, &memo, BootTime(2_000)).action {
+                Action::WriteLease { content, .. } => content.release.unwrap().position,
+                other => panic!("{other:?}"),
+            }
+        };
+        let timeline = |position: Option<Position>| position.map(|position| position.timeline.0);
+        assert_eq!(timeline(left(None, None, None)), Some(3));
+        assert_eq!(left(Some(3), None, None), None);
+        assert_eq!(
+            timeline(left(Some(2), None, None)),
+            Some(3),
+            "that was another promotion"
+        );
+        assert_eq!(timeline(left(Some(3), Some(3), None)), Some(3), "it has served since");
+        let came = Position {
+            timeline: Timeline(1),
+            lsn: Lsn(0x100),
+        };
+        assert_eq!(
+            left(Some(3), None, Some(came)),
+            Some(came),
+            "it has added nothing to that"
+        );
+    }
+
     #[test]
     fn a_primary_serves_on_while_clients_cannot_be_led_elsewhere() {
         const ASKED: u64 = 2_000;
