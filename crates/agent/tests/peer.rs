@@ -191,6 +191,7 @@ fn promise(epoch: Epoch) -> PromiseReply {
         promised: epoch,
         suspects: true,
         position: None,
+        unable: false,
     }
 }
 

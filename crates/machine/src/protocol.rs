@@ -464,6 +464,9 @@ pub struct PromiseReply {
     /// End of all that it has received, once nothing is received any more (protocol.md rule 5); absent until then.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub position: Option<Position>,
+    /// Its writes of the Lease fail again and again: it cannot take the lease, and nobody needs to wait for that.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub unable: bool,
 }
 
 /// A primary's request while it cannot renew its lease (`POST /v1/failsafe`): do not take the lease for its duration.

@@ -614,6 +614,7 @@ mod tests {
             promised: Epoch(promised),
             suspects: true,
             position: None,
+            unable: false,
         };
         world.promise_answered("orders-2".to_owned(), reply(1), BootTime(5));
         world.promise_answered("orders-2".to_owned(), reply(2), BootTime(6));

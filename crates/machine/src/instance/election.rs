@@ -29,6 +29,8 @@ pub(super) const FRESH: u64 = 2_000;
 /// A member that has more and has not answered for so long, in milliseconds, is gone: it will not take the lease, and nobody waits for it
 /// whose election needs no promise of it.
 pub(super) const GONE: u64 = 10_000;
+/// So many writes of the Lease in a row must have failed before a member tells that it cannot take the lease. One failure is a lost race.
+const UNABLE: u32 = 2;
 /// For so long a candidate of an asynchronous cluster waits for the positions of members that do not answer, in milliseconds.
 const MUSTER: u64 = 1_000;
 /// For so long a candidate that lacks WAL of a holder that stopped on purpose waits for that one to come back, in milliseconds:
@@ -204,6 +206,7 @@ pub fn answer(observed: &Observed, now: BootTime, request: &PromiseRequest) -> R
         promised: promise.epoch,
         suspects,
         position: context.electable_position().filter(|_| kept),
+        unable: context.tasks().lease.failures >= UNABLE,
     })
 }
 
@@ -410,12 +413,12 @@ fn basis(context: &Context, draft: &mut Draft, record: &LeaseRecord, epoch: Epoc
         return None;
     }
     let (answers, more) = ranked(context, record, epoch, own);
-    if let Some(better) = more
+    let own_name = &context.member()?.id;
+    if let Some(better) = awaited(record, &answers, &more, own_name)
         && !context.reached(better.at.plus(GONE), draft)
     {
         return None;
     }
-    let own_name = &context.member()?.id;
     if !unheard(record, answers.iter().copied(), own_name).is_empty() {
         return loss::goes_on(context, draft, record, epoch).then_some(Basis::Accepted);
     }
@@ -456,27 +459,43 @@ struct Known<'a> {
     position: Position,
     /// When it answered last.
     at: BootTime,
+    /// It cannot take the lease.
+    unable: bool,
 }
 
-/// Of the members that have promised `epoch` and whose final position is known: those that have no more than `own`, and of the others the one
-/// that has answered last. Whatever these have, an election that counts none of them loses nothing.
+/// Of the members that have promised `epoch` and whose final position is known: those that have no more than `own`, and the others.
+/// Whatever these have, an election that counts none of them loses nothing.
 fn ranked<'a>(
     context: &'a Context,
     record: &LeaseRecord,
     epoch: Epoch,
     own: Position,
-) -> (Vec<&'a MemberId>, Option<Known<'a>>) {
+) -> (Vec<&'a MemberId>, Vec<Known<'a>>) {
     let answers = context.observed.promises.values();
     let known = answers.filter_map(|Promised { reply, at }| {
         Some(Known {
             member: &reply.member,
             position: counted(record, epoch, reply)?,
             at: *at,
+            unable: reply.unable,
         })
     });
     let (level, more): (Vec<_>, Vec<_>) = known.partition(|known| own >= known.position);
-    let members = level.into_iter().map(|known| known.member).collect();
-    (members, more.into_iter().max_by_key(|known| known.at))
+    (level.into_iter().map(|known| known.member).collect(), more)
+}
+
+/// Of the members with more WAL the one that answered last: it may take the lease itself, and its WAL would be kept. A member that
+/// cannot take the lease is awaited only where the election needs it: without a synchronous rule it may have the only copy of a commit,
+/// and so it may where too few others answer.
+fn awaited<'a>(
+    record: &LeaseRecord,
+    level: &[&'a MemberId],
+    more: &'a [Known<'a>],
+    own: &'a MemberId,
+) -> Option<&'a Known<'a>> {
+    let enough = !record.is_made_again() && record.rule.can_elect(level.iter().copied().chain([own]));
+    let awaited = more.iter().filter(|known| !(known.unable && enough));
+    awaited.max_by_key(|known| known.at)
 }
 
 /// The final position in this answer, if it promises `epoch`.
@@ -513,7 +532,9 @@ pub(super) fn waiting(context: &Context) -> Option<Cow<'static, str>> {
         );
     }
     let (answers, more) = ranked(context, record, epoch, own);
-    if let Some(Known { member, position, at }) = more
+    if let Some(Known {
+        member, position, at, ..
+    }) = awaited(record, &answers, &more, &context.member()?.id)
         && context.now < at.plus(GONE)
     {
         return Some(
@@ -910,6 +931,47 @@ mod tests {
         let answer = answer_of_last_holder(0x101);
         again.promises.insert("orders-1".to_owned(), answer);
         assert_eq!(rule(&again, at + GONE), "wait", "all must be heard, and have no more");
+    }
+
+    #[test]
+    fn who_has_more_and_cannot_take_the_lease_is_awaited_only_where_the_election_needs_it() {
+        let mut observed = asking(2);
+        record(&mut observed).rule.required = 2;
+        let answer = |ordinal: u32, lsn: u64, unable: bool| {
+            let mut answer = answer_of_third(2, Some(lsn));
+            (answer.at, answer.reply.unable) = (BootTime(SILENT), unable);
+            answer.reply.member = MemberId::new(ordinal, "cccc", ordinal);
+            (format!("orders-{ordinal}"), answer)
+        };
+        for ordinal in [3, 4, 5] {
+            let (pod, answer) = answer(ordinal, if ordinal == 5 { 0x180 } else { 0x80 }, false);
+            record(&mut observed).rule.names.insert(answer.reply.member.clone());
+            observed.promises.insert(pod, answer);
+        }
+        third_answers(&mut observed, 2, Some(0x80));
+        let rule = |observed: &Observed| decided(observed, SILENT).rule;
+        assert_eq!(rule(&observed), "wait", "it may take the lease itself");
+        let (pod, unable) = answer(5, 0x180, true);
+        observed.promises.insert(pod, unable);
+        assert_eq!(rule(&observed), "win election", "four of five are enough");
+        let mut needed = observed.clone();
+        needed.promises.remove("orders-4");
+        let waits = decided(&needed, SILENT);
+        assert_eq!(waits.rule, "wait");
+        assert!(waits.because.contains("has WAL up to 0/180"), "{}", waits.because);
+        let mut alone = asynchronous(observed.clone());
+        cluster(&mut alone).durability.mode = DurabilityMode::Async;
+        let late = Timing::DEFAULT.lease + MUSTER;
+        for promised in alone.promises.values_mut() {
+            promised.at = BootTime(late);
+        }
+        assert_eq!(decided(&alone, late).rule, "wait", "what it has may be acknowledged");
+        let told = |failures: u32| {
+            let mut observed = promised(2);
+            observed.tasks.lease.failures = failures;
+            answer_of(&observed).unable
+        };
+        assert!(!told(UNABLE - 1) && told(UNABLE));
     }
 
     /// When this member, which could be elected at [`SILENT`], takes the lease after that, in milliseconds, and why.

@@ -453,6 +453,7 @@ pub(super) fn answer_of_third(epoch: u64, lsn: Option<u64>) -> Promised {
                 timeline: Timeline(1),
                 lsn: Lsn(lsn),
             }),
+            unable: false,
         },
         at: BootTime(4_000),
     }

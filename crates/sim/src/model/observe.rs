@@ -297,6 +297,8 @@ impl<const N: usize> Sight<N> {
             suspects,
             position,
             member: _,
+            // Whoever has more is never waited for in this world.
+            unable: _,
         } = election::answer(&self.observed(true), NOW, &request).ok()?;
         Some(Reply {
             promised: small(promised.0),

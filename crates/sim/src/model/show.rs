@@ -399,6 +399,7 @@ fn promised(other: usize, reply: Reply, own: Wal) -> Promised {
             promised: Epoch(reply.promised.into()),
             suspects: reply.suspects,
             position: reply.position.map(position),
+            unable: false,
         },
         at: if more { BootTime(0) } else { NOW },
     }
