@@ -69,13 +69,11 @@ pub(super) fn lineage(context: &Context) -> Lineage {
 /// of a stopped standby names a place behind which more WAL may lie, also of a newer timeline.
 fn extent(context: &Context) -> Option<Extent> {
     if let (Some(_), Some(position)) = (context.running(), context.position()) {
+        let end = context.final_position().map(|position| position.lsn);
         return Some(Extent {
             timeline: position.timeline,
             least: position.lsn,
-            most: context
-                .final_position()
-                .filter(|_| follows_nobody(context))
-                .map(|position| position.lsn),
+            most: end.filter(|_| follows_nobody(context)),
         });
     }
     let database = context.database()?;
