@@ -25,7 +25,10 @@ mod writing;
 #[cfg(feature = "harness")]
 pub use client::SqlClient;
 #[cfg(feature = "harness")]
-pub use connect::{KUBECONFIG_VARIABLE, OPERATOR_BINARY_VARIABLE, OPERATOR_IMAGE_VARIABLE, connect, connect_for_test};
+pub use connect::{
+    KUBECONFIG_VARIABLE, LONG_VARIABLE, OPERATOR_BINARY_VARIABLE, OPERATOR_IMAGE_VARIABLE, connect, connect_for_test,
+    is_long,
+};
 #[cfg(feature = "harness")]
 pub use install::Images;
 #[cfg(feature = "harness")]
