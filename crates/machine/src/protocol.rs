@@ -325,6 +325,10 @@ pub struct MemberReport {
     /// Data that was set aside on its volume and kept, by name: it may have commits that nobody else has.
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
     pub kept: BTreeSet<String>,
+    /// Of a primary: roles that replicate from it under a member's name, or did a moment ago. PostgreSQL may have taken what they
+    /// said for that member's acknowledgements.
+    #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
+    pub impostors: BTreeSet<String>,
 }
 
 /// What the holder writes as [`MemberReport::fault`] of a member that it has not heard of for 5 s. Part of the protocol:

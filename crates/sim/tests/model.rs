@@ -16,6 +16,7 @@ const SMALL: Bounds = Bounds {
     faults: 1,
     reboots: 0,
     unfit: 0,
+    impostors: 0,
     records: 2,
     epochs: 3,
     edits: 0,
@@ -190,6 +191,7 @@ const COURSES_WITH_CLOCKS: &[Event] = &[
 const COURSES_WITH_EDITS: &[Event] = &[Event::RelaxedToNobody];
 const COURSES_WITH_A_LOSS: &[Event] = &[Event::LostAsAccepted, Event::RewoundAndKept];
 const COURSES_OF_AN_UNFIT_ONE: &[Event] = &[Event::Inherited];
+const COURSES_WITH_AN_IMPOSTOR: &[Event] = &[Event::ImpostorEnded, Event::Promoted, Event::Relaxed];
 const COURSES_OF_TWO: &[Event] = &[Event::KeptAside, Event::Cloned];
 
 /// Whatever the model can notice is looked for somewhere.
@@ -210,6 +212,7 @@ fn each_goal_is_to_be_reached() {
         COURSES_WITH_EDITS,
         COURSES_WITH_A_LOSS,
         COURSES_OF_AN_UNFIT_ONE,
+        COURSES_WITH_AN_IMPOSTOR,
         COURSES_OF_TWO,
     ];
     let asserted = asserted.concat();
@@ -573,6 +576,18 @@ fn an_elected_member_that_cannot_be_promoted_leaves_the_lease_to_one_that_can() 
     reached(&report, COURSES_OF_AN_UNFIT_ONE);
 }
 
+/// Somebody who is no member and bears the name of one: nothing that is decided counts it, and it is ended.
+#[test]
+fn who_replicates_under_a_members_name_decides_nothing() {
+    let bounds = Bounds {
+        impostors: 3,
+        faults: 6,
+        ..LARGE
+    };
+    let report = walked("3 members, 1 required, impersonated", formed::<3>(1), bounds, 1_000);
+    reached(&report, COURSES_WITH_AN_IMPOSTOR);
+}
+
 /// Where a broken rule is looked for: for how many standbys commits wait, and within what. Where they wait for nobody, clocks
 /// count.
 fn looked_for(mutant: Mutant) -> (u8, Bounds) {
@@ -592,6 +607,7 @@ fn looked_for(mutant: Mutant) -> (u8, Bounds) {
         faults: 4,
         reboots: 0,
         unfit: u8::from(mutant == Mutant::HeirIsIgnored),
+        impostors: u8::from(mutant == Mutant::ImpostorCounts),
         records: 3,
         timed: required == 0
             || matches!(

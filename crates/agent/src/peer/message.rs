@@ -34,8 +34,11 @@ pub(super) fn check_report(mut request: ReportRequest, names: &Names) -> Result<
         settings_error,
         fault,
         kept,
+        impostors,
         ..
     } = report;
+    // Only the primary's own count.
+    impostors.clear();
     while kept.len() > KEPT {
         kept.pop_last();
     }

@@ -98,7 +98,8 @@ fn config(scratch: &Path, ordinal: u32) -> Config {
     }
 }
 
-fn address(ordinal: u32) -> Ipv4Addr {
+/// The address of an agent and its PostgreSQL.
+pub fn address(ordinal: u32) -> Ipv4Addr {
     Ipv4Addr::new(10, 77, 0, 10 + u8::try_from(ordinal).expect("a small number"))
 }
 
@@ -321,6 +322,21 @@ impl Cluster {
         // The oldest is the parent of the others.
         let servers = self.servers(ordinal).into_iter();
         servers.min_by_key(|(started, _)| *started).expect("a server").1
+    }
+
+    /// As when a setting of the server keeps its agent out: its sessions end, and it gets no other.
+    pub fn keep_agent_out(&self, ordinal: u32) {
+        let hba = self.scratch.join(ordinal.to_string()).join("data/pgdata/pg_hba.conf");
+        fs::write(hba, "local all all reject\n").expect("written");
+        kill_process(self.postmaster(ordinal), Signal::HUP).expect("a signal");
+        // The postmaster takes signals in order of their kind, and forks no session before it has read the file.
+        let title =
+            |pid: Pid| fs::read_to_string(format!("/proc/{}/cmdline", pid.as_raw_nonzero())).unwrap_or_default();
+        let servers = self.servers(ordinal).into_iter().map(|(_, server)| server);
+        for session in servers.filter(|server| title(*server).contains("postgres postgres [local]")) {
+            let ended = kill_process(session, Signal::TERM);
+            assert!(matches!(ended, Ok(()) | Err(Errno::SRCH)), "{ended:?}");
+        }
     }
 
     /// Sends a signal to the WAL receiver of an agent's PostgreSQL.

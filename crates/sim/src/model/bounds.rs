@@ -10,6 +10,9 @@ pub struct Bounds {
     pub reboots: u8,
     /// Members whose promotion never ends.
     pub unfit: u8,
+    /// How often somebody who is no member replicates from a primary under a member's name. What it acknowledges is outside of this
+    /// world (docs/design.md says why); what is decided is not.
+    pub impostors: u8,
     /// Records of WAL.
     pub records: u8,
     /// Epochs.
@@ -32,6 +35,8 @@ pub enum Mutant {
     PromiseIsForgotten,
     /// Rule 3: whoever connects under a member's name acknowledges in that name.
     AnybodyAcknowledges,
+    /// Rule 3: whoever replicates under a member's name counts as that member in what is decided.
+    ImpostorCounts,
     /// Rule 3: a standby acknowledges what it has only written.
     UnflushedCounts,
     /// Rule 4: a promise leaves the WAL receiver alone.
@@ -94,9 +99,10 @@ pub enum Mutant {
 
 impl Mutant {
     /// All of them.
-    pub const ALL: [Mutant; 31] = [
+    pub const ALL: [Mutant; 32] = [
         Mutant::PromiseIsForgotten,
         Mutant::AnybodyAcknowledges,
+        Mutant::ImpostorCounts,
         Mutant::UnflushedCounts,
         Mutant::PromiseKeepsReceiving,
         Mutant::PositionIsNotFinal,
@@ -132,7 +138,7 @@ impl Mutant {
     pub const fn rules(self) -> &'static [u8] {
         match self {
             Mutant::PromiseIsForgotten => &[2],
-            Mutant::AnybodyAcknowledges | Mutant::UnflushedCounts => &[3],
+            Mutant::AnybodyAcknowledges | Mutant::ImpostorCounts | Mutant::UnflushedCounts => &[3],
             Mutant::PromiseKeepsReceiving => &[4],
             Mutant::PositionIsNotFinal => &[4, 5],
             Mutant::EpochIsNotAdopted => &[6],
@@ -223,11 +229,13 @@ pub enum Event {
     Resumed,
     /// The dead-man killed what might write without a lease.
     DeadMan,
+    /// An agent ended who replicated under a member's name.
+    ImpostorEnded,
 }
 
 impl Event {
     /// What some search or walk must reach, so that a world in which nothing happens does not pass.
-    pub const GOALS: [Event; 29] = [
+    pub const GOALS: [Event; 30] = [
         Event::Promoted,
         Event::PromotedLate,
         Event::PromotedSecondBest,
@@ -257,5 +265,6 @@ impl Event {
         Event::Opened,
         Event::Resumed,
         Event::DeadMan,
+        Event::ImpostorEnded,
     ];
 }

@@ -53,6 +53,8 @@ pub fn formed<const N: usize>(required: u8) -> World<N> {
         wanted: None,
         fenced: 0,
         unfit: 0,
+        impostor: None,
+        impersonations: 0,
         edits: 0,
         faults: 0,
         reboots: 0,

@@ -11,6 +11,17 @@ pub(super) fn shown<const N: usize>(mutant: Mutant, world: &World<N>, me: usize)
             world.members[other].promise = 0;
         }
     }
+    if mutant == Mutant::ImpostorCounts
+        && let Some((_, name)) = world.impostor.take_if(|(at, _)| usize::from(*at) == me)
+    {
+        let own = world.members[me];
+        let counted = &mut world.members[usize::from(name)];
+        (counted.wal, counted.flushed) = (own.wal, None);
+        counted.postgres = Postgres::Standby {
+            upstream: Some((me as u8, own.seen.epoch)),
+            receiving: true,
+        };
+    }
     if mutant == Mutant::UnflushedCounts {
         for member in &mut world.members {
             member.flushed = None;
@@ -128,6 +139,7 @@ fn member_shown<const N: usize>(mutant: Mutant, member: &mut Member<N>) {
         Mutant::PromiseIsForgotten
         | Mutant::AnyLossIsAccepted
         | Mutant::AnybodyAcknowledges
+        | Mutant::ImpostorCounts
         | Mutant::UnflushedCounts
         | Mutant::HeirIsIgnored
         | Mutant::ReadsAreNotAwaited

@@ -48,6 +48,20 @@ impl<const N: usize> Stepper<'_, N> {
         self.push(after, me, What::Reboots, lost);
     }
 
+    /// Somebody who may replicate does so from a primary that lets applications in, under the name of another member.
+    pub(super) fn impersonate(&mut self, world: &World<N>, me: usize) {
+        let open = matches!(world.members[me].postgres, Postgres::Primary { open: true, .. });
+        if !open || world.impostor.is_some() || world.impersonations >= self.bounds.impostors {
+            return;
+        }
+        for name in (0..N).filter(|name| *name != me) {
+            let mut after = *world;
+            after.impersonations += 1;
+            after.impostor = Some((me as u8, name as u8));
+            self.push(after, me, What::IsReplicatedAs(name as u8), None);
+        }
+    }
+
     /// From now on no promotion of this member ends.
     pub(super) fn spoil(&mut self, world: &World<N>, me: usize) {
         if world.unfit.count_ones() < self.bounds.unfit.into() {

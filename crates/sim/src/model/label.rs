@@ -36,6 +36,7 @@ pub enum What {
     IsKilled,
     Reboots,
     CannotBePromoted,
+    IsReplicatedAs(u8),
     CannotRenew,
     GivesUpWrite,
     LosesWrite,
@@ -86,6 +87,7 @@ impl fmt::Display for What {
             What::HearsAgain => write!(to, "hears the primary again"),
             What::IsKilled => write!(to, "its container is killed"),
             What::Reboots => write!(to, "its machine loses power"),
+            What::IsReplicatedAs(name) => write!(to, "somebody else replicates from it under the name of {name}"),
             What::CannotBePromoted => write!(to, "its promotions do not end from now on"),
             What::CannotRenew => write!(to, "could not renew in time"),
             What::GivesUpWrite => write!(to, "gives up a write that is still on its way"),
@@ -124,6 +126,7 @@ impl fmt::Display for Effect {
             }
             Effect::Ask(epoch) => write!(to, "asks for promises of epoch {epoch}"),
             Effect::AskFailsafe(epoch) => write!(to, "asks the others to leave epoch {epoch} alone"),
+            Effect::EndImpostor => write!(to, "ends who replicates under another's name"),
             Effect::Kill => write!(to, "kills PostgreSQL"),
             Effect::Stop => write!(to, "stops PostgreSQL"),
         }

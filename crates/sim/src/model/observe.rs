@@ -32,6 +32,8 @@ pub enum Effect {
     Ask(u8),
     /// The others are asked not to take the lease of this epoch.
     AskFailsafe(u8),
+    /// Who replicates under a member's name is ended.
+    EndImpostor,
     /// PostgreSQL is killed.
     Kill,
     /// PostgreSQL is asked to stop with a checkpoint.
@@ -74,6 +76,8 @@ pub(super) struct Sight<const N: usize> {
     pub impatient: bool,
     /// Clocks count.
     pub timed: bool,
+    /// Under whose name somebody else replicates from here.
+    pub impostor: Option<u8>,
 }
 
 /// Decides, and remembers what was decided.
@@ -194,6 +198,10 @@ fn sight<const N: usize>(world: &World<N>, me: usize, names: &[u8; N], timed: bo
         unsettled: unsettled(own).map(|write| write.map(|(rule, release)| (rule.renamed(names), release))),
         impatient: false,
         timed,
+        impostor: world
+            .impostor
+            .filter(|(at, _)| usize::from(*at) == me)
+            .map(|(_, name)| names[usize::from(name)]),
     }
 }
 
@@ -341,6 +349,7 @@ fn effect(action: Action, seen: &Lease) -> Option<Effect> {
         Action::StartPrimary { rule, .. } => Effect::Begin(Task::StartPrimary(set_rule(&rule))),
         Action::StartStandby { upstream, .. } => Effect::Begin(Task::StartStandby(from(upstream))),
         Action::Configure { upstream, .. } => Effect::Begin(Task::Configure(from(upstream))),
+        Action::EndImpostors { .. } => Effect::EndImpostor,
         Action::SetSync { rule } => Effect::Begin(Task::SetSync(set_rule(&rule))),
         Action::Open => Effect::Begin(Task::Open),
         Action::Rewind { upstream, keep, .. } => Effect::Begin(Task::Rewind {

@@ -323,10 +323,13 @@ impl<const N: usize> World<N> {
             wanted,
             fenced,
             unfit,
+            impostor,
+            impersonations,
             edits,
             faults,
             reboots,
         } = self;
+        let (at, name) = impostor.map_or((NONE, NONE), |(at, name)| (of(names, at), of(names, name)));
         for member in order {
             members[usize::from(member)].pack(names, to);
         }
@@ -345,7 +348,7 @@ impl<const N: usize> World<N> {
                 gathered(*acknowledged),
                 gathered(*lost),
                 word([*loose, durability, wanted, fenced, *edits, *faults, *reboots, unfit]),
-                word([*given_up, *accepted, 0, 0, 0, 0, 0, 0]),
+                word([*given_up, *accepted, at, name, *impersonations, 0, 0, 0]),
             ],
         );
         pairs(to, ghost.map_or([0; 3], |ghost| ghost.packed(names)));
@@ -371,6 +374,7 @@ impl<const N: usize> Hash for Sight<N> {
             unsettled,
             impatient,
             timed,
+            impostor,
         } = self;
         member.pack(&unchanged(), to);
         let positions = positions.map(|position| position.unwrap_or(NOWHERE));
@@ -389,7 +393,16 @@ impl<const N: usize> Hash for Sight<N> {
                 gathered(positions.map(|wal| wal.timeline)),
                 gathered(positions.map(|wal| wal.end)),
                 gathered([first, second, third, other_first, other_second, other_third]),
-                word([*durability, wanted, *fenced, state, *accepted, 0, 0, 0]),
+                word([
+                    *durability,
+                    wanted,
+                    *fenced,
+                    state,
+                    *accepted,
+                    impostor.unwrap_or(NONE),
+                    0,
+                    0,
+                ]),
             ],
         );
     }

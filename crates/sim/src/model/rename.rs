@@ -132,7 +132,9 @@ impl<const N: usize> World<N> {
         let is = |other: Option<u8>| u8::from(other.map(usize::from) == Some(member));
         let holds = |holder: Option<(u8, u8)>| is(holder.map(|(holder, _)| holder));
         let seen = &self.members[member].seen;
-        let sets = (self.unfit >> member & 1) << 3
+        let named = is(self.impostor.map(|(_, name)| name));
+        let sets = named << 4
+            | (self.unfit >> member & 1) << 3
             | (self.fenced >> member & 1) << 2
             | (self.lease.rule.names >> member & 1) << 1
             | seen.rule.names >> member & 1;

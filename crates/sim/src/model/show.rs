@@ -6,7 +6,7 @@ use api::status::DurabilityMode;
 use machine::instance::{
     Answer, ClusterView, Configured, Confirmed, Contact, Data, Database, Failsafe, FailsafeGiven, LeaseView,
     Member as Identity, Memo, Mode, Observed, Own, Peer, PostgresView, Process, Promise, Promised, Reading,
-    Reply as ReportAnswer, Route, SyncSetting, Task as Work_, Tasks, Unsettled, VolumeView, Work, report,
+    Reply as ReportAnswer, Route, SyncSetting, Task as Work_, Tasks, Unsettled, VolumeView, WalSender, Work, report,
 };
 use machine::protocol::{Epoch, LeaseRecord, Lsn, MemberReport, MemberState, PromiseReply, Timeline};
 use machine::timing::{BootTime, Timing};
@@ -320,11 +320,20 @@ impl<const N: usize> Sight<N> {
                     proven_at: Lsn(proven_at.into()),
                     pending: pending.map(sync_rule),
                 };
+                let sender = |role: String, name: usize, end: u8| WalSender {
+                    pid: 1,
+                    role,
+                    name: id(name).to_string(),
+                    streaming: true,
+                    flushed: Some(Lsn(end.into())),
+                };
                 let standbys = self.standbys.iter().enumerate();
-                view.standbys = standbys
-                    .filter_map(|(other, end)| Some((id(other), Lsn((*end)?.into()))))
-                    .collect();
-                view.receiving = view.standbys.clone();
+                let standbys = standbys.filter_map(|(name, end)| Some(sender(id(name).to_string(), name, (*end)?)));
+                let impostor = self
+                    .impostor
+                    .map(|name| sender("cdc".to_owned(), name.into(), member.wal.end));
+                let senders: Vec<WalSender> = standbys.chain(impostor).collect();
+                view.take_senders(&senders, Some(Lsn(member.wal.end.into())), NOW);
             }
         }
         view

@@ -299,6 +299,10 @@ pub struct World<const N: usize> {
     pub fenced: Set,
     /// Whose promotion never ends.
     pub unfit: Set,
+    /// Somebody else replicates from this member under the name of that one.
+    pub impostor: Option<(u8, u8)>,
+    /// How often that has begun.
+    pub impersonations: u8,
     /// Edits of the user so far.
     pub edits: u8,
     /// Faults so far.

@@ -60,6 +60,7 @@ impl<'a, const N: usize> Stepper<'a, N> {
             self.silence(world, me);
             self.reboot(world, me);
             self.spoil(world, me);
+            self.impersonate(world, me);
             self.fail(world, me);
         }
         self.ghost(world);
@@ -160,6 +161,10 @@ impl<'a, const N: usize> Stepper<'a, N> {
                     answer: None,
                     age: 0,
                 });
+            }
+            Effect::EndImpostor => {
+                after.impostor = None;
+                event = Some(Event::ImpostorEnded);
             }
             Effect::Ask(epoch) => return self.ask(world, me, epoch),
             Effect::AskFailsafe(epoch) => return self.ask_failsafe(world, me, epoch),

@@ -26,6 +26,9 @@ impl<const N: usize> Stepper<'_, N> {
             Task::Rewind { .. } | Task::SetAside(_) | Task::Clone(_) => replace(world, &mut after, me, task),
             Task::Promise(_) | Task::StartStandby(_) | Task::Configure(_) | Task::SetSync(_) | Task::Stop => {
                 self.finish(&mut after.members[me], task);
+                if let Task::SetSync(_) = task {
+                    after.impostor.take_if(|(at, _)| usize::from(*at) == me);
+                }
                 Ok(None)
             }
         };

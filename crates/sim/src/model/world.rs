@@ -121,8 +121,12 @@ pub(super) fn flush<const N: usize>(world: &mut World<N>, reboots: u8) {
     }
 }
 
-/// A WAL receiver ends with its source, and while nothing is heard of it.
+/// A WAL receiver ends with its source, and while nothing is heard of it; an impostor ends with its source as well.
 pub(super) fn settle<const N: usize>(world: &mut World<N>) {
+    let members = &world.members;
+    world
+        .impostor
+        .take_if(|(at, _)| !matches!(members[usize::from(*at)].postgres, Postgres::Primary { open: true, .. }));
     for me in 0..N {
         let member = &world.members[me];
         let Postgres::Standby {
