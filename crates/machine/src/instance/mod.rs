@@ -23,12 +23,14 @@ mod kept;
 mod lease_rules;
 mod lineage;
 mod loss;
+mod lost;
 mod members;
 mod observed;
 mod primary;
 mod recovery;
 mod rejoin;
 pub mod report;
+mod restore;
 mod senders;
 mod settings;
 mod shutdown;
@@ -53,6 +55,7 @@ pub use action::{Action, Purpose, Stop};
 pub use context::Tenure;
 pub use copying::Copied;
 pub use handover::Wish;
+pub use lost::{LeaseVersion, Lost};
 pub use observed::*;
 pub use rejoin::{MissingWal, Rewound};
 pub use senders::Ended;
@@ -175,6 +178,10 @@ pub const RULES: &[Rule] = &[
     Rule {
         name: "renew",
         apply: lease_rules::renew,
+    },
+    Rule {
+        name: "restore lease",
+        apply: restore::restore,
     },
     Rule {
         name: "ask failsafe",
