@@ -41,6 +41,7 @@ mod resize;
 mod rest;
 mod restarts;
 mod rollout;
+mod room;
 mod rule;
 mod scaling;
 mod status;
