@@ -320,6 +320,15 @@ fn writes() -> Vec<(&'static str, &'static str, &'static str, Value, Option<&'st
     ]
 }
 
+/// The spec of a pod that Pod Security `restricted` takes.
+fn restricted_pod() -> Value {
+    let security = json!({
+        "allowPrivilegeEscalation": false, "capabilities": {"drop": ["ALL"]}, "runAsNonRoot": true,
+        "seccompProfile": {"type": "RuntimeDefault"},
+    });
+    json!({"containers": [{"name": "x", "image": "x", "securityContext": security}]})
+}
+
 /// The admission policies of `manifests/`: rights name objects, and not which labels and fields may be written.
 #[tokio::test]
 async fn labels_leases_and_routes_are_written_by_their_owners_only() -> Result<()> {
@@ -358,7 +367,7 @@ async fn labels_leases_and_routes_are_written_by_their_owners_only() -> Result<(
         let object = json!({
             "apiVersion": resource.api_version, "kind": kind,
             "metadata": {"name": "theirs", "labels": {"clustereddatabase.io/cluster": "db"}},
-            "spec": if kind == "Pod" { json!({"containers": [{"name": "x", "image": "x"}]}) } else { json!({}) },
+            "spec": if kind == "Pod" { restricted_pod() } else { json!({}) },
         });
         let said = match api
             .create(&PostParams::default(), &serde_json::from_value(object)?)

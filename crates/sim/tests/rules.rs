@@ -296,7 +296,7 @@ const WALKS: &str = "machine/tests/convergence/walks.rs::every_walk_ends_in_read
 const FAILOVERS: &str = "e2e/tests/failover.rs::nothing_acknowledged_is_lost_and_writes_come_back";
 const SOAK: &str = "e2e/tests/soak.rs::five_minutes_of_random_faults_leave_a_history_that_may_be";
 
-const INVARIANTS: [Invariant; 31] = [
+const INVARIANTS: [Invariant; 33] = [
     (
         "What an old primary acknowledges is in the next one's WAL",
         "M A E",
@@ -509,6 +509,24 @@ const INVARIANTS: [Invariant; 31] = [
         "M",
         &[OPERATOR, "machine/tests/exploration/waits.rs::is_so"],
         "of each wait the form is checked (what for, who can end it, and until when); whether it is so, of the operator's commonest: for pods, for the primary, for rest",
+    ),
+    (
+        "One tenant's object stops, restarts or slows the operator for no other",
+        "E, and in memory",
+        &[
+            "operator/tests/simulated/unreadable.rs::an_object_of_any_kind_that_cannot_be_read_holds_up_its_own_database_alone",
+            "operator/tests/simulated/panics.rs::a_decision_that_panics_rests_its_database_alone",
+        ],
+        "no object of another tenant is in its world",
+    ),
+    (
+        "No setting that is accepted keeps agents from observing, electing, promoting or being configured back",
+        "A E",
+        &[
+            "agent/tests/settings.rs::first_half_of_the_settings_stops_no_agent",
+            "agent/tests/settings.rs::second_half_of_the_settings_stops_no_agent",
+        ],
+        "no settings of PostgreSQL are in its world",
     ),
 ];
 
