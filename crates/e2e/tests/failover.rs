@@ -127,8 +127,8 @@ async fn flooded(namespace: &Namespace) -> Result<()> {
     let members = subject(namespace, NAME)?.members().await?;
     let before = containers(namespace).await?;
     for member in &members {
-        // The agent that the container starts next is no file that PostgreSQL's user can write.
-        let written = exec(namespace, &member.pod, CONTAINER, &["touch", "/cdb/agent/agent"]).await;
+        // What the container starts next lies where PostgreSQL's user cannot write. (The running program itself is busy for everybody.)
+        let written = exec(namespace, &member.pod, CONTAINER, &["touch", "/cdb/agent/another"]).await;
         let error = written.expect_err("the agent can be written");
         ensure!(error.to_string().contains("Read-only file system"), "{error:#}");
     }
