@@ -161,12 +161,13 @@ pub async fn container_pids(socket: &Path, namespace: &str, pod: &str, container
     Ok(ids.lines().filter_map(|id| running_pid(&tasks, id.trim())).collect())
 }
 
-/// Finds a running container's process number in the table of `ctr tasks ls`.
+/// Finds a running container's process number in the table of `ctr tasks ls`. One whose shim does not answer in time
+/// is listed there as UNKNOWN with process 0.
 fn running_pid(table: &str, id: &str) -> Option<i32> {
     table.lines().find_map(|line| {
         let mut words = line.split_whitespace();
         let (name, pid, status) = (words.next()?, words.next()?, words.next()?);
-        (name == id && status != "STOPPED").then(|| pid.parse().ok())?
+        (name == id && !matches!(status, "STOPPED" | "UNKNOWN")).then(|| pid.parse().ok())?
     })
 }
 
@@ -192,9 +193,10 @@ mod tests {
 
     #[test]
     fn a_running_container_is_found_in_the_table() {
-        let table = "TASK    PID      STATUS    \nabc     4242     RUNNING\nabcd    7        STOPPED\n";
+        let table = "TASK    PID      STATUS    \nabc     4242     RUNNING\nabcd    7        STOPPED\nabcde    0        UNKNOWN\n";
         assert_eq!(running_pid(table, "abc"), Some(4242));
         assert_eq!(running_pid(table, "abcd"), None);
+        assert_eq!(running_pid(table, "abcde"), None);
         assert_eq!(running_pid(table, "ab"), None);
     }
 }

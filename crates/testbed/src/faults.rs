@@ -1,9 +1,9 @@
 //! Faults: each takes effect before it returns, and each has its way back.
 
 use std::path::Path;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Result, ensure};
 use rustix::process::Signal;
 
 use crate::cgroup::Hierarchies;
@@ -190,18 +190,24 @@ impl Testbed {
         groups.set_frozen(&group, frozen).await
     }
 
+    /// The process of a running container. On a busy machine its shim may not answer at once: waits for it up to 10 s.
     async fn find_pid(&self, namespace: &str, pod: &str, container: Option<&str>) -> Result<i32> {
-        for node in self.node_names() {
-            let socket = self.paths.containerd_socket(&node);
-            let pids = containerd::container_pids(&socket, namespace, pod, container).await?;
-            if let Some(pid) = pids.first() {
-                return Ok(*pid);
+        let deadline = Instant::now() + Duration::from_secs(10);
+        loop {
+            for node in self.node_names() {
+                let socket = self.paths.containerd_socket(&node);
+                let pids = containerd::container_pids(&socket, namespace, pod, container).await?;
+                if let Some(pid) = pids.first() {
+                    return Ok(*pid);
+                }
             }
+            ensure!(
+                Instant::now() < deadline,
+                "no node runs {} of pod {namespace}/{pod}",
+                container.unwrap_or("the sandbox")
+            );
+            tokio::time::sleep(Duration::from_millis(100)).await;
         }
-        bail!(
-            "no node runs {} of pod {namespace}/{pod}",
-            container.unwrap_or("the sandbox")
-        )
     }
 
     fn state(&self) -> Result<State> {
