@@ -11,6 +11,15 @@ pub const OPERATOR_BINARY_VARIABLE: &str = "CDB_E2E_OPERATOR_BINARY";
 /// Names the operator image that the cluster under test has.
 pub const OPERATOR_IMAGE_VARIABLE: &str = "CDB_E2E_OPERATOR_IMAGE";
 
+/// Set by `cargo xtask test --long`: what is repeated is repeated more often.
+pub const LONG_VARIABLE: &str = "CDB_LONG";
+
+/// Whether [`LONG_VARIABLE`] is set.
+#[must_use]
+pub fn is_long() -> bool {
+    std::env::var_os(LONG_VARIABLE).is_some()
+}
+
 /// A client for the cluster of a kubeconfig file (the usual places if `None`) and context (the current one if `None`).
 ///
 /// # Errors

@@ -55,15 +55,10 @@ impl Namespace {
     /// Removes the namespace and all in it.
     ///
     /// # Errors
-    /// When it is still there after two minutes.
+    /// When it is still there after five minutes.
     pub async fn remove(&self) -> Result<()> {
+        self.begin_removal().await?;
         let api: Api<KubeNamespace> = Api::all(self.client.clone());
-        if api.get_opt(&self.name).await?.is_none() {
-            return Ok(());
-        }
-        api.delete(&self.name, &DeleteParams::default())
-            .await
-            .context("delete the namespace")?;
         until(&format!("removal of namespace {}", self.name), REMOVAL, || async {
             Ok(match api.get_opt(&self.name).await? {
                 None => Seen::Yes(()),
@@ -72,6 +67,20 @@ impl Namespace {
         })
         .await?;
         Ok(())
+    }
+
+    /// Asks for the removal of the namespace and all in it, if it is there. What a test leaves goes while the next one runs; that it
+    /// does go is what [`wait_removals`] sees.
+    ///
+    /// # Errors
+    /// When the API server refuses.
+    pub async fn begin_removal(&self) -> Result<()> {
+        let api: Api<KubeNamespace> = Api::all(self.client.clone());
+        match api.delete(&self.name, &DeleteParams::default()).await {
+            Ok(_) => Ok(()),
+            Err(kube::Error::Api(status)) if status.code == 404 => Ok(()),
+            Err(error) => Err(error).context("delete the namespace"),
+        }
     }
 
     /// The API of a namespaced kind in this namespace.
@@ -280,6 +289,33 @@ impl Namespace {
         }
         text
     }
+}
+
+/// Waits until no namespace is being removed any more.
+///
+/// # Errors
+/// When one is still there after five minutes, with what the API server says of it.
+pub async fn wait_removals(client: &Client) -> Result<Duration> {
+    let api: Api<KubeNamespace> = Api::all(client.clone());
+    let ((), time) = until("namespaces to be removed", REMOVAL, || async {
+        let all = api.list(&ListParams::default()).await?;
+        let going = all
+            .into_iter()
+            .filter(|namespace| namespace.metadata.deletion_timestamp.is_some());
+        let left: Vec<String> = going
+            .map(|namespace| {
+                let conditions = namespace.status.clone().and_then(|status| status.conditions);
+                format!("{}: {conditions:?}", namespace.name_any())
+            })
+            .collect();
+        Ok(if left.is_empty() {
+            Seen::Yes(())
+        } else {
+            Seen::NotYet(left.join("; "))
+        })
+    })
+    .await?;
+    Ok(time)
 }
 
 /// Selects what belongs to a database.

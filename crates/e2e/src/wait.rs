@@ -6,8 +6,11 @@ use std::time::Duration;
 use anyhow::{Result, bail};
 use tokio::time::{Instant, sleep};
 
-/// How often a condition is looked at: often enough to measure tenths of seconds.
+/// How soon a condition is looked at again: often enough to measure tenths of seconds.
 const INTERVAL: Duration = Duration::from_millis(100);
+/// Later it is looked at more rarely, since each look costs the machine something: after a part of the time that has gone by, so that
+/// what is measured is at most this part too long.
+const PART: u32 = 50;
 
 /// What a look at a condition found.
 #[derive(Debug)]
@@ -37,6 +40,6 @@ where
         if start.elapsed() > limit {
             bail!("{what}: not within {} s; last seen: {last}", limit.as_secs());
         }
-        sleep(INTERVAL).await;
+        sleep(INTERVAL.max(start.elapsed() / PART)).await;
     }
 }

@@ -3,12 +3,16 @@
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
+use tokio::time::sleep;
 
 use crate::SqlClient;
 use crate::wait::{Seen, until};
 
 /// Longest time without a write before it is given up.
 const BOUND: Duration = Duration::from_secs(180);
+
+/// Pause before a write: each one starts a program in a container, and without a pause that keeps a core busy.
+const PAUSE: Duration = Duration::from_millis(200);
 
 /// Writes numbered rows into the table `t (v int)` until `during` is done; returns what that gave, and the longest time between
 /// two writes that succeeded.
@@ -25,7 +29,10 @@ pub async fn writing<T>(sql: &SqlClient, during: impl Future<Output = Result<T>>
     let found = loop {
         row += 1;
         let insert = format!("INSERT INTO t VALUES ({row})");
-        let write = sql.try_sql(&insert);
+        let write = async {
+            sleep(PAUSE).await;
+            sql.try_sql(&insert).await
+        };
         tokio::pin!(write);
         let written = loop {
             tokio::select! {

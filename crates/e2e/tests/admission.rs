@@ -124,12 +124,12 @@ async fn the_api_server_refuses_bad_resources_in_our_words() -> Result<()> {
     }
     println!("{} resources refused", table.cases.len());
     ensure!(wrong.is_empty(), "{}", wrong.join("\n"));
-    namespace.remove().await
+    namespace.begin_removal().await
 }
 
 #[tokio::test]
 async fn the_api_server_takes_every_example() -> Result<()> {
-    let namespace = Namespace::fresh(connect_for_test().await?, "e2e-examples").await?;
+    let namespace = Namespace::fresh(connect_for_test().await?, "e2e-examples-taken").await?;
     let directory = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples");
     let mut seen = 0;
     for entry in std::fs::read_dir(&directory).context("list the examples")? {
@@ -143,7 +143,7 @@ async fn the_api_server_takes_every_example() -> Result<()> {
         }
     }
     ensure!(seen >= 4, "only {seen} examples");
-    namespace.remove().await
+    namespace.begin_removal().await
 }
 
 /// Where it has no default for a map, it makes null of one that is applied empty and was not before, and refuses that.
@@ -171,7 +171,7 @@ async fn what_was_applied_may_be_applied_empty() -> Result<()> {
         let stored = &made.data["spec"]["postgres"]["parameters"];
         ensure!(*stored == parameters, "{stored} is stored");
     }
-    namespace.remove().await
+    namespace.begin_removal().await
 }
 
 /// What an administrator has made in the namespace: the objects of a database, the rights of its agents, and a tenant who

@@ -38,5 +38,5 @@ async fn every_example_becomes_ready() -> Result<()> {
         anyhow::Ok(())
     });
     futures::future::try_join_all(waits).await?;
-    namespace.remove().await
+    namespace.begin_removal().await
 }

@@ -17,7 +17,7 @@ use e2e::client::exec;
 use e2e::namespace::members;
 use e2e::processes::Container;
 use e2e::wait::{Seen, until};
-use e2e::{Namespace, OPERATOR_IMAGE_VARIABLE, SqlClient, connect_for_test};
+use e2e::{Namespace, OPERATOR_IMAGE_VARIABLE, SqlClient, connect_for_test, is_long};
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::Pod;
 use kube::ResourceExt;
@@ -71,9 +71,9 @@ const CASES: [Case; 15] = [
     },
 ];
 
-/// Those in which the operator has a part, a lost node, and what dies at once. All others:
-/// `cargo xtask availability --operator-killed`.
-const WITHOUT_OPERATOR: [&str; 10] = [
+/// Those in which the operator's pods are killed at the same moment: what Kubernetes or the agents mend without it, and what it has
+/// to carry on when its next pod comes. `cargo xtask test --long` runs them, and the others, with and without the operator.
+const WITHOUT_OPERATOR: [&str; 7] = [
     "switchover",
     "pod-delete",
     "pod-delete-forced",
@@ -81,10 +81,9 @@ const WITHOUT_OPERATOR: [&str; 10] = [
     "container-kill",
     "standby-cut",
     "node-cut",
-    "rolling-parameter",
-    "rolling-resources",
-    "rolling-image",
 ];
+/// Those that are run both with and without the operator by `--long`, beyond [`WITHOUT_OPERATOR`].
+const CHANGES: [&str; 3] = ["rolling-parameter", "rolling-resources", "rolling-image"];
 
 /// Nobody is elected before the lease has run out, ten seconds after it was last renewed.
 const WITHOUT_A_RULE: [Case; 2] = [
@@ -110,11 +109,23 @@ async fn ready(name: &str, durability: serde_json::Value) -> Result<Namespace> {
     Ok(namespace)
 }
 
+/// Those of the cases that are named, or all others.
+fn cases(names: &[&str], named: bool) -> Vec<Case> {
+    CASES
+        .into_iter()
+        .filter(|case| names.contains(&case.scenario) == named)
+        .collect()
+}
+
 #[tokio::test]
 async fn nothing_acknowledged_is_lost_and_writes_come_back() -> Result<()> {
     let namespace = ready("failover", json!({})).await?;
-    run_all(&namespace, NAME, &CASES).await?;
-    namespace.remove().await
+    let chosen = match is_long() {
+        true => CASES.to_vec(),
+        false => cases(&WITHOUT_OPERATOR, false),
+    };
+    run_all(&namespace, NAME, &chosen).await?;
+    namespace.begin_removal().await
 }
 
 /// So long a flood lasts before the primary is lost: readiness fails after three seconds without an answer.
@@ -173,20 +184,21 @@ async fn containers(namespace: &Namespace) -> Result<Containers> {
 #[tokio::test]
 async fn nor_if_the_operator_is_killed_at_the_same_moment() -> Result<()> {
     let namespace = ready("failover-operator", json!({})).await?;
-    let chosen = CASES
-        .into_iter()
-        .filter(|case| WITHOUT_OPERATOR.contains(&case.scenario));
-    let cases: Vec<Case> = chosen.map(Case::without_operator).collect();
-    ensure!(cases.len() == WITHOUT_OPERATOR.len(), "{cases:?}");
-    run_all(&namespace, NAME, &cases).await?;
-    namespace.remove().await
+    let mut chosen = cases(&WITHOUT_OPERATOR, true);
+    ensure!(chosen.len() == WITHOUT_OPERATOR.len(), "{chosen:?}");
+    if is_long() {
+        chosen.extend(cases(&CHANGES, true));
+    }
+    let chosen: Vec<Case> = chosen.into_iter().map(Case::without_operator).collect();
+    run_all(&namespace, NAME, &chosen).await?;
+    namespace.begin_removal().await
 }
 
 #[tokio::test]
 async fn without_a_rule_only_the_last_commits_are_lost() -> Result<()> {
     let namespace = ready("failover-async", json!({"mode": "Async"})).await?;
     run_all(&namespace, NAME, &WITHOUT_A_RULE).await?;
-    namespace.remove().await
+    namespace.begin_removal().await
 }
 
 /// The benchmark takes a database for a stranger's: it knows a Service, a Secret and labels, and no operator.
@@ -240,7 +252,7 @@ async fn any_postgresql_behind_a_service_can_be_measured() -> Result<()> {
         !report.outage_open && ready.is_some(),
         "it is not as before: {report:?}"
     );
-    namespace.remove().await
+    namespace.begin_removal().await
 }
 
 /// A standby that is gone leaves the rule after a second; the first commit has waited for that, and for WAL senders to be told.
@@ -281,7 +293,7 @@ async fn preferred_goes_on_without_standbys_and_waits_for_them_again() -> Result
         .await?;
     ensure!(rows == "2|20", "rows were lost: {rows}");
     flooded(&namespace).await?;
-    namespace.remove().await
+    namespace.begin_removal().await
 }
 
 /// Commits go on, and the status says what that costs.

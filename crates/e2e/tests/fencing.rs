@@ -108,7 +108,7 @@ async fn a_primary_cut_off_fences_itself_and_returns() -> Result<()> {
     primary.testbed.heal(&primary.node).await?;
     check_bound("cut off", fenced?)?;
     recovered(&primary, "2").await?;
-    primary.namespace.remove().await
+    primary.namespace.begin_removal().await
 }
 
 #[tokio::test]
@@ -120,7 +120,7 @@ async fn the_dead_man_fences_for_a_stopped_agent() -> Result<()> {
     primary.testbed.signal(primary.container.agent, Signal::CONT)?;
     check_bound("agent stopped", fenced?)?;
     recovered(&primary, "2").await?;
-    primary.namespace.remove().await
+    primary.namespace.begin_removal().await
 }
 
 #[tokio::test]
@@ -145,5 +145,5 @@ async fn a_killed_postmaster_is_restarted_in_place_without_the_operator() -> Res
     let same = Container::of(&primary.testbed, &primary.namespace, &primary.pod).await?;
     ensure!(same.agent == primary.container.agent, "the container was restarted");
     recovered(&primary, "3").await?;
-    primary.namespace.remove().await
+    primary.namespace.begin_removal().await
 }

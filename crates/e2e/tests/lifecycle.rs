@@ -55,7 +55,7 @@ async fn one_two_and_three_instances_come_up_and_replicate() -> Result<()> {
             rows_at(&namespace, &sql, pod, "100").await?;
         }
     }
-    namespace.remove().await
+    namespace.begin_removal().await
 }
 
 async fn address_of(namespace: &Namespace, pod: &str) -> Result<String> {
@@ -153,7 +153,7 @@ async fn parameters_are_reloaded_or_restarted_in_place_standbys_first() -> Resul
         sql.sql("SHOW work_mem").await? == "8MB",
         "the mended value was not taken up"
     );
-    namespace.remove().await
+    namespace.begin_removal().await
 }
 
 #[tokio::test]
@@ -221,7 +221,7 @@ async fn scales_and_changes_its_image_one_pod_at_a_time() -> Result<()> {
     );
     ensure!(sql.sql(ROWS).await? == "100", "rows were lost in the rollout");
     volumes_that_are_deleted_are_filled_again(&namespace, &sql).await?;
-    namespace.remove().await
+    namespace.begin_removal().await
 }
 
 /// Waits until the status is as `is` wants it.
@@ -372,7 +372,7 @@ async fn repairs_what_is_deleted_or_edited_by_hand() -> Result<()> {
         })
     })
     .await?;
-    namespace.remove().await
+    namespace.begin_removal().await
 }
 
 #[tokio::test]
@@ -419,7 +419,7 @@ async fn an_only_instance_that_is_killed_comes_back_with_every_row() -> Result<(
         sql.sql("SELECT count(DISTINCT v) FROM t").await? == "101",
         "rows were lost"
     );
-    namespace.remove().await
+    namespace.begin_removal().await
 }
 
 #[tokio::test]
@@ -479,7 +479,7 @@ async fn deletion_keeps_or_removes_volumes_as_told() -> Result<()> {
         })
     })
     .await?;
-    namespace.remove().await
+    namespace.begin_removal().await
 }
 
 #[tokio::test]

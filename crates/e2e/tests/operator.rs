@@ -10,7 +10,7 @@ use e2e::audit::{Audit, Write};
 use e2e::install::OPERATOR_ACCOUNT;
 use e2e::namespace::{members, summary};
 use e2e::wait::{Seen, until};
-use e2e::{Namespace, OPERATOR_IMAGE_VARIABLE, SqlClient, connect_for_test, manifest, writing};
+use e2e::{Namespace, OPERATOR_IMAGE_VARIABLE, SqlClient, connect_for_test, is_long, manifest, writing};
 use k8s_openapi::api::apps::v1::StatefulSet;
 use k8s_openapi::api::core::v1::{ConfigMap, Pod, Secret, Service};
 use kube::api::{DeleteParams, ObjectMeta, PostParams};
@@ -22,8 +22,10 @@ use testbed::{Options, POSTGRES_IMAGE, Testbed};
 const BOUND: Duration = Duration::from_secs(180);
 /// Most writes that the operator may need for a database of three instances.
 const CREATION_WRITES: usize = 25;
-/// How long an idle database is watched.
-const IDLE: Duration = Duration::from_secs(180);
+/// How long an idle database is watched. `course::a_database_becomes_ready_within_its_budget_and_rests` watches the operator for five
+/// minutes of a paused clock.
+const IDLE: Duration = Duration::from_secs(45);
+const IDLE_LONG: Duration = Duration::from_secs(180);
 
 fn testbed() -> Result<Testbed> {
     Testbed::attach(Options::from_env()?.instance)
@@ -78,7 +80,7 @@ async fn creation_takes_few_writes_and_an_idle_database_none() -> Result<()> {
 
     let audit = Audit::from_now(&audit_log)?;
     let before = (namespace.get("db").await?, versions(&namespace, "db").await?);
-    tokio::time::sleep(IDLE).await;
+    tokio::time::sleep(if is_long() { IDLE_LONG } else { IDLE }).await;
     let writes = operators(audit.writes()?, &namespace);
     ensure!(writes.is_empty(), "the operator wrote while idle: {writes:?}");
     let after = (namespace.get("db").await?, versions(&namespace, "db").await?);
@@ -92,7 +94,7 @@ async fn creation_takes_few_writes_and_an_idle_database_none() -> Result<()> {
         before.1,
         after.1
     );
-    namespace.remove().await
+    namespace.begin_removal().await
 }
 
 /// Resource versions of a database's objects, by kind and name; without the Lease, which the primary renews.
@@ -146,7 +148,7 @@ async fn a_foreign_object_is_named_and_never_touched() -> Result<()> {
     );
     services.delete("db-rw", &DeleteParams::default()).await?;
     namespace.wait_ready("db", BOUND).await?;
-    namespace.remove().await
+    namespace.begin_removal().await
 }
 
 #[tokio::test]
@@ -180,7 +182,7 @@ async fn a_missing_storage_class_and_a_bad_image_are_explained_and_mended() -> R
     ensure!(summary(&bad).contains("no/such"), "{}", summary(&bad));
     namespace.change("bad", json!({"postgres": {"image": null}})).await?;
     namespace.wait_ready("bad", BOUND).await?;
-    namespace.remove().await
+    namespace.begin_removal().await
 }
 
 async fn standard_provisioner(namespace: &Namespace) -> Result<String> {
@@ -212,7 +214,7 @@ async fn an_operator_killed_after_every_write_reaches_the_same_end() -> Result<(
         differing.join("\n")
     );
     namespace.wait_ready("db", BOUND).await?;
-    namespace.remove().await
+    namespace.begin_removal().await
 }
 
 /// The objects of the database `db`.
@@ -231,7 +233,7 @@ async fn reference(client: &kube::Client) -> Result<BTreeMap<String, serde_json:
     let children = children(&namespace).await?;
     println!("an undisturbed database has {:?}", children.keys().collect::<Vec<_>>());
     ensure!(children.len() >= 17, "14 objects and 3 claims, not {}", children.len());
-    namespace.remove().await?;
+    namespace.begin_removal().await?;
     Ok(children)
 }
 
@@ -282,7 +284,7 @@ async fn what_was_decided_in_a_failover_is_recorded_and_replays_to_the_same() ->
         "the version that runs would change something: {}",
         cli::upgrade::text(&same, cli::text::Style::default())
     );
-    namespace.remove().await
+    namespace.begin_removal().await
 }
 
 #[tokio::test]
@@ -292,7 +294,7 @@ async fn an_operator_for_one_namespace_needs_no_right_beyond_it() -> Result<()> 
     let outcome = namespaced(&namespace).await;
     e2e::install::scale(&namespace.client, replicas).await?;
     outcome?;
-    namespace.remove().await
+    namespace.begin_removal().await
 }
 
 /// Installs the operator into the namespace as `manifests/namespaced` says, and lets it make, change and delete a database.
@@ -358,7 +360,7 @@ async fn an_upgrade_of_the_operator_restarts_nobody_and_the_new_one_goes_on() ->
     let upgraded = upgraded(&namespace).await;
     e2e::install::upgrade(&namespace.client, &image).await?;
     upgraded?;
-    namespace.remove().await
+    namespace.begin_removal().await
 }
 
 /// Upgrades the operator under writes to all databases, and has the new one carry out a change of each.

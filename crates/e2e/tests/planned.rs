@@ -107,7 +107,7 @@ async fn a_cordoned_node_loses_its_primary_and_no_pod() -> Result<()> {
     ensure!(namespace.pod_uids("db").await? == pods, "a pod was replaced");
     ensure!(primary(&namespace).await? == after, "it went back");
     ensure!(namespace.claim_uids("db").await? == claims, "a claim was replaced");
-    namespace.remove().await
+    namespace.begin_removal().await
 }
 
 #[tokio::test]
@@ -132,7 +132,7 @@ async fn a_drain_ends_without_anybodys_help() -> Result<()> {
     ensure!(after.remove(&before) != uid, "the pod is the same");
     ensure!(after == pods, "another pod was replaced");
     ensure!(namespace.claim_uids("db").await? == claims, "a claim was replaced");
-    namespace.remove().await
+    namespace.begin_removal().await
 }
 
 #[tokio::test]
@@ -150,7 +150,7 @@ async fn one_instance_can_be_drained() -> Result<()> {
         namespace.wait_ready("db", BOUND).await
     };
     writing(&sql, drained).await?;
-    namespace.remove().await
+    namespace.begin_removal().await
 }
 
 /// UID, restarts, and cpu and memory by the kubelet's word, of PostgreSQL's container in each pod.
@@ -218,7 +218,7 @@ async fn cpu_and_memory_are_changed_in_place_and_what_kubernetes_cannot_is_done_
         ensure!(uid != before[&pod].0, "{pod} is the same");
         ensure!(resources["limits"].is_null(), "{pod} has {resources}");
     }
-    namespace.remove().await
+    namespace.begin_removal().await
 }
 
 async fn request(namespace: &Namespace, value: &str) -> Result<()> {
@@ -296,7 +296,7 @@ async fn a_requested_switchover_happens_once() -> Result<()> {
     namespace.wait_ready("db", BOUND).await?;
     ensure!(primary(&namespace).await? == before, "the primary moved");
     ensure!(namespace.pod_uids("db").await? == pods, "a pod was replaced");
-    namespace.remove().await
+    namespace.begin_removal().await
 }
 
 /// How much WAL the standby is to lack: more than the 16 MiB with which nobody hands over to it.
@@ -390,7 +390,7 @@ async fn a_switchover_to_an_instance_that_stays_behind_is_given_up_and_interrupt
         begun.any(|change| change.because.contains(&why)) && ended.next().is_some() && !failed_over,
         "{history:?}"
     );
-    namespace.remove().await
+    namespace.begin_removal().await
 }
 
 #[tokio::test]
@@ -428,5 +428,5 @@ async fn a_supervised_change_stops_and_says_what_to_do() -> Result<()> {
         namespace.pod_uids("db").await?[&before] != pods[&before],
         "its pod is the same"
     );
-    namespace.remove().await
+    namespace.begin_removal().await
 }

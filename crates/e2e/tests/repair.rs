@@ -125,7 +125,7 @@ async fn objects_that_are_deleted_are_made_again_and_no_pod_restarts() -> Result
     deleted::<Role>(&namespace, "db").await?;
     still_serves(&namespace, &sql).await?;
     ensure!(namespace.pod_uids("db").await? == pods, "a pod was replaced");
-    namespace.remove().await
+    namespace.begin_removal().await
 }
 
 #[tokio::test]
@@ -151,7 +151,7 @@ async fn objects_that_are_edited_are_set_right() -> Result<()> {
     emptied(&namespace).await?;
     still_serves(&namespace, &sql).await?;
     ensure!(namespace.pod_uids("db").await? == pods, "a pod was replaced");
-    namespace.remove().await
+    namespace.begin_removal().await
 }
 
 /// A binding to another role: that cannot be edited, only made so.
@@ -264,5 +264,5 @@ async fn a_deleted_service_account_costs_its_pods_and_no_row() -> Result<()> {
     still_serves(&namespace, &sql).await?;
     let status = namespace.get("db").await?.status.context("a status")?;
     ensure!(status.ready == "2/2", "ready is {}", status.ready);
-    namespace.remove().await
+    namespace.begin_removal().await
 }

@@ -96,7 +96,7 @@ async fn a_database_hibernates_and_wakes_with_its_rows() -> Result<()> {
     let databases = namespace.api::<ClusteredDatabase>();
     databases.delete("db", &DeleteParams::default()).await?;
     namespace.wait_gone("db", BOUND).await?;
-    namespace.remove().await
+    namespace.begin_removal().await
 }
 
 #[tokio::test]
@@ -131,7 +131,7 @@ async fn a_database_with_a_frozen_instance_hibernates() -> Result<()> {
     writes(&sql).await?;
     ensure!(rows(&sql).await? == "100", "rows were lost");
     ensure!(namespace.claim_uids("db").await? == claims, "a claim has changed");
-    namespace.remove().await
+    namespace.begin_removal().await
 }
 
 /// Addresses of the pods that are ready.
@@ -207,5 +207,5 @@ async fn a_fenced_primary_is_replaced_and_its_pod_and_volume_stay() -> Result<()
     ensure!(rows(&sql).await? == "100", "rows were lost");
     ensure!(namespace.pod_uids("db").await? == pods, "a pod was replaced");
     ensure!(namespace.claim_uids("db").await? == claims, "a claim has changed");
-    namespace.remove().await
+    namespace.begin_removal().await
 }

@@ -1,13 +1,14 @@
 //! `cargo xtask test`: all set-up, then all checks.
 
+use std::process::Command;
 use std::time::Instant;
 
-use anyhow::Result;
+use anyhow::{Context, Result, ensure};
 use clap::Args;
 
 use crate::shell::{cargo_command, step};
 use crate::suites::{self, Suite};
-use crate::{mutants, summary};
+use crate::{mutants, summary, times};
 
 /// Which checks to run; all without an option.
 #[derive(Debug, Args)]
@@ -18,7 +19,23 @@ pub struct Arguments {
     /// Only end-to-end tests whose name contains this.
     #[arg(long, value_name = "NAME")]
     e2e: Option<String>,
+    /// The same checks with many more seeds, cases and minutes; takes some hours.
+    #[arg(long)]
+    long: bool,
 }
+
+/// Tells tests that repeat something that they are to repeat it more often.
+const LONG_VARIABLE: &str = "CDB_LONG";
+
+/// What `--long` sets, unless it is set: how often suites repeat what they do with other random choices.
+const LONG: [(&str, &str); 6] = [
+    (LONG_VARIABLE, "1"),
+    ("CDB_SEEDS", "400"),
+    ("CDB_WALKS", "64"),
+    ("MODEL_COURSES", "20000"),
+    ("PROPTEST_CASES", "100000"),
+    ("SIM_SEEDS", "10000"),
+];
 
 /// Crates whose tests are pure: any operating system, no server.
 #[rustfmt::skip]
@@ -34,6 +51,9 @@ const TELLING: [(&str, &str); 3] = [("sim", "model"), ("sim", "simulator"), ("si
 /// # Errors
 /// When one fails; the others have run all the same where they do not build on it.
 pub async fn run(arguments: Arguments) -> Result<()> {
+    if arguments.long && std::env::var_os(LONG_VARIABLE).is_none() {
+        return run_long();
+    }
     let mut tally = summary::Tally::default();
     if arguments.offline {
         check_format()?;
@@ -41,7 +61,22 @@ pub async fn run(arguments: Arguments) -> Result<()> {
     } else {
         all(arguments.e2e.as_deref(), &mut tally).await?;
     }
+    // Otherwise parts of suites run, or they run alone or for longer: the budgets are for the whole.
+    if !arguments.offline && arguments.e2e.is_none() && !arguments.long {
+        tally.hold_to_budgets();
+    }
     tally.close()
+}
+
+/// Runs this program once more, with what makes everything that it starts repeat more.
+fn run_long() -> Result<()> {
+    let program = std::env::current_exe().context("find this program")?;
+    let mut again = Command::new(program);
+    again.args(std::env::args_os().skip(1));
+    again.envs(LONG.into_iter().filter(|(name, _)| std::env::var_os(name).is_none()));
+    let status = again.status().context("start this program again")?;
+    ensure!(status.success(), "{status}: see above");
+    Ok(())
 }
 
 #[cfg(target_os = "linux")]
@@ -60,17 +95,29 @@ pub fn check_format() -> Result<()> {
 /// What needs no server, and the broken rules that it must find. These are built anew, for some minutes: the checks of a
 /// submission have no time for them.
 async fn offline(tally: &mut summary::Tally) -> Result<()> {
-    for suite in build(&OFFLINE, tally)? {
-        let start = Instant::now();
-        run_suite(&suite, tally)?;
-        tally.part(&suite.name(), start);
+    let suites = build(&OFFLINE, tally)?;
+    let start = Instant::now();
+    for suite in suites {
+        run_suite(&suite, tally).await?;
     }
-    run_documents(&OFFLINE, tally)?;
+    tally.part("unit and property tests", start);
+    run_documents(&OFFLINE, tally).await?;
     mutants::check(tally).await
 }
 
-pub fn run_suite(suite: &Suite, tally: &mut summary::Tally) -> Result<()> {
+/// Runs a suite, and notes what it came to and how long each test took.
+///
+/// # Errors
+/// When it cannot be started. A failed test is counted, not an error.
+pub async fn run_suite(suite: &Suite, tally: &mut summary::Tally) -> Result<()> {
     println!("     Running {}", suite.name());
+    let outcome = summary::watch(&suite.name(), command(suite), "").await?;
+    tally.add_suite(&suite.name(), outcome);
+    Ok(())
+}
+
+/// What runs a suite so that it tells its figures and times.
+pub fn command(suite: &Suite) -> Command {
     let mut tests = suite.command();
     if TELLING
         .iter()
@@ -78,15 +125,15 @@ pub fn run_suite(suite: &Suite, tally: &mut summary::Tally) -> Result<()> {
     {
         tests.arg("--show-output");
     }
-    tally.count(&suite.name(), tests)?;
-    Ok(())
+    times::ask_for(&mut tests);
+    tests
 }
 
-pub fn run_documents(selection: &[&str], tally: &mut summary::Tally) -> Result<()> {
+pub async fn run_documents(selection: &[&str], tally: &mut summary::Tally) -> Result<()> {
     let mut documents = cargo_command(&["test", "--quiet", "--locked", "--doc"]);
     documents.args(selection);
     suites::settle(&mut documents);
-    tally.run("examples in the code's documentation", documents)
+    tally.run("examples in the code's documentation", documents).await
 }
 
 pub fn build(selection: &[&str], tally: &mut summary::Tally) -> Result<Vec<Suite>> {
@@ -105,6 +152,29 @@ mod tests {
     use serde_json::Value;
 
     use super::*;
+
+    /// A name that nobody reads would repeat nothing.
+    #[test]
+    fn what_a_long_run_sets_is_read_by_a_test() {
+        let crates = std::path::Path::new(env!("CARGO_MANIFEST_DIR"))
+            .parent()
+            .expect("crates");
+        let readers = [
+            "e2e/src/connect.rs",
+            "operator/tests/simulated/seeds.rs",
+            "sim/tests/model.rs",
+        ];
+        let more = [
+            "operator/tests/simulated/scenarios/every_field.rs",
+            "sim/tests/support/seeds.rs",
+        ];
+        let read = |file: &str| std::fs::read_to_string(crates.join(file)).expect(file);
+        let sources: String = readers.into_iter().chain(more).map(read).collect();
+        // This one is read by proptest.
+        for (name, _) in LONG.into_iter().filter(|(name, _)| *name != "PROPTEST_CASES") {
+            assert!(sources.contains(&format!("\"{name}\"")), "nobody reads {name}");
+        }
+    }
 
     /// A crate of ours that is made of what only Linux has, must be asked for on Linux only.
     #[test]

@@ -1,12 +1,16 @@
 //! The project's own tasks: `cargo xtask --help` lists them.
 
+mod budgets;
 mod check;
+#[cfg(target_os = "linux")]
+mod lanes;
 #[cfg(target_os = "linux")]
 mod linux;
 mod mutants;
 mod shell;
 mod suites;
 mod summary;
+mod times;
 
 use std::process::ExitCode;
 

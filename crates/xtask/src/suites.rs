@@ -37,6 +37,19 @@ impl Suite {
         self.package == "e2e" && self.tests.is_some()
     }
 
+    /// The names of its tests.
+    ///
+    /// # Errors
+    /// When it cannot be started.
+    #[cfg(target_os = "linux")]
+    pub fn names(&self) -> Result<Vec<String>> {
+        let output = self.command().args(["--list", "--format", "terse"]).output();
+        let output = output.with_context(|| format!("list the tests of {}", self.name()))?;
+        let text = String::from_utf8_lossy(&output.stdout).into_owned();
+        let names = text.lines().filter_map(|line| line.strip_suffix(": test"));
+        Ok(names.map(str::to_owned).collect())
+    }
+
     /// Starts it as `cargo test` does.
     pub fn command(&self) -> Command {
         let mut command = Command::new(&self.program);

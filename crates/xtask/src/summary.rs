@@ -1,12 +1,13 @@
 //! What the test runners report: counted, and gathered for a closing summary.
 
-use std::io::{BufRead, BufReader};
 use std::process::{Command, ExitStatus, Stdio};
-use std::sync::mpsc;
-use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
+use tokio::io::{AsyncBufReadExt, BufReader};
+use tokio::time::timeout;
+
+use crate::times::{Reader, Times};
 
 /// How a line begins that belongs into the summary.
 const FIGURE: &str = "figure: ";
@@ -24,6 +25,19 @@ pub struct Tally {
     reasons: Vec<String>,
     figures: Vec<String>,
     parts: Vec<(String, Duration)>,
+    times: Times,
+}
+
+/// What one program of tests, or another check, came to.
+#[derive(Debug)]
+pub struct Outcome {
+    status: ExitStatus,
+    took: Duration,
+    passed: u32,
+    failed: u32,
+    figures: Vec<String>,
+    reasons: Vec<String>,
+    tests: Vec<(String, Duration)>,
 }
 
 impl Tally {
@@ -31,11 +45,13 @@ impl Tally {
     ///
     /// # Errors
     /// When it cannot be started. A failed test is counted, not an error.
-    pub fn run(&mut self, what: &str, command: Command) -> Result<()> {
+    pub async fn run(&mut self, what: &str, command: Command) -> Result<()> {
         println!("==> {what}");
         let start = Instant::now();
-        let status = self.count(what, command)?;
-        println!("    {what}: {status} after {:.1} s", start.elapsed().as_secs_f64());
+        let outcome = watch(what, command, "").await?;
+        let (status, took) = (outcome.status, outcome.took.as_secs_f64());
+        println!("    {what}: {status} after {took:.1} s");
+        self.add(what, outcome);
         self.part(what, start);
         Ok(())
     }
@@ -57,47 +73,35 @@ impl Tally {
         }
     }
 
-    /// Runs tests, passes their output on, and counts their results.
-    ///
-    /// # Errors
-    /// When they cannot be started. A failed test is counted, not an error.
-    pub fn count(&mut self, what: &str, mut command: Command) -> Result<ExitStatus> {
-        let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn();
-        let mut child = child.with_context(|| format!("start {what}"))?;
-        let output = child.stdout.take().context("read the tests' output")?;
-        let errors = child.stderr.take().context("read the tests' errors")?;
-        let (sender, said) = mpsc::channel();
-        thread::spawn(move || {
-            let mut reasons = Reasons::default();
-            for line in BufReader::new(errors).lines().map_while(Result::ok) {
-                eprintln!("{line}");
-                reasons.see(&line);
-            }
-            sender.send(reasons)
-        });
-        let mut reasons = Reasons::default();
-        for line in BufReader::new(output).lines() {
-            let line = line.context("read the tests' output")?;
-            println!("{line}");
-            reasons.see(&line);
-            self.figures.extend(line.strip_prefix(FIGURE).map(str::to_owned));
-            if let Some((passed, failed)) = results(&line) {
-                self.passed += passed;
-                self.failed += failed;
-            }
-        }
-        let status = child.wait().with_context(|| format!("await {what}"))?;
-        if !status.success() {
-            self.broken.push(what.to_owned());
-            // What a test has left behind may hold the pipe.
-            let errors = said.recv_timeout(PATIENCE).unwrap_or_default();
-            let told = reasons.lines.into_iter().chain(errors.lines);
-            self.reasons.extend(told.map(|line| format!("{what}: {line}")));
-        }
-        Ok(status)
+    /// Counts what a suite came to, and notes its time. The parts of a suite are added up.
+    pub fn add_suite(&mut self, suite: &str, mut outcome: Outcome) {
+        let tests = std::mem::take(&mut outcome.tests);
+        self.times.note(suite, outcome.took, tests);
+        self.add(suite, outcome);
     }
 
-    /// Prints the figures, the time of each part, what failed tests said, and the closing line.
+    fn add(&mut self, what: &str, outcome: Outcome) {
+        self.passed += outcome.passed;
+        self.failed += outcome.failed;
+        self.figures.extend(outcome.figures);
+        if outcome.status.success() {
+            return;
+        }
+        if !self.broken.iter().any(|broken| broken == what) {
+            self.broken.push(what.to_owned());
+        }
+        let reasons = outcome.reasons.into_iter();
+        self.reasons.extend(reasons.map(|line| format!("{what}: {line}")));
+    }
+
+    /// Fails for each suite that took far longer than its budget.
+    pub fn hold_to_budgets(&mut self) {
+        let over = self.times.over_budget();
+        self.broken.extend((!over.is_empty()).then(|| "budgets".to_owned()));
+        self.reasons.extend(over);
+    }
+
+    /// Prints the figures, the times of suites, slow tests and parts, what failed tests said, and the closing line.
     ///
     /// # Errors
     /// When anything failed, or nothing ran.
@@ -106,12 +110,14 @@ impl Tally {
         for figure in &self.figures {
             println!("{figure}");
         }
+        print!("{}", self.times.tables());
+        println!("\n minutes  part");
+        let minutes = |time: Duration| time.as_secs_f64() / 60.0;
         let together: Duration = self.parts.iter().map(|(_, took)| *took).sum();
         for (what, took) in &self.parts {
-            println!("{:>8.1} s  {what}", took.as_secs_f64());
+            println!("{:>8.1}  {what}", minutes(*took));
         }
-        println!("{:>8.1} s  together", together.as_secs_f64());
-        println!();
+        println!("{:>8.1}  together\n", minutes(together));
         for reason in &self.reasons {
             println!("{reason}");
         }
@@ -124,6 +130,56 @@ impl Tally {
         }
         Ok(())
     }
+}
+
+/// Runs tests, passes their output on with `mark` before each line, and reads what they came to. They are ended when the
+/// future is dropped.
+///
+/// # Errors
+/// When they cannot be started. A failed test is counted, not an error.
+pub async fn watch(what: &str, command: Command, mark: &str) -> Result<Outcome> {
+    let start = Instant::now();
+    let mut command = tokio::process::Command::from(command);
+    command.stdout(Stdio::piped()).stderr(Stdio::piped()).kill_on_drop(true);
+    let mut child = command.spawn().with_context(|| format!("start {what}"))?;
+    let output = child.stdout.take().context("read the tests' output")?;
+    let errors = child.stderr.take().context("read the tests' errors")?;
+    let mark_of_errors = mark.to_owned();
+    let complaints = tokio::spawn(async move {
+        let (mut reasons, mut lines) = (Reasons::default(), BufReader::new(errors).lines());
+        while let Ok(Some(line)) = lines.next_line().await {
+            eprintln!("{mark_of_errors}{line}");
+            reasons.see(&line);
+        }
+        reasons
+    });
+    let (mut reasons, mut reader) = (Reasons::default(), Reader::default());
+    let (mut passed, mut failed, mut figures) = (0, 0, Vec::new());
+    let mut lines = BufReader::new(output).lines();
+    while let Some(line) = lines.next_line().await.context("read the tests' output")? {
+        println!("{mark}{line}");
+        reasons.see(&line);
+        reader.see(&line);
+        figures.extend(line.strip_prefix(FIGURE).map(str::to_owned));
+        let (more, less) = results(&line).unwrap_or_default();
+        passed += more;
+        failed += less;
+    }
+    let status = child.wait().await.with_context(|| format!("await {what}"))?;
+    let mut reasons = reasons.lines;
+    // What a test has left behind may hold the pipe.
+    if let Ok(Ok(errors)) = timeout(PATIENCE, complaints).await {
+        reasons.extend(errors.lines);
+    }
+    Ok(Outcome {
+        status,
+        took: start.elapsed(),
+        passed,
+        failed,
+        figures,
+        reasons,
+        tests: reader.tests,
+    })
 }
 
 /// What failed tests said: how they ended, and a few lines after that.
@@ -161,7 +217,7 @@ mod tests {
 
     use anyhow::anyhow;
 
-    use super::{Tally, results};
+    use super::{Tally, results, watch};
 
     #[test]
     fn reads_the_runners_line() {
@@ -170,30 +226,47 @@ mod tests {
         assert_eq!(results("running 3 tests"), None);
     }
 
-    #[test]
-    fn what_a_failed_test_said_is_told_again_at_the_end() {
+    async fn said(script: &str) -> Vec<String> {
         let mut tally = Tally::default();
-        let mut said = |script: &str| {
-            let mut tests = Command::new("sh");
-            tests.args(["-c", script]);
-            tally.run("tests", tests).unwrap();
-            std::mem::take(&mut tally.reasons)
-        };
+        let mut tests = Command::new("sh");
+        tests.args(["-c", script]);
+        tally.run("tests", tests).await.unwrap();
+        tally.reasons
+    }
+
+    #[tokio::test]
+    async fn what_a_failed_test_said_is_told_again_at_the_end() {
         let shows = "echo 'thread t panicked at a.rs:1'; echo 'Error: lost' >&2; echo of three >&2";
-        assert!(said(shows).is_empty(), "that was meant");
-        let failed = said(&format!("{shows}; echo more; exit 1"));
+        assert!(said(shows).await.is_empty(), "that was meant");
+        let failed = said(&format!("{shows}; echo more; exit 1")).await;
         let told = ["thread t panicked at a.rs:1", "more", "Error: lost", "of three"];
         assert_eq!(failed, told.map(|line| format!("tests: {line}")));
-        let long = said("echo ' panicked at '; seq 100; exit 1");
+        let long = said("echo ' panicked at '; seq 100; exit 1").await;
         assert_eq!(long.len(), super::LINES, "{long:?}");
     }
 
-    #[test]
-    fn what_is_marked_as_a_figure_is_told_at_the_end() {
+    #[tokio::test]
+    async fn a_suite_that_passes_its_budget_by_half_fails() {
+        let seconds = std::time::Duration::from_secs;
+        for (took, fails) in [(90, false), (91, true)] {
+            let mut tally = Tally::default();
+            let mut outcome = watch("true", Command::new("true"), "").await.unwrap();
+            outcome.passed = 1;
+            outcome.took = seconds(took);
+            tally.add_suite("none src/lib.rs", outcome);
+            tally.hold_to_budgets();
+            let told = tally.reasons.clone();
+            assert_eq!(tally.close().is_err(), fails, "{told:?}");
+            assert_eq!(told.len(), usize::from(fails));
+        }
+    }
+
+    #[tokio::test]
+    async fn what_is_marked_as_a_figure_is_told_at_the_end() {
         let mut tally = Tally::default();
         let mut tests = Command::new("printf");
         tests.arg("figure: 7 states\nno figure: 8 states\ntest result: ok. 1 passed; 0 failed\n");
-        tally.run("printf", tests).unwrap();
+        tally.run("printf", tests).await.unwrap();
         tally.figure("mutants", Ok("3 found".to_owned()));
         assert_eq!(tally.figures, ["7 states", "3 found"]);
         assert_eq!((tally.passed, tally.parts.len()), (1, 1));

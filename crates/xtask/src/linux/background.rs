@@ -57,7 +57,7 @@ impl Background {
 async fn run(what: &str, command: &Command) -> Result<()> {
     println!("==> meanwhile: {what}");
     let start = Instant::now();
-    let output = tokio::process::Command::from(humble(command))
+    let output = tokio::process::Command::from(nice(19, command))
         .stdin(Stdio::null())
         .kill_on_drop(true)
         .output()
@@ -79,20 +79,22 @@ async fn run(what: &str, command: &Command) -> Result<()> {
     Ok(())
 }
 
-/// The same program, which runs when no other wants to.
-fn humble(command: &Command) -> Command {
-    let mut humble = Command::new("nice");
-    humble
-        .args(["-n", "19"])
+/// The same program at a lower priority, from 1 to 19: at 19 it runs when no other wants to.
+pub fn nice(level: u8, command: &Command) -> Command {
+    let mut nice = Command::new("nice");
+    nice.args(["-n", &level.to_string()])
         .arg(command.get_program())
         .args(command.get_args());
+    if let Some(folder) = command.get_current_dir() {
+        nice.current_dir(folder);
+    }
     for (name, value) in command.get_envs() {
         match value {
-            Some(value) => humble.env(name, value),
-            None => humble.env_remove(name),
+            Some(value) => nice.env(name, value),
+            None => nice.env_remove(name),
         };
     }
-    humble
+    nice
 }
 
 #[cfg(test)]
@@ -125,6 +127,17 @@ mod tests {
     async fn what_runs_is_no_failure() {
         let mut work = Background::start([shell("exec sleep 600"), shell("exit 3")]);
         work.check().await.unwrap();
+    }
+
+    #[test]
+    fn a_lower_priority_is_all_that_differs() {
+        let mut command = Command::new("sh");
+        command
+            .args(["-c", "echo $(nice) $CODE $(pwd)"])
+            .env("CODE", "3")
+            .current_dir("/");
+        let output = nice(19, &command).output().expect("nice runs");
+        assert_eq!(String::from_utf8_lossy(&output.stdout), "19 3 /\n");
     }
 
     #[tokio::test]

@@ -3,6 +3,7 @@
 mod availability;
 mod background;
 mod bench;
+mod beside;
 mod demo;
 mod image;
 mod soak;
