@@ -134,7 +134,7 @@ const FLOODED: Duration = Duration::from_secs(12);
 /// A stranger floods all agents' ports: no instance becomes unready, a lost primary is replaced as without it, and no container is
 /// ended.
 async fn flooded(namespace: &Namespace) -> Result<()> {
-    let stranger = Namespace::fresh(connect_for_test().await?, "failover-stranger").await?;
+    let stranger = Namespace::fresh(connect_for_test().await?, "failover-flood").await?;
     let members = subject(namespace, NAME)?.members().await?;
     let before = containers(namespace).await?;
     for member in &members {

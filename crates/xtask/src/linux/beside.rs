@@ -4,7 +4,7 @@
 //! alone. So does one that is not listed here.
 
 /// Suites and their tests.
-const BESIDE: [(&str, &[&str]); 9] = [
+const BESIDE: [(&str, &[&str]); 8] = [
     (
         "admission",
         &[
@@ -15,10 +15,6 @@ const BESIDE: [(&str, &[&str]); 9] = [
     ),
     ("conformance", &["a_real_api_server_answers_as_the_one_in_memory_does"]),
     ("disks", &["a_wal_volume_is_added_to_a_running_database"]),
-    (
-        "failover",
-        &["preferred_goes_on_without_standbys_and_waits_for_them_again"],
-    ),
     (
         "lifecycle",
         &[
