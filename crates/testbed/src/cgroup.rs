@@ -161,13 +161,15 @@ impl Hierarchies {
         Ok(())
     }
 
-    /// Freezes or thaws the group at `path` of the freezer (or only) hierarchy.
+    /// Freezes or thaws the group `wanted` somewhere below the group `name`.
     ///
     /// # Errors
     /// When there is no such group or it does not get there within 10 s.
-    pub async fn set_frozen(&self, path: &str, frozen: bool) -> Result<()> {
+    pub async fn set_frozen(&self, name: &str, wanted: &str, frozen: bool) -> Result<()> {
         let root = self.freezer.as_ref().unwrap_or(&self.marker);
-        let group = root.join(path.trim_start_matches('/'));
+        let groups = tree(&root.join(name));
+        let group = groups.into_iter().find(|group| group.ends_with(wanted));
+        let group = group.with_context(|| format!("there is no control group {wanted} below {name}"))?;
         write_frozen(&group, frozen).with_context(|| format!("freeze or thaw {}", group.display()))?;
         let deadline = Instant::now() + Duration::from_secs(10);
         while is_frozen(&group) != frozen {
@@ -179,17 +181,6 @@ impl Hierarchies {
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
         Ok(())
-    }
-
-    /// The group of process `pid` in the freezer (or only) hierarchy.
-    ///
-    /// # Errors
-    /// When the process is gone.
-    pub fn group_of(&self, pid: i32) -> Result<String> {
-        let text =
-            fs::read_to_string(format!("/proc/{pid}/cgroup")).with_context(|| format!("look up process {pid}"))?;
-        let controller = if self.is_v2() { "" } else { "freezer" };
-        parse_group(&text, controller).with_context(|| format!("find the control group of process {pid}"))
     }
 
     fn thaw_all(&self, name: &str) {
@@ -224,18 +215,6 @@ fn is_frozen(group: &Path) -> bool {
         return state.trim() == "FROZEN";
     }
     fs::read_to_string(group.join("cgroup.events")).is_ok_and(|events| events.lines().any(|line| line == "frozen 1"))
-}
-
-/// The path in a /proc/PID/cgroup line of `controller`; "" stands for version 2.
-fn parse_group(text: &str, controller: &str) -> Option<String> {
-    text.lines().find_map(|line| {
-        let mut fields = line.splitn(3, ':').skip(1);
-        let controllers = fields.next()?;
-        controllers
-            .split(',')
-            .any(|c| c == controller)
-            .then(|| fields.next().map(str::to_owned))?
-    })
 }
 
 fn make(group: &Path) -> Result<()> {
@@ -344,14 +323,5 @@ mod tests {
     fn without_control_groups_the_error_says_what_to_do() {
         let error = Hierarchies::from_mounts(&[mount("tmpfs", "/sys/fs/cgroup", "rw")]).unwrap_err();
         assert!(error.to_string().contains("mount version 2"));
-    }
-
-    #[test]
-    fn the_group_of_a_process_is_read_for_both_versions() {
-        let v1 = "8:pids:/a\n6:freezer:/cdb-testbed-0/n1/kubepods/podx/c\n1:cpu,cpuacct:/b\n0::/\n";
-        assert_eq!(parse_group(v1, "freezer").unwrap(), "/cdb-testbed-0/n1/kubepods/podx/c");
-        assert_eq!(parse_group(v1, "cpuacct").unwrap(), "/b");
-        assert_eq!(parse_group("0::/x/y\n", "").unwrap(), "/x/y");
-        assert_eq!(parse_group("0::/x\n", "freezer"), None);
     }
 }

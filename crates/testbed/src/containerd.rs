@@ -137,28 +137,42 @@ pub async fn tag(socket: &Path, image: &str, name: &str) -> Result<()> {
     Ok(())
 }
 
-/// Process numbers of the running containers with these labels. `None` for
-/// `container` stands for the pod's sandbox.
+/// Process numbers of the running containers with these labels.
 ///
 /// # Errors
 /// When containerd does not answer.
-pub async fn container_pids(socket: &Path, namespace: &str, pod: &str, container: Option<&str>) -> Result<Vec<i32>> {
-    let label = |name: &str, value: &str| format!("labels.\"{name}\"=={value}");
-    let mut filter = vec![
-        label("io.kubernetes.pod.namespace", namespace),
-        label("io.kubernetes.pod.name", pod),
+pub async fn container_pids(socket: &Path, namespace: &str, pod: &str, container: &str) -> Result<Vec<i32>> {
+    let ids = ids(socket, namespace, pod, ("io.kubernetes.container.name", container)).await?;
+    let tasks = ctr(socket).words("tasks ls").run().await?;
+    Ok(ids.lines().filter_map(|id| running_pid(&tasks, id.trim())).collect())
+}
+
+/// The pod's uid, if this node has it.
+///
+/// # Errors
+/// When containerd does not answer.
+pub async fn pod_uid(socket: &Path, namespace: &str, pod: &str) -> Result<Option<String>> {
+    let ids = ids(socket, namespace, pod, ("io.cri-containerd.kind", "sandbox")).await?;
+    let Some(id) = ids.lines().next() else {
+        return Ok(None);
+    };
+    let text = ctr(socket).words("containers info").arg(id.trim()).run().await?;
+    let info: serde_json::Value = serde_json::from_str(&text).context("read what containerd knows of the pod")?;
+    Ok(info["Labels"]["io.kubernetes.pod.uid"].as_str().map(str::to_owned))
+}
+
+async fn ids(socket: &Path, namespace: &str, pod: &str, kind: (&str, &str)) -> Result<String> {
+    let labels = [
+        ("io.kubernetes.pod.namespace", namespace),
+        ("io.kubernetes.pod.name", pod),
+        kind,
     ];
-    filter.push(match container {
-        Some(name) => label("io.kubernetes.container.name", name),
-        None => label("io.cri-containerd.kind", "sandbox"),
-    });
-    let ids = ctr(socket)
+    let filter = labels.map(|(name, value)| format!("labels.\"{name}\"=={value}"));
+    ctr(socket)
         .words("containers ls -q")
         .arg(filter.join(","))
         .run()
-        .await?;
-    let tasks = ctr(socket).words("tasks ls").run().await?;
-    Ok(ids.lines().filter_map(|id| running_pid(&tasks, id.trim())).collect())
+        .await
 }
 
 /// Finds a running container's process number in the table of `ctr tasks ls`. One whose shim does not answer in time

@@ -1,14 +1,13 @@
 //! Faults: each takes effect before it returns, and each has its way back.
 
-use std::path::Path;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result, bail, ensure};
 use rustix::process::Signal;
 
 use crate::cgroup::Hierarchies;
 use crate::command::Tool;
-use crate::plan::API_PORT;
+use crate::plan::{API_PORT, cgroup_name};
 use crate::state::{Lock, State};
 use crate::testbed::Testbed;
 use crate::{containerd, network, process};
@@ -18,9 +17,6 @@ const API_TABLE: &str = "testbed_cut_api";
 
 /// The API server's process.
 const API_SERVER: &str = "kube-apiserver";
-
-/// The component of a pod's path in its control group's name.
-const POD_PREFIX: &str = "pod";
 
 impl Testbed {
     /// Cuts `node` off from everything, silently: packets go nowhere.
@@ -77,7 +73,7 @@ impl Testbed {
     /// # Errors
     /// When no node runs it.
     pub async fn container_pid(&self, namespace: &str, pod: &str, container: &str) -> Result<i32> {
-        self.find_pid(namespace, pod, Some(container)).await
+        self.find_pid(namespace, pod, container).await
     }
 
     /// Sends `signal` to a process; one that is gone is no error.
@@ -182,16 +178,21 @@ impl Testbed {
         Ok(())
     }
 
+    /// Goes by the pod's control group: of a frozen pod whose end is asked for containerd knows no process.
     async fn set_frozen(&self, namespace: &str, pod: &str, frozen: bool) -> Result<()> {
-        let pid = self.find_pid(namespace, pod, None).await?;
         let groups = Hierarchies::detect()?;
-        let group = groups.group_of(pid)?;
-        let group = pod_group(&group).with_context(|| format!("{group} is not a pod's control group"))?;
-        groups.set_frozen(&group, frozen).await
+        let name = cgroup_name(self.paths.instance());
+        for node in self.node_names() {
+            let socket = self.paths.containerd_socket(&node);
+            if let Some(uid) = containerd::pod_uid(&socket, namespace, pod).await? {
+                return groups.set_frozen(&name, &format!("pod{uid}"), frozen).await;
+            }
+        }
+        bail!("no node runs pod {namespace}/{pod}")
     }
 
     /// The process of a running container. On a busy machine its shim may not answer at once: waits for it up to 10 s.
-    async fn find_pid(&self, namespace: &str, pod: &str, container: Option<&str>) -> Result<i32> {
+    async fn find_pid(&self, namespace: &str, pod: &str, container: &str) -> Result<i32> {
         let deadline = Instant::now() + Duration::from_secs(10);
         loop {
             for node in self.node_names() {
@@ -203,8 +204,7 @@ impl Testbed {
             }
             ensure!(
                 Instant::now() < deadline,
-                "no node runs {} of pod {namespace}/{pod}",
-                container.unwrap_or("the sandbox")
+                "no node runs {container} of pod {namespace}/{pod}"
             );
             tokio::time::sleep(Duration::from_millis(100)).await;
         }
@@ -228,23 +228,4 @@ fn api_rules(host: &str) -> String {
 }}
 "
     )
-}
-
-/// The pod's group, given the group of one of its containers.
-fn pod_group(container: &str) -> Option<String> {
-    let parent = Path::new(container).parent()?;
-    let name = parent.file_name()?.to_str()?;
-    name.starts_with(POD_PREFIX).then(|| parent.display().to_string())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_pods_group_is_the_containers_parent() {
-        let pod = "/cdb-testbed-0/n1/kubepods/besteffort/pod8f9e-11";
-        assert_eq!(pod_group(&format!("{pod}/abc")).as_deref(), Some(pod));
-        assert_eq!(pod_group("/user.slice/x"), None);
-    }
 }
