@@ -17,7 +17,7 @@ use e2e::client::exec;
 use e2e::namespace::members;
 use e2e::processes::Container;
 use e2e::wait::{Seen, until};
-use e2e::{Namespace, WRITER_IMAGE_VARIABLE, SqlClient, connect_for_test, is_long};
+use e2e::{Namespace, SqlClient, WRITER_IMAGE_VARIABLE, connect_for_test, is_long};
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::Pod;
 use kube::ResourceExt;

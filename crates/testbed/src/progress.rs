@@ -131,7 +131,11 @@ mod tests {
         let own = |work: &&Work| [&slow.what, &quick.what].contains(&&work.what);
         let works = |board: &[Work]| -> Vec<Work> {
             let own = board.iter().filter(own);
-            own.map(|work| Work { what: work.what.clone(), start: work.start }).collect()
+            own.map(|work| Work {
+                what: work.what.clone(),
+                start: work.start,
+            })
+            .collect()
         };
         let shown = line(&works(&board()));
         assert_eq!(shown, "    01:01 building one thing | 00:00 another");

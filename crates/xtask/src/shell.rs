@@ -50,7 +50,10 @@ pub fn cargo_command(arguments: &[&str]) -> Command {
     let mut command = Command::new(cargo());
     command.args(arguments);
     for (name, _) in std::env::vars_os() {
-        if OF_A_PACKAGE.iter().any(|start| name.to_string_lossy().starts_with(start)) {
+        if OF_A_PACKAGE
+            .iter()
+            .any(|start| name.to_string_lossy().starts_with(start))
+        {
             command.env_remove(name);
         }
     }
@@ -72,7 +75,11 @@ mod tests {
         for (name, _) in std::env::vars_os() {
             let name = name.to_string_lossy().into_owned();
             let is_gone = removed.iter().any(|(gone, _)| **gone == *name);
-            assert_eq!(is_gone, OF_A_PACKAGE.iter().any(|start| name.starts_with(start)), "{name}");
+            assert_eq!(
+                is_gone,
+                OF_A_PACKAGE.iter().any(|start| name.starts_with(start)),
+                "{name}"
+            );
         }
     }
 }
