@@ -10,6 +10,8 @@ pub const KUBECONFIG_VARIABLE: &str = "CDB_E2E_KUBECONFIG";
 pub const OPERATOR_BINARY_VARIABLE: &str = "CDB_E2E_OPERATOR_BINARY";
 /// Names the operator image that the cluster under test has.
 pub const OPERATOR_IMAGE_VARIABLE: &str = "CDB_E2E_OPERATOR_IMAGE";
+/// Names the image of the writer, which the cluster under test has.
+pub const WRITER_IMAGE_VARIABLE: &str = "CDB_E2E_WRITER_IMAGE";
 
 /// Set by `cargo xtask test --long`: what is repeated is repeated more often.
 pub const LONG_VARIABLE: &str = "CDB_LONG";

@@ -28,8 +28,8 @@ mod writing;
 pub use client::SqlClient;
 #[cfg(feature = "harness")]
 pub use connect::{
-    KUBECONFIG_VARIABLE, LONG_VARIABLE, OPERATOR_BINARY_VARIABLE, OPERATOR_IMAGE_VARIABLE, connect, connect_for_test,
-    connect_for_test_as, is_long,
+    KUBECONFIG_VARIABLE, LONG_VARIABLE, OPERATOR_BINARY_VARIABLE, OPERATOR_IMAGE_VARIABLE, WRITER_IMAGE_VARIABLE,
+    connect, connect_for_test, connect_for_test_as, is_long,
 };
 #[cfg(feature = "harness")]
 pub use install::Images;

@@ -17,7 +17,7 @@ use e2e::client::exec;
 use e2e::namespace::members;
 use e2e::processes::Container;
 use e2e::wait::{Seen, until};
-use e2e::{Namespace, OPERATOR_IMAGE_VARIABLE, SqlClient, connect_for_test, is_long};
+use e2e::{Namespace, SqlClient, WRITER_IMAGE_VARIABLE, connect_for_test, is_long};
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::Pod;
 use kube::ResourceExt;
@@ -228,7 +228,7 @@ async fn any_postgresql_behind_a_service_can_be_measured() -> Result<()> {
         scenario,
         number: 1,
         operator_killed: false,
-        image: std::env::var(OPERATOR_IMAGE_VARIABLE).context("the image with the writer")?,
+        image: std::env::var(WRITER_IMAGE_VARIABLE).context("the image with the writer")?,
         bound: GOES_ON,
     };
     let done = run(&stranger, &plan).await?;

@@ -6,7 +6,7 @@ use std::time::Duration;
 use anyhow::{Context, Result, ensure};
 use e2e::availability::case::subject;
 use e2e::soak::run::{Plan, run, spec};
-use e2e::{Namespace, OPERATOR_IMAGE_VARIABLE, connect_for_test, is_long};
+use e2e::{Namespace, WRITER_IMAGE_VARIABLE, connect_for_test, is_long};
 
 /// Bound of a creation.
 const BOUND: Duration = Duration::from_secs(180);
@@ -32,7 +32,7 @@ async fn random_faults_leave_a_history_that_may_be() -> Result<()> {
     let plan = Plan {
         seed,
         time: if is_long() { TIME_LONG } else { TIME },
-        image: std::env::var(OPERATOR_IMAGE_VARIABLE).context("the image with the clients")?,
+        image: std::env::var(WRITER_IMAGE_VARIABLE).context("the image with the clients")?,
         loop_volumes: true,
     };
     let done = run(&subject(&namespace, NAME)?, &plan).await?;

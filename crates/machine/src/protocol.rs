@@ -297,6 +297,10 @@ pub struct MemberReport {
     /// Data that was set aside on its volume and kept, by name: it may have commits that nobody else has.
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
     pub kept: BTreeSet<String>,
+    /// Of a primary: roles that replicate from it under a member's name, or did a moment ago. PostgreSQL may have taken what they
+    /// said for that member's acknowledgements.
+    #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
+    pub impostors: BTreeSet<String>,
 }
 
 /// What the holder writes as [`MemberReport::fault`] of a member that it has not heard of for 5 s. Part of the protocol:
@@ -313,7 +317,7 @@ const SHORT: usize = 64;
 const KEY: usize = 256;
 /// Longest text in words, in bytes; more is cut off.
 const WORDS: usize = 1024;
-/// So many names of data that is kept are told.
+/// So many names of data that is kept are told, and of impostors.
 const KEPT: usize = 4;
 
 impl MemberReport {
@@ -327,6 +331,7 @@ impl MemberReport {
             return Err(format!("address: {:?} is no address", cut(&self.address, SHORT)));
         }
         let kept = self.kept.iter().map(|kept| ("kept", kept, SHORT));
+        let impostors = self.impostors.iter().map(|role| ("impostors", role, SHORT));
         let key = self.public_key.as_ref().map(|key| ("publicKey", key, KEY));
         let version = self.server_version.as_ref();
         let texts = [
@@ -337,7 +342,7 @@ impl MemberReport {
         let texts = texts
             .into_iter()
             .chain(version.map(|version| ("serverVersion", version, SHORT)));
-        for (field, text, longest) in texts.chain(key).chain(kept) {
+        for (field, text, longest) in texts.chain(key).chain(kept).chain(impostors) {
             if text.len() > longest {
                 return Err(format!("{field}: it is longer than {longest} bytes"));
             }
@@ -350,8 +355,10 @@ impl MemberReport {
 
     /// Cuts what may be of any length, and takes control characters out of it.
     pub fn cut(&mut self) {
-        while self.kept.len() > KEPT {
-            self.kept.pop_last();
+        for names in [&mut self.kept, &mut self.impostors] {
+            while names.len() > KEPT {
+                names.pop_last();
+            }
         }
         for words in [&mut self.settings_error, &mut self.fault].into_iter().flatten() {
             *words = cut(&words.replace(char::is_control, " "), WORDS);
@@ -558,7 +565,7 @@ mod tests {
         assert_eq!(report().check(), Ok(()));
         let long = "x".repeat(1_025);
         type Spoil = fn(&mut MemberReport, &str);
-        let spoil: [(&str, Spoil); 7] = [
+        let spoil: [(&str, Spoil); 8] = [
             ("address", |report, text| report.address = text.to_owned()),
             ("podUid", |report, text| report.pod_uid = text.to_owned()),
             ("settings", |report, text| report.settings = text.to_owned()),
@@ -568,6 +575,7 @@ mod tests {
             }),
             ("publicKey", |report, text| report.public_key = Some(text.to_owned())),
             ("kept", |report, text| report.kept.extend([text.to_owned()])),
+            ("impostors", |report, text| report.impostors.extend([text.to_owned()])),
         ];
         for (field, spoil) in spoil {
             for text in [&*long, "a\u{0}b", "a\nb", "ä"] {

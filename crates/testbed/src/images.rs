@@ -58,7 +58,7 @@ fn run_store() -> PathBuf {
 /// When the build fails.
 pub async fn build(containerfile: &Path, context: &Path, image: &str) -> Result<()> {
     if !exists(BASE_IMAGE).await {
-        step("making the Debian base image", build_base()).await?;
+        step("making the Debian base image (usually 1 minute)", build_base()).await?;
     }
     let tool = buildah()
         .words("bud --isolation chroot --network host --pull-never --layers=false -t")
@@ -99,17 +99,30 @@ pub async fn export(image: &str, archive: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Makes the base and PostgreSQL images, if they are not there, and pause.
+/// Makes the PostgreSQL image, and the base if it is not there.
 ///
 /// # Errors
 /// When a build fails.
-pub async fn build_all(programs: &Programs) -> Result<()> {
+pub async fn build_postgres() -> Result<()> {
     // Half-built containers of builds that were killed; there mostly are none.
     let _ = buildah().words("rm --all").run().await;
     let containerfile = postgres_containerfile();
     let context = containerfile.parent().context("find the image's directory")?;
-    build(&containerfile, context, POSTGRES_IMAGE).await?;
-    let built = build_pause(programs).await;
+    build(&containerfile, context, POSTGRES_IMAGE).await
+}
+
+/// Makes the image of what holds a pod's namespaces.
+///
+/// # Errors
+/// When the build fails.
+pub async fn build_pause(programs: &Programs) -> Result<()> {
+    let container = commit_scratch(
+        &programs.pause,
+        "/pause",
+        PAUSE_IMAGE,
+        &["--entrypoint", "[\"/pause\"]"],
+    );
+    let built = container.await;
     tidy().await?;
     built
 }
@@ -150,16 +163,6 @@ async fn build_base() -> Result<()> {
     tidy().await?;
     remove_tree(&root)?;
     made
-}
-
-async fn build_pause(programs: &Programs) -> Result<()> {
-    commit_scratch(
-        &programs.pause,
-        "/pause",
-        PAUSE_IMAGE,
-        &["--entrypoint", "[\"/pause\"]"],
-    )
-    .await
 }
 
 /// Makes an image of `content` alone.

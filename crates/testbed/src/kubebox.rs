@@ -75,7 +75,7 @@ impl Programs {
         }
         let base = "k8s.io/component-base/version";
         let flags = format!("-s -w -X {base}.gitVersion={VERSION} -X {base}.gitMajor=1 -X {base}.gitMinor=34");
-        let what = "building the Kubernetes components (Go; about 5 minutes the first time)";
+        let what = "compiling Kubernetes (Go, usually GOMIN minutes, once)";
         step(what, compile(".", &self.kubebox, Some(&flags))).await?;
         compile("./pause", &self.pause, None).await
     }

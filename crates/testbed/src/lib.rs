@@ -12,6 +12,7 @@
 
 pub mod cluster;
 pub mod plan;
+pub mod progress;
 
 mod cgroup;
 mod command;
@@ -29,7 +30,7 @@ mod paths;
 mod pki;
 mod preflight;
 mod process;
-mod progress;
+
 mod state;
 mod status;
 mod template;

@@ -1,40 +1,155 @@
-//! Says on standard error what takes time.
+//! Says on standard error what takes time: on a terminal in one line that changes, else when something begins and ends.
 
+use std::fmt::Write as _;
 use std::future::Future;
-use std::io::Write;
+use std::io::{IsTerminal, Write as _};
+use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use tokio::time::Instant;
 
 /// Work that is done sooner than this is not worth a line.
 const SILENCE: Duration = Duration::from_secs(2);
-/// How often slow work says that it still goes on.
-const REPEAT: Duration = Duration::from_secs(15);
+/// How often the line on a terminal changes.
+const REDRAW: Duration = Duration::from_secs(1);
+/// How often slow work is spoken of where there is no terminal.
+const REPEAT: Duration = Duration::from_secs(60);
+/// Moves to the beginning of the line and clears it.
+const CLEAR: &str = "\r\x1b[K";
+/// The line is cut here, so that it stays one line.
+const WIDTH: usize = 100;
+
+/// What is under way, in its order.
+static BOARD: Mutex<Vec<Work>> = Mutex::new(Vec::new());
+
+struct Work {
+    what: String,
+    start: Instant,
+}
 
 /// Prints one line.
 pub fn say(text: &str) {
+    let mut error = std::io::stderr().lock();
+    let clear = if error.is_terminal() { CLEAR } else { "" };
     // Whoever closed the pipe does not want to know.
-    let _ = writeln!(std::io::stderr(), "testbed: {text}");
+    let _ = writeln!(error, "{clear}    {text}");
 }
 
-/// Awaits `work` and tells about it when it takes more than two seconds.
+/// Awaits `work` and tells about it when it takes more than two seconds. Several may be under way at once.
 pub async fn step<T>(what: &str, work: impl Future<Output = T>) -> T {
-    let start = Instant::now();
-    let mut next = start + SILENCE;
+    let listed = Listed::new(what);
+    let terminal = std::io::stderr().is_terminal();
+    let mut next = listed.start + SILENCE;
     let mut work = std::pin::pin!(work);
     loop {
         tokio::select! {
             result = &mut work => {
-                if start.elapsed() > SILENCE {
-                    say(&format!("{what}: {:.1} s", start.elapsed().as_secs_f64()));
+                let took = listed.start.elapsed();
+                drop(listed);
+                if took > SILENCE {
+                    say(&format!("{what}: {:.1} s", took.as_secs_f64()));
                 }
                 return result;
             }
             () = tokio::time::sleep_until(next) => {
-                let spent = start.elapsed().as_secs();
-                say(&if spent < REPEAT.as_secs() { format!("{what} …") } else { format!("{what} … ({spent} s so far)") });
-                next = Instant::now() + REPEAT;
+                let took = listed.start.elapsed();
+                if terminal {
+                    draw();
+                } else if took < REPEAT {
+                    say(&format!("{what} …"));
+                } else {
+                    say(&format!("{what} … ({} s so far)", took.as_secs()));
+                }
+                next = Instant::now() + if terminal { REDRAW } else { REPEAT };
             }
         }
+    }
+}
+
+fn board() -> std::sync::MutexGuard<'static, Vec<Work>> {
+    BOARD.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn draw() {
+    let line = line(&board());
+    let mut error = std::io::stderr().lock();
+    // The cursor goes back, so that whatever is printed next begins there.
+    let _ = write!(error, "{CLEAR}{line}\r");
+    let _ = error.flush();
+}
+
+/// All that is under way, with minutes and seconds since it began.
+fn line(board: &[Work]) -> String {
+    let mut line = String::from("    ");
+    for (number, work) in board.iter().enumerate() {
+        let seconds = work.start.elapsed().as_secs();
+        let before = if number > 0 { " | " } else { "" };
+        let _ = write!(line, "{before}{:02}:{:02} {}", seconds / 60, seconds % 60, work.what);
+    }
+    if line.chars().count() > WIDTH {
+        line = line.chars().take(WIDTH - 1).chain(['…']).collect();
+    }
+    line
+}
+
+/// An entry of the board, which goes when it is dropped.
+struct Listed {
+    start: Instant,
+    what: String,
+}
+
+impl Listed {
+    fn new(what: &str) -> Self {
+        let (start, what) = (Instant::now(), what.to_owned());
+        board().push(Work {
+            what: what.clone(),
+            start,
+        });
+        Self { start, what }
+    }
+}
+
+impl Drop for Listed {
+    fn drop(&mut self) {
+        let mut board = board();
+        let own = |work: &Work| work.start == self.start && work.what == self.what;
+        if let Some(at) = board.iter().position(own) {
+            board.remove(at);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn what_is_under_way_is_in_one_line_and_leaves_it() {
+        let slow = Listed::new("building one thing");
+        tokio::time::advance(Duration::from_secs(61)).await;
+        let quick = Listed::new("another");
+        let own = |work: &&Work| [&slow.what, &quick.what].contains(&&work.what);
+        let works = |board: &[Work]| -> Vec<Work> {
+            let own = board.iter().filter(own);
+            own.map(|work| Work {
+                what: work.what.clone(),
+                start: work.start,
+            })
+            .collect()
+        };
+        let shown = line(&works(&board()));
+        assert_eq!(shown, "    01:01 building one thing | 00:00 another");
+        let what = quick.what.clone();
+        drop(quick);
+        assert!(board().iter().all(|work| work.what != what));
+    }
+
+    #[tokio::test]
+    async fn a_long_line_is_cut() {
+        let work = Work {
+            what: "x".repeat(200),
+            start: Instant::now(),
+        };
+        assert_eq!(line(&[work]).chars().count(), WIDTH);
     }
 }

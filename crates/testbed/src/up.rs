@@ -146,11 +146,22 @@ async fn prepare() -> Result<(Programs, Template)> {
     let _cache = Lock::cache().await?;
     images::tidy().await?;
     prune(&programs, &template)?;
-    if !programs.exist() {
-        programs.build().await?;
-    }
+    // The one computes, the other mostly waits for packages.
+    let compiled = async {
+        match programs.exist() {
+            true => Ok(()),
+            false => programs.build().await,
+        }
+    };
+    let installed = async {
+        match template.exists() {
+            true => Ok(()),
+            false => images::build_postgres().await,
+        }
+    };
+    tokio::try_join!(compiled, installed)?;
     if !template.exists() {
-        images::build_all(&programs).await?;
+        images::build_pause(&programs).await?;
         template.build().await?;
     }
     Ok((programs, template))

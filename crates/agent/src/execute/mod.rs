@@ -89,6 +89,21 @@ impl Executor {
                     tracing::error!("end WAL senders: {error}");
                 }
             }
+            Action::EndImpostors { impostors } => {
+                for impostor in impostors {
+                    tracing::warn!(
+                        pid = impostor.pid,
+                        role = impostor.role,
+                        name = impostor.name,
+                        "ending a WAL sender that bears a member's name and is of another role"
+                    );
+                    if let Some(running) = &world.server
+                        && let Err(error) = running.server.end_sender(impostor.pid)
+                    {
+                        tracing::error!("end a WAL sender: {error}");
+                    }
+                }
+            }
             Action::CreateMember { claim_uid } => self.create_member(world, claim_uid),
             Action::StoreCertificate { pem, member: _ } => self.store_certificate(world, pem),
             Action::DiscardStaging => self.discard_staging(world),

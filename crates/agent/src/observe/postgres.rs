@@ -124,9 +124,9 @@ impl World {
         (postgres.answer, postgres.refusal) = (Some(answer), None);
         postgres.receiver = status.receiver.as_ref().map(|receiver| receiver.status.clone());
         postgres.slots = status.members_with_slots();
+        let end = writes.then(|| status.inserted.unwrap_or(status.position.lsn));
+        postgres.take_senders(&status.wal_senders(), end, asked);
         if writes {
-            postgres.standbys = status.standbys();
-            postgres.receiving = status.receiving();
             postgres.history.clone_from(&status.history);
             postgres.oldest = status.oldest;
             // Whose slot has lost its WAL is admitted anew, with a new one.
@@ -137,14 +137,12 @@ impl World {
             }
             if postgres.in_doubt.is_none() {
                 // It has just left recovery: what came before is flushed.
-                let end = status.inserted.unwrap_or(status.position.lsn);
+                let end = end.unwrap_or_default();
                 postgres.in_doubt = Some(end);
                 postgres.sync.proven_at = postgres.sync.proven_at.min(end);
                 postgres.wrote = postgres.wrote.max(Some(asked));
             }
         } else {
-            postgres.standbys.clear();
-            postgres.receiving.clear();
             postgres.oldest = None;
         }
         self.status = Some(status);
@@ -220,6 +218,7 @@ impl World {
         postgres.sync = SyncSetting::default();
         postgres.standbys.clear();
         postgres.receiving.clear();
+        (postgres.impostors, postgres.doubt) = (BTreeSet::new(), None);
         postgres.slots.clear();
         (postgres.wrote, postgres.greeted) = (None, None);
         postgres.history.clear();

@@ -22,6 +22,8 @@ pub(super) fn check_report(mut request: ReportRequest, names: &Names) -> Result<
             report.member, request.pod
         ));
     }
+    // Only the primary's own count.
+    report.impostors.clear();
     report.cut();
     report.check().map_err(|reason| format!("report.{reason}"))?;
     Ok(request)

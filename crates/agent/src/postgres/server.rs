@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use machine::protocol::{Lsn, MemberId};
 use rustix::io::Errno;
-use rustix::process::{Pid, kill_process};
+use rustix::process::{Pid, PidfdFlags, kill_process, pidfd_open, pidfd_send_signal};
 use tokio::sync::watch;
 
 use super::{Config, Files, PostgresError, Tools, blocking, history, torn};
@@ -155,6 +155,29 @@ impl Server {
             }
         }
         Ok(())
+    }
+
+    /// Ends the WAL sender with this process id (SIGTERM), and nobody who has got its number since; does not wait for it.
+    pub fn end_sender(&self, pid: i32) -> io::Result<()> {
+        let Some(own) = Pid::from_raw(pid) else { return Ok(()) };
+        let handle = match pidfd_open(own, PidfdFlags::empty()) {
+            Err(Errno::SRCH) => return Ok(()),
+            handle => handle?,
+        };
+        let title = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+        let children = postgres_processes()?
+            .into_iter()
+            .filter(|process| process.parent == self.pid);
+        let is_child = children
+            .map(|process| process.pid)
+            .any(|child| i32::try_from(child) == Ok(pid));
+        if !is_child || sends_to(&String::from_utf8_lossy(&title)).is_none() {
+            return Ok(());
+        }
+        match pidfd_send_signal(&handle, Signal::TERM) {
+            Ok(()) | Err(Errno::SRCH) => Ok(()),
+            Err(error) => Err(error.into()),
+        }
     }
 
     /// Waits until the postmaster has ended; `None` if `timeout` came first. After [`StopMode::Fast`] its children have

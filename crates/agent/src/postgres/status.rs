@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
+use machine::instance::WalSender;
 use machine::protocol::{Fork, Lsn, MemberId, Position, Timeline};
 use serde::Deserialize;
 
@@ -97,22 +98,21 @@ pub struct Sender {
 }
 
 impl Status {
-    /// How far the members that stream from here have flushed (`pg_stat_replication`, state `streaming`).
-    pub fn standbys(&self) -> BTreeMap<MemberId, Lsn> {
-        let streaming = self
-            .senders
-            .iter()
-            .filter(|sender| sender.state == "streaming" && sender.user == sender.application);
-        streaming
-            .filter_map(|sender| Some((MemberId::parse(&sender.user)?, sender.flushed?)))
-            .collect()
+    /// Who gets WAL from it, for the machine.
+    pub fn wal_senders(&self) -> Vec<WalSender> {
+        let senders = self.senders.iter().map(|sender| WalSender {
+            pid: sender.pid,
+            role: sender.user.clone(),
+            name: sender.application.clone(),
+            streaming: sender.state == "streaming",
+            flushed: sender.flushed,
+        });
+        senders.collect()
     }
 
-    /// The members that receive WAL from here, in whatever state, and how far they have flushed; 0/0 before they say it.
-    pub fn receiving(&self) -> BTreeMap<MemberId, Lsn> {
-        let own = self.senders.iter().filter(|sender| sender.user == sender.application);
-        own.filter_map(|sender| Some((MemberId::parse(&sender.user)?, sender.flushed.unwrap_or_default())))
-            .collect()
+    /// How far the members that stream from here have flushed.
+    pub fn standbys(&self) -> BTreeMap<MemberId, Lsn> {
+        machine::instance::standbys(&self.wal_senders())
     }
 
     /// The members that have a slot here.
@@ -436,7 +436,11 @@ mod tests {
             ["cdb_1_a_b", "cdb_2_a_b", "cdb_3_a_b"].map(|name| MemberId::parse(name).expect("a member"));
         assert_eq!(status.standbys(), BTreeMap::from([(first.clone(), Lsn(5))]));
         let receiving = BTreeMap::from([(first, Lsn(5)), (second, Lsn(5)), (third, Lsn(0))]);
-        assert_eq!(status.receiving(), receiving, "the third has not said yet what it has");
+        assert_eq!(
+            machine::instance::receiving(&status.wal_senders()),
+            receiving,
+            "the third has not said yet what it has"
+        );
     }
 
     #[test]

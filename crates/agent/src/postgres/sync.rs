@@ -3,11 +3,13 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
+use machine::instance::PostgresView;
 use machine::protocol::Lsn;
 use machine::quorum::SyncRule;
 use tokio_postgres::types::Type;
 
 use super::reload::take_up;
+use super::server::file;
 use super::{Config, PostgresError, Server, Sql, SqlError, sql_failed};
 use crate::volume::Volume;
 
@@ -25,8 +27,8 @@ const CHECKPOINT_TIMEOUT: Duration = Duration::from_secs(120);
 /// Two reports since: the first may have been under way, and processed, before its WAL sender read the rule.
 const REPORTS: u32 = 2;
 
-/// Sets the rule of `config` (a primary's, rendered with the rule) and proves that every WAL sender uses it (protocol.md
-/// rule 11): a fresh session sees it, and each WAL sender is newer than that or has processed two reports since. Unless it
+/// Sets the rule of `config` (a primary's, rendered with the rule), ends whoever replicates under a member's name and is none, and
+/// proves that every WAL sender uses the rule (protocol.md rules 3 and 11): a fresh session sees it, and each WAL sender is newer than that or has processed two reports since. Unless it
 /// is known that commits wait already (`waits`), a checkpoint makes sure that they begin to, if they are to. Returns
 /// the end of the WAL then: what was acknowledged by an older rule is before it. After an error some may use the rule and some
 /// not.
@@ -43,6 +45,7 @@ pub async fn set_sync(
         let made = sql.checkpoint(CHECKPOINT_TIMEOUT).await;
         made.map_err(sql_failed("make a checkpoint"))?;
     }
+    end_impostors(server, sql).await?;
     prove(sql, rule).await?;
     end_of_wal(sql).await
 }
@@ -81,6 +84,28 @@ struct Waiting {
     report: Option<String>,
     /// Reports seen since.
     reports: u32,
+}
+
+/// Ends the WAL senders that PostgreSQL counts as a member's and that are of another role, and waits until they are gone.
+async fn end_impostors(server: &Server, sql: &mut Sql) -> Result<(), PostgresError> {
+    let begun = Instant::now();
+    loop {
+        let asked = machine::timing::BootTime::default();
+        let status = sql.status().await.map_err(sql_failed("look at the WAL senders"))?;
+        let mut seen = PostgresView::stopped();
+        seen.take_senders(&status.wal_senders(), None, asked);
+        if seen.impostors.is_empty() {
+            return Ok(());
+        }
+        if begun.elapsed() > PROOF_TIMEOUT {
+            let words = "roles that are no members replicate under members' names, again and again";
+            return Err(PostgresError::Unproven(words.to_owned()));
+        }
+        for impostor in &seen.impostors {
+            server.end_sender(impostor.pid).map_err(file("end a WAL sender"))?;
+        }
+        tokio::time::sleep(LOOK_AGAIN).await;
+    }
 }
 
 async fn prove(sql: &mut Sql, rule: &SyncRule) -> Result<(), PostgresError> {

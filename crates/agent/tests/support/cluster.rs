@@ -99,7 +99,8 @@ fn config(scratch: &Path, ordinal: u32) -> Config {
     }
 }
 
-fn address(ordinal: u32) -> Ipv4Addr {
+/// The address of an agent and its PostgreSQL.
+pub fn address(ordinal: u32) -> Ipv4Addr {
     Ipv4Addr::new(10, 77, 0, 10 + u8::try_from(ordinal).expect("a small number"))
 }
 

@@ -14,7 +14,7 @@ use crate::availability::report::lost;
 use crate::availability::run::{Done, Plan, run};
 use crate::availability::scenario::{self, Fault, Heal, Scenario};
 use crate::availability::subject::Subject;
-use crate::{Namespace, OPERATOR_IMAGE_VARIABLE};
+use crate::{Namespace, WRITER_IMAGE_VARIABLE};
 
 /// Writes must be back within this; then the fault is undone.
 const BOUND: Duration = Duration::from_secs(60);
@@ -98,7 +98,7 @@ impl Case {
 /// When a run cannot be made; or, after all runs, with all that is wrong with any of them.
 pub async fn run_all(namespace: &Namespace, name: &str, cases: &[Case]) -> Result<()> {
     let subject = subject(namespace, name)?;
-    let image = std::env::var(OPERATOR_IMAGE_VARIABLE).context("the image with the writer")?;
+    let image = std::env::var(WRITER_IMAGE_VARIABLE).context("the image with the writer")?;
     let mut wrong = Vec::new();
     for (number, case) in (1..).zip(cases) {
         let claims = namespace.claim_uids(name).await?;

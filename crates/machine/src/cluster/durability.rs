@@ -9,6 +9,7 @@ use api::status::{DurabilityMode, DurabilityStatus};
 use super::decision::Step;
 use super::facts::{Facts, list};
 use super::hibernation;
+use super::observed::Pod;
 use super::rule::{Proposal, Rule};
 use crate::protocol::ASYNC_LOSS;
 use crate::timing::Timing;
@@ -43,6 +44,21 @@ pub(super) fn in_force(facts: &Facts<'_>) -> bool {
 /// Commits wait for fewer standbys than the spec promises.
 pub(super) fn reduced(facts: &Facts<'_>) -> bool {
     facts.lease.is_some() && required(facts) < wanted(facts).standbys
+}
+
+/// Commits may have been acknowledged though fewer standbys than the rule requires have them, since a role replicates from the primary
+/// under the name of a member, or did a moment ago: which, and what the user can do.
+pub(super) fn impersonated(facts: &Facts<'_>, primary: &Pod) -> Option<String> {
+    let roles = &facts.report(primary)?.impostors;
+    if roles.is_empty() || required(facts) == 0 {
+        return None;
+    }
+    let roles: Vec<String> = roles.iter().map(|role| format!("{role:?}")).collect();
+    Some(format!(
+        "commits of the last minute may have been acknowledged that no standby has: these roles replicate under the name of an \
+         instance, and are ended whenever they do: {}; give their clients another application_name, or take REPLICATION from them",
+        list(roles.iter().map(String::as_str))
+    ))
 }
 
 fn await_durability(facts: &Facts<'_>) -> Option<Proposal> {
@@ -337,6 +353,33 @@ mod tests {
             "commits that wait for nothing asked for"
         );
         assert_ne!(safe(&scene).1, Reason::DurabilityReduced.as_str(), "more is not less");
+    }
+
+    #[test]
+    fn data_is_not_safe_while_a_role_replicates_under_a_members_name() {
+        let mut scene = Scene::ready(3);
+        let safe = |scene: &Scene| {
+            let conditions = scene.status(&scene.decide()).conditions;
+            let found = conditions.into_iter().find(|found| found.type_ == "DataSafe").unwrap();
+            (found.status, found.reason, found.message)
+        };
+        scene.report_mut(0).impostors = ["cdc".to_owned(), "o'r \"x\"".to_owned()].into();
+        let (status, reason, message) = safe(&scene);
+        assert_eq!(
+            (status.as_str(), reason.as_str()),
+            ("False", Reason::MemberImpersonated.as_str())
+        );
+        assert!(
+            message.contains(r#"whenever they do: "cdc", "o'r \"x\"";"#),
+            "{message}"
+        );
+        assert_eq!(scene.decide().phase, Phase::Ready, "nothing is to be changed");
+        scene.report_mut(1).impostors = std::mem::take(&mut scene.report_mut(0).impostors);
+        assert_eq!(safe(&scene).0, "True", "nobody waits for what a standby sends");
+        scene.report_mut(0).impostors = scene.report_mut(1).impostors.clone();
+        scene.edit(|spec| spec.durability.mode = Some(DurabilityMode::Async));
+        scene.lease_mut().unwrap().rule.required = 0;
+        assert_eq!(safe(&scene).0, "True", "commits wait for nobody");
     }
 
     #[test]

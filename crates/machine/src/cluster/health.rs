@@ -67,6 +67,8 @@ pub enum Reason {
     NotReplicated,
     /// Commits wait for fewer standbys than `spec.durability` promises.
     DurabilityReduced,
+    /// A role replicates under a member's name: commits may not be where they seem to be.
+    MemberImpersonated,
     /// There is only one instance.
     SingleInstance,
     /// A claim was deleted, and lasts only as long as the pod that uses it.
@@ -139,6 +141,7 @@ impl Reason {
             Reason::Replicated => "Replicated",
             Reason::NotReplicated => "NotReplicated",
             Reason::DurabilityReduced => "DurabilityReduced",
+            Reason::MemberImpersonated => "MemberImpersonated",
             Reason::SingleInstance => "SingleInstance",
             Reason::ClaimDeleted => "ClaimDeleted",
             Reason::ForeignData => "ForeignData",
@@ -409,6 +412,9 @@ fn data_safe(facts: &Facts<'_>) -> Answer {
     };
     if let Some(words) = claims::words(facts) {
         return Answer::new(false, Reason::ClaimDeleted, words);
+    }
+    if let Some(words) = durability::impersonated(facts, primary) {
+        return Answer::new(false, Reason::MemberImpersonated, words);
     }
     let follows = |pod: &&Pod| pod.uid != primary.uid && facts.serves(pod);
     match facts.pods().iter().find(follows) {

@@ -153,6 +153,11 @@ pub enum Action {
         /// But those of these members.
         keep: BTreeSet<MemberId>,
     },
+    /// End WAL senders that bear a member's name and are of another role; does not wait for it.
+    EndImpostors {
+        /// Which.
+        impostors: BTreeSet<super::Impostor>,
+    },
     /// Point `-rw` at this member, in one write.
     Route {
         /// This pod's address.
@@ -239,6 +244,7 @@ impl Action {
             Action::Wait
             | Action::Stop(_)
             | Action::EndSenders { .. }
+            | Action::EndImpostors { .. }
             | Action::CancelCopy
             | Action::Exit
             | Action::GiveUp { .. } => None,

@@ -41,8 +41,9 @@ fn is_steady(context: &Context) -> bool {
         return false;
     };
     if !answer.in_recovery {
-        // Until applications are let in, standbys are waited for; and before the lease is handed over to one.
-        return context.observed.postgres.open && !handover::is_imminent(context);
+        // Until applications are let in, standbys are waited for; and before the lease is handed over to one. An impostor is to go.
+        let postgres = &context.observed.postgres;
+        return postgres.open && postgres.impostors.is_empty() && !handover::is_imminent(context);
     }
     let lately = |heard| context.now.since(heard) <= context.timing().suspect() / 2;
     answer.streaming && answer.heard.is_some_and(lately)

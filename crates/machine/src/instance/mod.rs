@@ -20,6 +20,7 @@ mod give_way;
 mod handover;
 pub mod heard;
 mod identity;
+mod impostors;
 mod kept;
 mod lease_rules;
 mod lineage;
@@ -56,6 +57,7 @@ pub use action::{Action, Purpose, Stop};
 pub use context::Tenure;
 pub use copying::Copied;
 pub use handover::Wish;
+pub use impostors::{Doubt, Impostor, WalSender, receiving, standbys};
 pub use observed::*;
 pub use rejoin::{MissingWal, Rewound};
 pub use senders::Ended;
@@ -72,6 +74,8 @@ pub struct Memo {
     pub stopping: Option<Stopping>,
     /// The WAL senders that were ended meanwhile.
     pub ended: Option<Ended>,
+    /// When impostors were ended last.
+    pub impostors_ended: Option<BootTime>,
     /// Since when the lease has been held without a gap.
     pub holding_since: Option<BootTime>,
     /// Unexpected ends of PostgreSQL in a row, each within a minute of its start.
@@ -182,6 +186,10 @@ pub const RULES: &[Rule] = &[
     Rule {
         name: "ask failsafe",
         apply: failsafe::ask,
+    },
+    Rule {
+        name: "end impostors",
+        apply: impostors::end,
     },
     Rule {
         name: "shut down",

@@ -6,6 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use api::WantedDurability;
 use api::status::{BootstrapGrant, RestartPermit};
 
+use super::impostors::{Doubt, Impostor};
 use crate::protocol::{
     Epoch, Fork, LeaseRecord, Lsn, MemberId, MemberReport, Position, PromiseReply, Timeline, settings_hash,
 };
@@ -392,6 +393,10 @@ pub struct PostgresView {
     pub standbys: BTreeMap<MemberId, Lsn>,
     /// Members that receive WAL from here, in whatever state, and how far they have flushed by what they say; 0/0 before they say it.
     pub receiving: BTreeMap<MemberId, Lsn>,
+    /// WAL senders that bear a member's name and are of another role. They count for nothing, here.
+    pub impostors: BTreeSet<Impostor>,
+    /// A primary's commits that PostgreSQL may have acknowledged because it counted such a one.
+    pub doubt: Option<Doubt>,
     /// Members that have a replication slot here, also on a standby.
     pub slots: BTreeSet<MemberId>,
     /// When a small write to the WAL was last flushed here (a primary's canary).
@@ -424,6 +429,8 @@ impl PostgresView {
             sync: SyncSetting::default(),
             standbys: BTreeMap::new(),
             receiving: BTreeMap::new(),
+            impostors: BTreeSet::new(),
+            doubt: None,
             slots: BTreeSet::new(),
             wrote: None,
             greeted: None,

@@ -112,6 +112,7 @@ const CHANGES: &[Change] = &[
     |o| o.postgres.strays = 2,
     |o| o.postgres.answer = None,
     |o| (o.postgres.answer, o.postgres.refusal) = (None, Some("no".to_owned())),
+    |o| impersonate(o),
     |o| o.peers.clear(),
     |o| o.admitted.clear(),
     |o| {
@@ -159,6 +160,19 @@ const CHANGES: &[Change] = &[
     |o| o.own.pod_uid = "another pod".to_owned(),
     |o| o.own.run = "another run".to_owned(),
 ];
+
+fn impersonate(observed: &mut Observed) {
+    let sender = WalSender {
+        pid: 7,
+        role: "cdc".to_owned(),
+        name: third().as_str().to_owned(),
+        streaming: true,
+        flushed: Some(Lsn(u64::MAX)),
+    };
+    let answer = observed.postgres.answer;
+    let end = answer.filter(|answer| !answer.in_recovery).map(|_| position().lsn);
+    observed.postgres.take_senders(&[sender], end, BootTime(1_000));
+}
 
 fn fence(observed: &mut Observed, pod: &str) {
     with_cluster(observed, |cluster| cluster.fenced = BTreeSet::from([pod.to_owned()]));
@@ -534,6 +548,11 @@ fn check_action(observed: &Observed, decision: &Decision, now: BootTime) -> Resu
                     .is_some_and(|stopping| stopping.stop == Stop::Fast)
             );
         }
+        Action::EndImpostors { impostors } => {
+            let running = matches!(observed.postgres.process, Process::Running { .. });
+            prop_assert!(running && !impostors.is_empty() && *impostors == observed.postgres.impostors);
+            prop_assert!(impostors.iter().all(|impostor| impostor.role != impostor.name));
+        }
         Action::ReadLease => {
             prop_assert!(!holds(observed, now) && record.is_some_and(|record| record.epoch > Epoch(0)))
         }
@@ -660,7 +679,7 @@ proptest! {
         prop_assert!(!(fenced && disturbs), "{:?}", decision);
         let follows = observed.postgres.process == (Process::Running { mode: Mode::Standby }) && !may_write(&observed);
         if fenced && follows && memo.stopping.is_none() {
-            let first = ["fence", "stop promoted", "renew", "shut down"];
+            let first = ["fence", "stop promoted", "renew", "end impostors", "shut down"];
             prop_assert!(first.contains(&decision.rule), "{:?}", decision);
         }
     }

@@ -164,6 +164,11 @@ fn own_with(context: &Context, memo: &Memo) -> Option<MemberReport> {
         agent_version: observed.own.agent_version.clone(),
         fault: fault(context, memo),
         kept: observed.kept.clone(),
+        impostors: postgres
+            .doubt
+            .as_ref()
+            .map(|doubt| doubt.roles.clone())
+            .unwrap_or_default(),
     };
     report.cut();
     Some(report)

@@ -48,6 +48,8 @@ pub const GOALS: &[&str] = &[
     "cloned",
     "converged",
     "dead-man killed",
+    "impostor counted for a commit",
+    "impostor ended",
     "excused",
     "ended beyond the fork, by its control file before it",
     "failsafe served",
@@ -203,7 +205,8 @@ impl Coverage {
         let goals = GOALS.iter().filter(|goal| !self.reached.contains_key(*goal));
         let decided = |rule: &str| self.decisions.keys().any(|(known, ..)| *known == rule);
         let rules = RULES.iter().filter(|rule| !decided(rule));
-        let faults = Fault::ALL.into_iter().filter(|fault| !self.faults.contains_key(fault));
+        let faults = Fault::ALL.into_iter().chain([Fault::Impersonate]);
+        let faults = faults.filter(|fault| !self.faults.contains_key(fault));
         goals
             .map(|goal| format!("goal {goal:?}"))
             .chain(rules.map(|rule| format!("rule {rule:?}")))
@@ -254,6 +257,7 @@ fn name(action: &Action) -> &'static str {
         Action::Configure { .. } => "Configure",
         Action::Stop(_) => "Stop",
         Action::EndSenders { .. } => "EndSenders",
+        Action::EndImpostors { .. } => "EndImpostors",
         Action::Route { .. } => "Route",
         Action::Admit { .. } => "Admit",
         Action::DropSlots { .. } => "DropSlots",

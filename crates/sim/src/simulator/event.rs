@@ -94,6 +94,8 @@ pub enum Inner {
     ReceivedFlushed { stream: u64, upto: End },
     /// A standby tells what it has flushed.
     Reply { stream: u64, flushed: u64 },
+    /// Impostors tell that they have flushed all.
+    Impostor,
     /// A standby asks for a stream.
     Connect {
         from: usize,

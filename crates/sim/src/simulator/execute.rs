@@ -28,6 +28,7 @@ impl World {
             Action::Wait | Action::CancelCopy | Action::Exit | Action::GiveUp { .. } => return,
             Action::Stop(stop) => return self.stop(node, stop),
             Action::EndSenders { keep } => return self.end_senders(node, &keep),
+            Action::EndImpostors { impostors } => return self.end_impostors(node, &impostors),
             Action::WriteLease {
                 content,
                 purpose,

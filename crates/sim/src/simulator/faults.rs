@@ -70,6 +70,7 @@ impl World {
             Fault::FreezePostgres if begins => count(&mut self.nodes[node].postgres_frozen, true),
             Fault::FreezePostgres => self.thaw_postgres(node),
             Fault::LoseUpstream if begins => self.lose_upstream(node, other),
+            Fault::Impersonate => self.impersonates = begins.then_some(another).filter(|name| *name != node),
             Fault::FreezePod => self.freeze_pod(node, begins),
             Fault::HangDisk => {
                 count(&mut self.nodes[node].disk.hung, begins);
@@ -204,6 +205,7 @@ impl World {
         self.before_calm = self.checks.acknowledged;
         self.under_way.clear();
         self.note(None, || "faults are over".to_owned());
+        self.impersonates = None;
         self.net.heal();
         (self.api.down, self.api.errors) = (0, 0);
         match self.plan.whole {

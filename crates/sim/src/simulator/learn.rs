@@ -202,6 +202,7 @@ impl Agent {
         postgres.sync = SyncSetting::default();
         postgres.standbys.clear();
         postgres.receiving.clear();
+        (postgres.impostors, postgres.doubt) = (std::collections::BTreeSet::new(), None);
         postgres.slots.clear();
         postgres.history.clear();
         (self.heard, self.silent) = (None, 0);
@@ -241,18 +242,14 @@ impl Agent {
         postgres.streamed |= answer.streaming;
         postgres.answer = Some(answer);
         postgres.slots = status.slots;
+        postgres.take_senders(&status.senders, writes.then_some(status.inserted), asked);
         if writes {
-            postgres.standbys = status.standbys;
-            postgres.receiving = status.receiving;
             postgres.history = status.history;
             if postgres.in_doubt.is_none() {
                 postgres.in_doubt = Some(status.inserted);
                 postgres.sync.proven_at = postgres.sync.proven_at.min(status.inserted);
                 postgres.wrote = postgres.wrote.max(Some(asked));
             }
-        } else {
-            postgres.standbys.clear();
-            postgres.receiving.clear();
         }
     }
 

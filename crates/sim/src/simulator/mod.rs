@@ -13,6 +13,7 @@ mod distort;
 mod event;
 mod execute;
 mod faults;
+mod impostors;
 mod learn;
 mod liveness;
 mod names;

@@ -91,10 +91,12 @@ pub enum Fault {
     BlindOperator,
     /// The operator's process is stopped, another one leads meanwhile, and it goes on for a moment.
     ReplaceOperator,
+    /// A role that may replicate does so from the primary under the name of a member, again whenever it is ended.
+    Impersonate,
 }
 
 impl Fault {
-    /// All kinds but one: a loss is accepted in runs of agents alone, and drawn last.
+    /// All kinds but two, which are drawn last: a loss is accepted, and a member is impersonated, in runs of agents alone.
     pub const ALL: [Fault; 22] = [
         Fault::KillPostgres,
         Fault::KillAgent,
@@ -138,7 +140,8 @@ impl Fault {
 
     /// By its name, as it is written here.
     pub fn named(name: &str) -> Option<Fault> {
-        let mut all = Fault::ALL.into_iter().chain(Fault::OPERATED).chain([Fault::AcceptLoss]);
+        let last = [Fault::AcceptLoss, Fault::Impersonate];
+        let mut all = Fault::ALL.into_iter().chain(Fault::OPERATED).chain(last);
         all.find(|fault| format!("{fault:?}") == name)
     }
 
@@ -243,6 +246,9 @@ impl Plan {
         let mut kinds: BTreeSet<Fault> = Fault::ALL.into_iter().filter(|_| random.chance(250)).collect();
         if random.chance(250) {
             kinds.insert(Fault::AcceptLoss);
+        }
+        if random.chance(150) {
+            kinds.insert(Fault::Impersonate);
         }
         Self {
             seed,

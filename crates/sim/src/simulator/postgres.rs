@@ -33,6 +33,8 @@ pub struct Server {
     pub deaf: Option<Deaf>,
     /// WAL senders, by stream.
     pub senders: BTreeMap<u64, Sender>,
+    /// Those of a role that calls itself like a member, and says that it has flushed all.
+    pub impostors: BTreeMap<u64, Impostor>,
     /// `synchronous_standby_names` as new sessions and WAL senders read it.
     pub rule: SyncRule,
     /// What its files say of that, and whether applications may connect: whoever has them read for whatever reason puts both in force.
@@ -78,6 +80,15 @@ pub struct Receiver {
     pub unread: Option<End>,
     /// It is asked to end, and will once it has flushed.
     pub ending: bool,
+}
+
+/// A WAL sender of a role that is no member.
+#[derive(Clone, Debug)]
+pub struct Impostor {
+    /// The member whose name it bears.
+    pub name: MemberId,
+    /// For so long nothing has kept the agent from ending it, in milliseconds.
+    pub unhindered: u64,
 }
 
 /// A WAL sender.
@@ -184,6 +195,7 @@ impl World {
             receiver: None,
             deaf: None,
             senders: BTreeMap::new(),
+            impostors: BTreeMap::new(),
             files: (rule.clone(), false),
             rule,
             waits,
@@ -215,10 +227,12 @@ impl World {
             Inner::Tick => {
                 self.server_after(TICK, node, Inner::Tick);
                 self.look_at_streams(node);
+                self.impersonate(node);
             }
             Inner::Flushed { upto } => self.flushed(node, upto),
             Inner::Wal { stream, upto } => self.wal_arrives(node, stream, upto),
             Inner::ReceivedFlushed { stream, upto } => self.received_flushed(node, stream, upto),
+            Inner::Impostor => self.impostor_reports(node),
             Inner::Reply { stream, flushed } => self.reply_arrives(node, stream, flushed),
             Inner::Connect {
                 from,

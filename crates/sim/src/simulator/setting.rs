@@ -61,6 +61,7 @@ impl World {
             }
             1 if checkpoint && !server.waits => {}
             1 => {
+                server.impostors.clear();
                 let senders = server.senders.iter();
                 streams = senders.map(|(stream, sender)| (*stream, sender.replies)).collect();
                 (stage, begun) = (2, now);

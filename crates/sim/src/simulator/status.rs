@@ -1,13 +1,13 @@
 //! What a PostgreSQL says of itself, and what is read from a volume.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
-use machine::instance::{Data, Database, Member, Promise, VolumeView};
+use machine::instance::{Data, Database, Member, Promise, VolumeView, WalSender};
 use machine::protocol::{Epoch, Fork, Lsn, MemberId, Position, Timeline};
 use machine::timing::BootTime;
 
 use super::names::SYSTEM_ID;
-use super::postgres::Sender;
+use super::postgres::{Impostor, Sender};
 use super::world::World;
 
 /// The answer to one question.
@@ -24,8 +24,7 @@ pub struct Status {
     pub upstream: Option<usize>,
     pub receiver: bool,
     pub heard: Option<BootTime>,
-    pub standbys: BTreeMap<MemberId, Lsn>,
-    pub receiving: BTreeMap<MemberId, Lsn>,
+    pub senders: Vec<WalSender>,
     pub slots: BTreeSet<MemberId>,
     pub history: Vec<Fork>,
     /// Settings wait for a restart, and one of them lowers a limit.
@@ -43,8 +42,21 @@ impl World {
         let data = self.nodes[node].volume.data.as_ref()?;
         // A standby, too, tells what is flushed.
         let end = data.end;
-        let streams = server.senders.values();
-        let flushed = |sender: &Sender| (sender.member.clone(), Lsn(sender.flushed));
+        let sender = |(stream, sender): (&u64, &Sender)| WalSender {
+            pid: i32::try_from(*stream).unwrap_or(i32::MAX),
+            role: sender.member.to_string(),
+            name: sender.member.to_string(),
+            streaming: sender.streaming,
+            flushed: Some(Lsn(sender.flushed)),
+        };
+        let impostor = |(stream, impostor): (&u64, &Impostor)| WalSender {
+            pid: i32::try_from(*stream).unwrap_or(i32::MAX),
+            role: "cdc".to_owned(),
+            name: impostor.name.to_string(),
+            streaming: true,
+            flushed: Some(Lsn(end.lsn)),
+        };
+        let senders = server.senders.iter().map(sender);
         let limit = |settings: &String| self.api.objects.limits.get(settings);
         Some(Status {
             in_recovery: server.in_recovery,
@@ -60,8 +72,7 @@ impl World {
                 .as_ref()
                 .filter(|receiver| receiver.connected)
                 .map(|receiver| receiver.heard),
-            standbys: streams.clone().filter(|sender| sender.streaming).map(flushed).collect(),
-            receiving: streams.map(flushed).collect(),
+            senders: senders.chain(server.impostors.iter().map(impostor)).collect(),
             slots: data.slots.clone(),
             history: self.wal.history(server.end.branch),
             pending_restart: server.configured != server.started_with,

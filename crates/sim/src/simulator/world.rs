@@ -53,6 +53,8 @@ pub struct World {
     pub excused: Option<String>,
     /// Timelines that the present holder has reserved, one after the other.
     pub spins: u32,
+    /// The member under whose name somebody else replicates.
+    pub impersonates: Option<usize>,
     /// Faults are over since.
     pub calm_since: Option<u64>,
     /// It is over.
@@ -92,6 +94,7 @@ impl World {
             accepts_in_the_end: false,
             excused: None,
             spins: 0,
+            impersonates: None,
             calm_since: None,
             over: false,
             plan,

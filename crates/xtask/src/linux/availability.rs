@@ -71,10 +71,13 @@ pub struct Arguments {
     /// The namespace; it is made anew unless --service is given.
     #[arg(long, default_value = "cdb-availability")]
     namespace: String,
-    /// Image with operator, agent and writer, which the cluster has or can pull; built from the working tree and loaded
-    /// into the testbed if absent.
+    /// Image of the writer (`images/writer`), which the cluster has or can pull; built from the working tree and loaded into
+    /// the testbed if absent.
     #[arg(long)]
     image: Option<String>,
+    /// Image of the operator to install into the testbed; built from the working tree if absent.
+    #[arg(long, conflicts_with_all = ["context", "service"])]
+    operator_image: Option<String>,
     #[command(flatten)]
     other: Other,
 }
@@ -261,10 +264,8 @@ impl Bench {
             });
         }
         let (testbed, _) = Testbed::up(Options::from_env()?).await?;
-        let image = match &arguments.image {
-            Some(image) => image.clone(),
-            None => image::into_testbed(&testbed).await?.name,
-        };
+        let given = [arguments.operator_image.as_ref(), arguments.image.as_ref()];
+        let [operator, image] = image::given_or_built(&testbed, given).await?;
         let client = e2e::connect(Some(testbed.kubeconfig_path()), None).await?;
         let namespace = if arguments.other.service.is_some() {
             Namespace {
@@ -273,7 +274,7 @@ impl Bench {
             }
         } else {
             let images = Images {
-                operator: image.clone(),
+                operator,
                 postgres: POSTGRES_IMAGE.to_owned(),
             };
             e2e::install::install(&client, &repository()?, &images).await?;

@@ -42,10 +42,10 @@ pub struct Arguments {
 /// When a database does not come up or go away within its bound.
 pub async fn run(arguments: Arguments) -> Result<()> {
     let (testbed, _) = Testbed::up(Options::from_env()?).await?;
-    let built = image::into_testbed(&testbed).await?;
+    let [operator] = image::into_testbed(&testbed, [image::OPERATOR]).await?;
     let client = e2e::connect(Some(testbed.kubeconfig_path()), None).await?;
     let images = Images {
-        operator: built.name,
+        operator,
         postgres: POSTGRES_IMAGE.to_owned(),
     };
     e2e::install::install(&client, &repository()?, &images).await?;

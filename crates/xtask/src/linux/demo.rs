@@ -11,8 +11,9 @@ use e2e::{Images, Namespace, SqlClient, namespace};
 use k8s_openapi::api::core::v1::Pod;
 use kube::api::{Api, DeleteParams};
 use serde_json::json;
-use testbed::{Options, POSTGRES_IMAGE, Testbed};
+use testbed::{Options, POSTGRES_IMAGE, Testbed, progress};
 
+use super::background::Background;
 use super::image;
 use crate::shell;
 
@@ -94,9 +95,16 @@ async fn prepare(arguments: &Arguments) -> Result<(kube::Client, Images, Option<
         };
         return Ok((client, images, None));
     }
-    say("bringing up a local three-node Kubernetes");
-    let (testbed, _) = Testbed::up(Options::from_env()?).await?;
-    let operator = image::into_testbed(&testbed).await?.name;
+    say("bringing up a local three-node Kubernetes, and compiling the operator beside it");
+    let (what, mut build) = image::build(&[image::OPERATOR]);
+    build.arg("--quiet");
+    let mut build = Background::start([(what, build)]);
+    let compiled = progress::step(
+        "compiling operator and agent (Rust, usually RUSTMIN minutes)",
+        build.finish(),
+    );
+    let ((testbed, _), ()) = tokio::try_join!(Testbed::up(Options::from_env()?), compiled)?;
+    let [operator] = image::into_testbed(&testbed, [image::OPERATOR]).await?;
     let images = Images {
         operator,
         postgres: POSTGRES_IMAGE.to_owned(),

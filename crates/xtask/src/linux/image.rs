@@ -1,6 +1,6 @@
-//! The operator's image: static binaries of operator, agent and availability writer in an otherwise empty image.
+//! Images of static binaries: the operator's, which is the product (operator and agent), and one of the tests' writer.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::Command;
 
 use anyhow::{Context, Result};
@@ -9,8 +9,24 @@ use testbed::Testbed;
 
 use crate::shell::{cargo_command, repository, step};
 
-/// What is in the image.
-const BINARIES: [&str; 3] = ["operator", "agent", "availability-writer"];
+/// An image: the folder of its Containerfile in `images`, also its name; and the binaries in it.
+#[derive(Clone, Copy, Debug)]
+pub struct Image {
+    name: &'static str,
+    binaries: &'static [&'static str],
+}
+
+/// The product.
+pub const OPERATOR: Image = Image {
+    name: "operator",
+    binaries: &["operator", "agent"],
+};
+
+/// What writes while availability is measured; no part of the product.
+pub const WRITER: Image = Image {
+    name: "writer",
+    binaries: &["availability-writer"],
+};
 
 /// What an agent is made of, beside the toolchain.
 const SOURCES: [&str; 6] = [
@@ -30,47 +46,66 @@ pub struct Arguments {
     name: String,
 }
 
-/// What was built.
-#[derive(Debug)]
-pub struct Built {
-    /// The image's name in the testbed.
-    pub name: String,
-    /// The operator's binary, which also runs outside the image.
-    pub operator: PathBuf,
-}
-
 /// Runs `cargo xtask image`.
 ///
 /// # Errors
 /// When the build fails.
 pub async fn run(arguments: Arguments) -> Result<()> {
-    let binaries = build_static()?;
-    build_image(&binaries, &arguments.name).await?;
+    build_static(&[OPERATOR])?;
+    build_image(OPERATOR, &arguments.name).await?;
     println!("built {}", arguments.name);
     Ok(())
 }
 
-/// Builds the image from the working tree, tagged with a hash of its binaries, so that a changed one is never
-/// confused with an older one of the same name; loads it into the testbed.
+/// Builds images from the working tree, each tagged with a hash of its binaries, so that a changed one is never confused with an older
+/// one of the same name; loads them into the testbed, and returns their names.
 ///
 /// # Errors
 /// When the build or the load fails.
-pub async fn into_testbed(testbed: &Testbed) -> Result<Built> {
-    let binaries = build_static()?;
-    let hash = hash_of(&BINARIES.map(|binary| binaries.join(binary)))?;
-    let name = format!("localhost/cdb/operator:{hash}");
-    build_image(&binaries, &name).await?;
-    testbed.load_image(&name).await.context("load the operator's image")?;
-    Ok(Built {
-        name,
-        operator: binaries.join("operator"),
-    })
+pub async fn into_testbed<const N: usize>(testbed: &Testbed, images: [Image; N]) -> Result<[String; N]> {
+    build_static(&images)?;
+    let mut names = [const { String::new() }; N];
+    for (image, name) in images.into_iter().zip(&mut names) {
+        *name = format!("localhost/cdb/{}:{}", image.name, hash_of(image)?);
+        build_image(image, name).await?;
+        let loaded = testbed.load_image(name).await;
+        loaded.with_context(|| format!("load the image {name}"))?;
+    }
+    Ok(names)
+}
+
+/// The images of operator and writer in the testbed: those that are given, else built by [`into_testbed`].
+///
+/// # Errors
+/// When the build or the load fails.
+pub async fn given_or_built(testbed: &Testbed, given: [Option<&String>; 2]) -> Result<[String; 2]> {
+    if let [Some(operator), Some(writer)] = given {
+        return Ok([operator.clone(), writer.clone()]);
+    }
+    let built = into_testbed(testbed, [OPERATOR, WRITER]).await?;
+    let [operator, writer] = given;
+    let [built_operator, built_writer] = built;
+    Ok([
+        operator.cloned().unwrap_or(built_operator),
+        writer.cloned().unwrap_or(built_writer),
+    ])
+}
+
+/// The operator's binary that [`OPERATOR`] was made of, which also runs outside the image.
+///
+/// # Errors
+/// When cargo cannot say where it is.
+pub fn operator_binary() -> Result<PathBuf> {
+    Ok(binaries()?.join("operator"))
 }
 
 /// Static binaries (no libc of the image is needed, so the agent runs in any PostgreSQL image).
-fn build_static() -> Result<PathBuf> {
-    let (what, mut command) = build();
-    step(&what, &mut command)?;
+fn build_static(images: &[Image]) -> Result<()> {
+    let (what, mut command) = build(images);
+    step(&what, &mut command)
+}
+
+fn binaries() -> Result<PathBuf> {
     Ok(target_directory()?.join(target()).join("release"))
 }
 
@@ -78,23 +113,16 @@ fn target() -> String {
     format!("{}-unknown-linux-gnu", std::env::consts::ARCH)
 }
 
-/// What builds the image's binaries, and its name. All in one, so that what they depend on is compiled once.
-pub fn build() -> (String, Command) {
+/// What builds the binaries of images, and its name. All in one, so that what they depend on is compiled once.
+pub fn build(images: &[Image]) -> (String, Command) {
     let target = target();
     let mut command = cargo_command(&["build", "--release", "--locked", "--target", &target]);
-    // Of the tests' crate the writer alone, without what only tests need.
-    command.args([
-        "-p",
-        "operator",
-        "-p",
-        "agent",
-        "-p",
-        "e2e",
-        "--no-default-features",
-        "--features",
-        "e2e/writer",
-    ]);
-    for binary in BINARIES {
+    command.args(["-p", "operator", "-p", "agent"]);
+    if images.iter().any(|image| image.name == WRITER.name) {
+        // Of the tests' crate the writer alone, without what only tests need.
+        command.args(["-p", "e2e", "--no-default-features", "--features", "e2e/writer"]);
+    }
+    for binary in images.iter().flat_map(|image| image.binaries) {
         command.args(["--bin", binary]);
     }
     let variable = format!("CARGO_TARGET_{}_RUSTFLAGS", target.to_uppercase().replace('-', "_"));
@@ -126,24 +154,25 @@ fn target_directory() -> Result<PathBuf> {
     })
 }
 
-async fn build_image(binaries: &Path, name: &str) -> Result<()> {
-    let context = target_directory()?.join("image");
+async fn build_image(image: Image, name: &str) -> Result<()> {
+    let context = target_directory()?.join("image").join(image.name);
     std::fs::create_dir_all(&context).context("make the build context")?;
-    for binary in BINARIES {
-        std::fs::copy(binaries.join(binary), context.join(binary)).with_context(|| format!("copy {binary}"))?;
+    for binary in image.binaries {
+        std::fs::copy(binaries()?.join(binary), context.join(binary)).with_context(|| format!("copy {binary}"))?;
     }
-    let containerfile = repository()?.join("images/operator/Containerfile");
+    let containerfile = repository()?.join("images").join(image.name).join("Containerfile");
     Testbed::build_image(&containerfile, &context, name)
         .await
-        .context("build the operator's image")
+        .with_context(|| format!("build the image {name}"))
 }
 
-fn hash_of(files: &[PathBuf]) -> Result<String> {
+fn hash_of(image: Image) -> Result<String> {
     use std::hash::Hasher;
     // Not for security: it only tells builds of one machine apart.
     let mut hasher = std::hash::DefaultHasher::new();
-    for file in files {
-        hasher.write(&std::fs::read(file).with_context(|| format!("read {}", file.display()))?);
+    for binary in image.binaries {
+        let file = binaries()?.join(binary);
+        hasher.write(&std::fs::read(&file).with_context(|| format!("read {}", file.display()))?);
     }
     Ok(format!("{:016x}", hasher.finish()))
 }

@@ -46,9 +46,13 @@ pub struct Arguments {
     /// Context of your kubeconfig; the local testbed if absent.
     #[arg(long, requires = "image")]
     context: Option<String>,
-    /// Image with the clients, which the cluster has or can pull; built from the working tree and loaded into the testbed if absent.
+    /// Image of the clients (`images/writer`), which the cluster has or can pull; built from the working tree and loaded into the
+    /// testbed if absent.
     #[arg(long)]
     image: Option<String>,
+    /// Image of the operator to install into the testbed; built from the working tree if absent.
+    #[arg(long, conflicts_with = "context")]
+    operator_image: Option<String>,
     /// The namespace; it is made anew.
     #[arg(long, default_value = "cdb-soak")]
     namespace: String,
@@ -56,7 +60,7 @@ pub struct Arguments {
     #[arg(long, value_name = "DIR", default_value = "target/soak")]
     out: PathBuf,
     /// Only check what an earlier soak wrote to this folder.
-    #[arg(long, value_name = "DIR", conflicts_with_all = ["minutes", "seed", "context", "image", "namespace", "out"])]
+    #[arg(long, value_name = "DIR", conflicts_with_all = ["minutes", "seed", "context", "image", "operator_image", "namespace", "out"])]
     check: Option<PathBuf>,
 }
 
@@ -110,13 +114,11 @@ async fn prepare(arguments: &Arguments) -> Result<(Subject, String)> {
         }
         (None, image) => {
             let (testbed, _) = Testbed::up(Options::from_env()?).await?;
-            let image = match image {
-                Some(image) => image.clone(),
-                None => image::into_testbed(&testbed).await?.name,
-            };
+            let given = [arguments.operator_image.as_ref(), image.as_ref()];
+            let [operator, image] = image::given_or_built(&testbed, given).await?;
             let client = e2e::connect(Some(testbed.kubeconfig_path()), None).await?;
             let images = Images {
-                operator: image.clone(),
+                operator,
                 postgres: POSTGRES_IMAGE.to_owned(),
             };
             e2e::install::install(&client, &repository()?, &images).await?;

@@ -6,7 +6,7 @@ use std::process::Command;
 use std::time::Instant;
 
 use anyhow::{Context, Result, bail, ensure};
-use e2e::{KUBECONFIG_VARIABLE, OPERATOR_BINARY_VARIABLE, OPERATOR_IMAGE_VARIABLE};
+use e2e::{KUBECONFIG_VARIABLE, OPERATOR_BINARY_VARIABLE, OPERATOR_IMAGE_VARIABLE, WRITER_IMAGE_VARIABLE};
 use testbed::{Options, POSTGRES_IMAGE, Testbed};
 
 use super::background::{Background, nice};
@@ -51,7 +51,7 @@ const COMPUTING: u8 = 10;
 async fn on_this_machine(suites: &[Suite], tally: &mut summary::Tally) -> Result<()> {
     let mut clippy = cargo_command(&["clippy", "--quiet", "--all-targets", "--locked"]);
     clippy.args(ALL).args(["--", "-D", "warnings"]);
-    let (what, mut image) = image::build();
+    let (what, mut image) = image::build(&[image::OPERATOR, image::WRITER]);
     image.arg("--quiet");
     let mut builds = Background::start([("checking with clippy".to_owned(), clippy), (what, image)]);
     install_packages()?;
@@ -105,20 +105,22 @@ async fn on_a_cluster(suites: &[Suite], name: Option<&str>, tally: &mut summary:
     let (testbed, _) = Testbed::up(Options::from_env()?)
         .await
         .context("bring up the testbed")?;
-    let built = image::into_testbed(&testbed).await?;
+    let [operator, writer] = image::into_testbed(&testbed, [image::OPERATOR, image::WRITER]).await?;
     let client = e2e::connect(Some(testbed.kubeconfig_path()), None).await?;
     let images = e2e::Images {
-        operator: built.name.clone(),
+        operator: operator.clone(),
         postgres: POSTGRES_IMAGE.to_owned(),
     };
     println!("==> installing the operator");
     e2e::install::install(&client, &repository()?, &images).await?;
     println!("==> end-to-end tests");
     let start = Instant::now();
+    let binary = image::operator_binary()?;
     let environment = [
         (KUBECONFIG_VARIABLE, testbed.kubeconfig_path().as_os_str()),
-        (OPERATOR_IMAGE_VARIABLE, built.name.as_ref()),
-        (OPERATOR_BINARY_VARIABLE, built.operator.as_os_str()),
+        (OPERATOR_IMAGE_VARIABLE, operator.as_ref()),
+        (WRITER_IMAGE_VARIABLE, writer.as_ref()),
+        (OPERATOR_BINARY_VARIABLE, binary.as_os_str()),
     ];
     let (beside, alone): (Vec<_>, Vec<_>) = jobs(suites, name, environment)?
         .into_iter()

@@ -285,7 +285,7 @@ impl Bench {
                 .filter(|(number, row)| has(row) && !waits(server, **number))
                 .map(|(number, _)| *number)
                 .collect(),
-            senders: status.standbys.keys().map(owner).collect(),
+            senders: machine::instance::standbys(&status.senders).keys().map(owner).collect(),
             slots: data.slots.iter().map(owner).collect(),
         }
     }

@@ -12,7 +12,7 @@ use super::build::{self, FOLDER, PLANTED};
 use super::list::Mutant;
 use super::run::Outcome;
 use crate::mutants::tree;
-use crate::shell::cargo;
+use crate::shell::cargo_command;
 
 /// The unit tests take some seconds.
 const LONGEST: Duration = Duration::from_secs(180);
@@ -96,9 +96,9 @@ impl Alone {
     }
 
     fn cargo(&self, more: &[&str]) -> Command {
-        let mut command = Command::new(cargo());
-        command.args(["test", "-p", "machine", "--lib"]).args(more);
+        let mut command = cargo_command(&["test", "-p", "machine", "--lib"]);
+        command.args(more);
         command.current_dir(&self.sources).env("CARGO_TARGET_DIR", &self.target);
-        command
+        command.into()
     }
 }
