@@ -236,7 +236,7 @@ pub(super) fn promise(context: &Context, draft: &mut Draft) -> Option<Verdict> {
 
 /// What stands on the volume is kept: the WAL receiver was proved to be gone. A promise is written down before that, and the
 /// rest may have failed.
-fn is_kept(context: &Context) -> bool {
+pub(super) fn is_kept(context: &Context) -> bool {
     let task = &context.tasks().promise;
     task.running.is_none() && task.failures == 0
 }

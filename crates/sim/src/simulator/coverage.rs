@@ -100,6 +100,7 @@ pub const RULES: &[&str] = &[
     "rewind",
     "clone",
     "start standby",
+    "leave former primary",
     "configure",
     "report",
     "wait",

@@ -40,6 +40,15 @@ pub const MUTANTS: &[Mutant] = &[
         found_by: unit("instance::lineage::tests::a_running_standby_follows_once_it_knows_where_its_wal_ends"),
     },
     Mutant {
+        name: "a-followed-end",
+        planted: "A standby's end counts as final while it still follows a former primary, which may come back and send more.",
+        breaks: "protocol 9",
+        file: "instance/lineage.rs",
+        text: "end.filter(|_| follows_nobody(context))",
+        instead: "end",
+        found_by: unit("instance::lineage::tests::an_end_is_final_only_where_nobody_is_followed_any_more"),
+    },
+    Mutant {
         name: "any-reservation-is-followed",
         planted: "Whoever has a timeline reserved counts as having written all that a standby has.",
         breaks: "protocol 9",
