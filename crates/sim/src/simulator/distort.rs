@@ -38,13 +38,15 @@ pub enum Bug {
     NothingIsKept,
     /// The operator's writes and deletes expect no version, and it reads nothing again before a delete.
     OperatorExpectsNothing,
+    /// An operator that was stopped sends what it had in its hand, whoever leads by now.
+    OperatorActsLate,
     /// The operator takes everybody for serving that it does not wait for: it replaces one member after the other.
     OperatorTrustsAll,
 }
 
 impl Bug {
     /// All of them.
-    pub const ALL: [Bug; 14] = [
+    pub const ALL: [Bug; 15] = [
         Bug::FenceIsSkipped,
         Bug::StalePromiseCounts,
         Bug::RuleIsNotRecorded,
@@ -58,6 +60,7 @@ impl Bug {
         Bug::EpochIsNotRaised,
         Bug::NothingIsKept,
         Bug::OperatorExpectsNothing,
+        Bug::OperatorActsLate,
         Bug::OperatorTrustsAll,
     ];
 
