@@ -298,3 +298,39 @@ fn comes_back(seed: u64) -> Plan {
     }
     plan
 }
+
+/// Of five, one has more WAL than the others, answers them, and does not reach the API server: it can never take the lease. The three
+/// others are enough once all of them are there, and wait for it 10 s at most.
+#[test]
+fn who_has_most_and_does_not_reach_the_api_server_keeps_no_others_from_being_elected() {
+    let mut ahead = 0;
+    for seed in 0..20 {
+        let strike = |fault, at, until, node, other| Injection {
+            fault,
+            at,
+            lasts: until - at,
+            target: Target::Node(node),
+            other,
+        };
+        let mut plan = Plan::failovers(seed, Fault::CutNode, 1);
+        (plan.members, plan.replicas, plan.rates) = (5, 5, vec![0; 5]);
+        (plan.durability.standbys, plan.pace, plan.length) = (2, 50, 60_000);
+        // What 0 writes last reaches 4 alone. 1 comes back when 4 has answered 2 and 3.
+        plan.faults = (0..3)
+            .map(|other| strike(Fault::CutPair, 4_700, 5_000, 0, other))
+            .collect();
+        plan.faults.push(strike(Fault::CutNode, 4_700, 9_000, 1, 0));
+        plan.faults.push(strike(Fault::CutApi, 4_700, 60_000, 4, 0));
+        plan.faults.push(strike(Fault::Reboot, 5_000, 60_000, 0, 0));
+        let outcome = run(plan, true);
+        assert_eq!(outcome.wrong, None, "seed {seed}");
+        let mut since = outcome.lines.iter().filter(|line| line.at > 5_000);
+        let waits = |line: &Line| line.what.contains("cdb_4_") && line.what.contains("has WAL up to");
+        ahead += u64::from(since.clone().any(waits));
+        let opened = since
+            .find(|line| line.what.starts_with("open: "))
+            .expect("somebody serves");
+        assert!(opened.at < 20_000, "seed {seed}: at {} ms", opened.at);
+    }
+    assert!(ahead > 10, "others waited for it {ahead} times");
+}

@@ -302,6 +302,15 @@ pub const MUTANTS: &[Mutant] = &[
         ),
     },
     Mutant {
+        name: "who-refuses-follows-another",
+        planted: "A standby that refuses its agent is told of another primary, by what its control file said at its start.",
+        breaks: "protocol 9",
+        file: "instance/settings.rs",
+        text: "if context.position().is_some()",
+        instead: "if true",
+        found_by: unit("instance::settings::tests::a_standby_that_refuses_its_agent_is_told_of_no_other_primary"),
+    },
+    Mutant {
         name: "a-lost-upstream-stays-lost",
         planted: "Nobody looks whether PostgreSQL goes by the primary's address that was written.",
         breaks: "invariant 20",
