@@ -41,7 +41,7 @@ pub struct Operator {
     /// It is stopped, so often; what it would do waits.
     pub frozen: u8,
     pub waits: Vec<Event>,
-    /// When it renewed the lead last, as far as it knows, if it was stopped since; and when it has done so again.
+    /// When it renewed the lead last before it was stopped; and when it has done so again, if it leads.
     renewed: u64,
     renews: u64,
     /// What its watches tell comes so much later, in milliseconds.
@@ -167,16 +167,15 @@ impl World {
     /// What it sends now arrives before another one may lead, by its own clock.
     fn lead_covers_request(&self, index: usize) -> bool {
         let operator = &self.operators[index];
-        let renewed = self.now <= operator.renewed + FRESH || self.now >= operator.renews;
-        renewed || self.plan.bug == Some(Bug::OperatorActsLate)
+        let renewed = index == self.leader && self.now >= operator.renews;
+        renewed || self.now <= operator.renewed + FRESH || self.plan.bug == Some(Bug::OperatorActsLate)
     }
 
     pub fn thaw_operator(&mut self, index: usize) {
-        let leads = index == self.leader;
         let operator = &mut self.operators[index];
         count(&mut operator.frozen, false);
         if operator.frozen == 0 {
-            operator.renews = if leads { self.now + RENEWS } else { u64::MAX };
+            operator.renews = self.now + RENEWS;
             for event in std::mem::take(&mut operator.waits) {
                 self.after(0, event);
             }
