@@ -1,7 +1,10 @@
 //! Which of several operators acts: a Lease, by the same machine as the agents' ([`machine::lease`]).
 //!
-//! Leadership only saves work and noise: what the old leader still sends after losing it carries preconditions.
+//! Leadership saves work and noise: what a former leader still sends has preconditions. A precondition sees changes of one object
+//! only, so a leader takes something away only while no other operator may lead ([`Lead`]).
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
@@ -30,12 +33,42 @@ const TIMEOUT: u64 = 5_000;
 /// How often those who stand by look, in milliseconds: a released Lease is taken within that.
 const LOOK: u64 = 2_000;
 
+/// A request may be sent so long after the last renewal, in milliseconds. It has arrived or timed out before another operator may
+/// lead: a request is waited for 10 s, other operators wait 15 s, and their clocks may differ by 5 %.
+const FRESH: u64 = 4_000;
+
+/// When this process renewed the lead last. A process that was stopped (SIGSTOP, a machine that sleeps) would go on with the delete
+/// that it had decided on, maybe long after another operator has taken the lead. So it looks here right before it sends a delete.
+#[derive(Clone, Debug, Default)]
+pub struct Lead(Arc<AtomicU64>);
+
+impl Lead {
+    /// The lead of the only operator, which takes part in no election.
+    pub fn without_election() -> Self {
+        Self(Arc::new(AtomicU64::new(u64::MAX)))
+    }
+
+    /// A write was sent at `sent` that took or renewed the lead.
+    fn renewed(&self, sent: BootTime) {
+        self.0.store(sent.0, Ordering::SeqCst);
+    }
+
+    /// No other operator leads before a request that is sent at `now` has arrived or is given up.
+    pub fn covers_request(&self, now: BootTime) -> bool {
+        now.0 <= self.0.load(Ordering::SeqCst).saturating_add(FRESH)
+    }
+}
+
 /// Takes part in the election until the lead is lost (`Err`) or `stop` is set (`Ok`, the Lease released). `leading` is set
-/// once we lead. `identity` must be fresh for every process.
+/// once we lead, and `lead` tells when that was renewed. `identity` must be fresh for every process.
+///
+/// # Errors
+/// When the lead is lost.
 pub async fn run(
     client: Client,
     namespace: &str,
     identity: &str,
+    lead: Lead,
     leading: &watch::Sender<bool>,
     mut stop: watch::Receiver<bool>,
 ) -> Result<()> {
@@ -45,6 +78,7 @@ pub async fn run(
         lease: None,
         changed: now(),
         held: None,
+        lead,
     };
     loop {
         let wake = candidate.round().await?;
@@ -81,6 +115,7 @@ struct Candidate {
     /// When that version was first seen.
     changed: BootTime,
     held: Option<Held>,
+    lead: Lead,
 }
 
 impl Candidate {
@@ -101,14 +136,14 @@ impl Candidate {
             self.held,
         ) {
             Verdict::Acquire { epoch, .. } => match self.write(Some(epoch), TIMEOUT).await {
-                Ok(()) => self.held = Some(Held::since(at)),
+                Ok(()) => self.holds_since(at),
                 Err(error) => {
                     tracing::info!(error = format!("{error:#}"), "did not get the lead");
                     return Ok(now().plus(LOOK));
                 }
             },
             Verdict::Renew { before, .. } => match self.write(None, TIMEOUT.min(before.since(at))).await {
-                Ok(()) => self.held = Some(Held::since(at)),
+                Ok(()) => self.holds_since(at),
                 Err(error) => {
                     tracing::warn!(error = format!("{error:#}"), "cannot renew the operators' Lease");
                     self.held = self.held.map(|held| Held { tried: at, ..held });
@@ -125,6 +160,11 @@ impl Candidate {
             Verdict::Lost => bail!("another operator has the lead"),
         }
         Ok(now())
+    }
+
+    fn holds_since(&mut self, sent: BootTime) {
+        self.held = Some(Held::since(sent));
+        self.lead.renewed(sent);
     }
 
     async fn look(&mut self) -> Result<()> {
@@ -235,6 +275,21 @@ mod tests {
     fn the_times_obey_the_rule_of_every_lease() {
         TIMING.check().unwrap();
         const { assert!(TIMEOUT * 2 <= TIMING.fence) };
+        const { assert!(FRESH + crate::requests::TIMEOUT.as_millis() as u64 <= TIMING.lease * 95 / 100) };
+        const { assert!(TIMING.renew < FRESH) };
+    }
+
+    #[test]
+    fn a_request_is_covered_by_the_last_renewal_only_for_a_while() {
+        let lead = Lead::default();
+        assert!(!lead.covers_request(BootTime(FRESH + 1)), "it was never taken");
+        lead.renewed(BootTime(50_000));
+        let other_thread = lead.clone();
+        assert!(other_thread.covers_request(BootTime(50_000 + FRESH)));
+        assert!(!other_thread.covers_request(BootTime(50_001 + FRESH)));
+        lead.renewed(BootTime(52_000));
+        assert!(other_thread.covers_request(BootTime(50_001 + FRESH)));
+        assert!(Lead::without_election().covers_request(now()));
     }
 
     #[test]
@@ -277,6 +332,7 @@ mod tests {
             lease: Some(lease),
             changed: last,
             held: Some(Held::since(last)),
+            lead: Lead::default(),
         };
         let error = candidate.round().await.unwrap_err();
         assert!(error.to_string().contains("deleted"), "{error:#}");

@@ -21,7 +21,7 @@ use crate::metrics::Metrics;
 
 /// How long one request may take. The API server ends its own after a minute; a database must not wait that long
 /// behind one that hangs.
-const TIMEOUT: Duration = Duration::from_secs(10);
+pub(crate) const TIMEOUT: Duration = Duration::from_secs(10);
 /// How many writes the operator makes before it ends itself; set by tests only.
 const CRASH_VARIABLE: &str = "CDB_CRASH_AFTER_WRITES";
 /// An object can have no such version (etcd starts behind it), so an apply with it makes, and never changes.

@@ -24,7 +24,7 @@ use crate::decisions::Decisions;
 use crate::events;
 use crate::execute::Executor;
 use crate::http::{Pages, serve, serve_decisions};
-use crate::leader;
+use crate::leader::{self, Lead};
 use crate::metrics::Metrics;
 use crate::queue::Queue;
 use crate::requests::Requests;
@@ -74,19 +74,24 @@ pub async fn run(arguments: Arguments) -> Result<()> {
     });
     let mut watches = caches.watch(&client, arguments.namespace.as_deref(), &reporter);
 
+    let lead = match arguments.no_leader_election {
+        true => Lead::without_election(),
+        false => Lead::default(),
+    };
     let executor = Executor::new(
         requests,
         Arc::clone(&caches),
         config,
         metrics.clone(),
         arguments.identity.clone(),
-    );
+    )
+    .with_lead(lead.clone());
     let mut decisions = tokio::spawn(offer_decisions(
         arguments.decisions,
         executor.decisions(),
         metrics.clone(),
     ));
-    let mut election = Election::start(&arguments);
+    let mut election = Election::start(&arguments, lead);
     let mut workers = Workers {
         executor: Arc::new(executor),
         queue: Arc::clone(&queue),
@@ -252,8 +257,8 @@ struct Election {
 }
 
 impl Election {
-    fn start(arguments: &Arguments) -> Self {
-        let (lead, leading) = watch::channel(arguments.no_leader_election);
+    fn start(arguments: &Arguments, lead: Lead) -> Self {
+        let (leads, leading) = watch::channel(arguments.no_leader_election);
         let (stop, stopped) = watch::channel(false);
         // Fresh for every process: the machine takes a holder of its own name for a former write of its own.
         let identity = format!("{}_{}_{}", arguments.identity, std::process::id(), leader::now().0);
@@ -268,11 +273,11 @@ impl Election {
                 let mut stopped = stopped;
                 if elect {
                     let client = client().await?;
-                    return leader::run(client, &namespace, &identity, &lead, stopped).await;
+                    return leader::run(client, &namespace, &identity, lead, &leads, stopped).await;
                 }
                 // A dropped sender means that the process ends.
                 let _ = stopped.wait_for(|stop| *stop).await;
-                drop(lead);
+                drop(leads);
                 Ok(())
             })
         });

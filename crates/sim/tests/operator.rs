@@ -3,7 +3,7 @@
 #[path = "support/seeds.rs"]
 mod seeds;
 
-use sim::simulator::{Bug, Plan};
+use sim::simulator::{Bug, Fault, Injection, Plan, Target, run};
 
 #[test]
 fn one_seed_is_one_run() {
@@ -25,4 +25,52 @@ const BUDGETS: [(Bug, u64); 2] = [(Bug::OperatorExpectsNothing, 400), (Bug::Oper
 #[test]
 fn broken_rules_are_found() {
     seeds::broken_rules_are_found(Plan::whole, &BUDGETS);
+}
+
+/// All pods are replaced one after the other, and the operator stands still for so long that another one leads, when it has read all
+/// that it reads before a delete, or at another moment.
+fn stopped_while_it_deletes(seed: u64) -> Plan {
+    let strike = |fault, at, lasts| Injection {
+        fault,
+        at,
+        lasts,
+        target: Target::Node(0),
+        other: 0,
+    };
+    let mut plan = Plan::whole(seed);
+    (plan.members, plan.replicas, plan.rates, plan.gone) = (3, 3, vec![0; 3], None);
+    plan.length = 60_000;
+    plan.faults = vec![
+        strike(Fault::EditTemplate, 8_000, 0),
+        strike(Fault::ReplaceOperator, 8_000 + seed * 7 % 100, 17_000),
+    ];
+    plan
+}
+
+#[test]
+fn an_operator_that_was_stopped_takes_nothing_away_once_another_may_lead() {
+    let (mut held_back, mut found) = (0, None);
+    for seed in 0..60 {
+        let outcome = run(stopped_while_it_deletes(seed), false);
+        assert_eq!(outcome.wrong, None, "seed {seed}");
+        let held = outcome
+            .coverage
+            .reached
+            .get("nothing taken away by one that may not lead");
+        held_back += held.copied().unwrap_or_default();
+        let bug = Some(Bug::OperatorActsLate);
+        let broken = run(
+            Plan {
+                bug,
+                ..stopped_while_it_deletes(seed)
+            },
+            false,
+        )
+        .wrong;
+        found = found.or(broken.map(|wrong| (seed, wrong)));
+    }
+    println!("held back {held_back} times; {found:?}");
+    assert!(held_back > 0);
+    let (seed, wrong) = found.expect("the broken rule is found");
+    assert!(wrong.contains("away, and operator 1 leads"), "seed {seed}: {wrong}");
 }

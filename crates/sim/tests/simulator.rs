@@ -244,3 +244,93 @@ fn long_ago(seed: u64, heals: u64) -> Plan {
     ];
     plan
 }
+
+/// Where a standby's WAL ends is no end while it still follows a former primary. That one is deposed, does not know it, and starts
+/// again in this moment: what it sends goes beyond the fork.
+#[test]
+fn a_standby_leaves_a_former_primary_before_it_follows_another() {
+    let (mut left, mut found) = (0, None);
+    for seed in 0..40 {
+        let outcome = run(comes_back(seed), true);
+        assert_eq!(outcome.wrong, None, "seed {seed}");
+        let leaves = |line: &Line| line.node == Some(4) && line.what.starts_with("leave former primary: ");
+        left += usize::from(outcome.lines.iter().any(leaves));
+        let bug = Some(Bug::FollowedEndIsFinal);
+        let broken = run(
+            Plan {
+                bug,
+                ..comes_back(seed)
+            },
+            false,
+        )
+        .wrong;
+        found = found.or(broken.map(|wrong| (seed, wrong)));
+    }
+    assert!(left > 30, "it left the former primary {left} times");
+    let (seed, wrong) = found.expect("the broken rule is found");
+    println!("{:?}: seed {seed}: {wrong}", Bug::FollowedEndIsFinal);
+    assert!(wrong.contains("orders-4 streams from "), "seed {seed}: {wrong}");
+}
+
+/// The postmaster of 0 is killed, and 0 cannot start it again before its disk goes on. 1, 2 and 3 do not hear 0 any more, nor does the
+/// API server, and elect one of them. 4 hears the agent of 0 all the time, and promises nothing.
+fn comes_back(seed: u64) -> Plan {
+    let strike = |fault, at, until, node, other| Injection {
+        fault,
+        at,
+        lasts: until - at,
+        target: Target::Node(node),
+        other,
+    };
+    let mut plan = Plan::failovers(seed, Fault::CutNode, 1);
+    (plan.members, plan.replicas, plan.rates) = (5, 5, vec![0; 5]);
+    (plan.durability.standbys, plan.length) = (2, 20_000);
+    let back = 7_400 + seed * 37 % 200;
+    plan.faults = vec![
+        strike(Fault::CutApi, 5_000, 15_000, 0, 0),
+        strike(Fault::HangDisk, 5_000, back, 0, 0),
+        strike(Fault::KillPostgres, 5_001, 5_001, 0, 0),
+    ];
+    for other in 1..4 {
+        plan.faults.push(strike(Fault::CutPair, 5_000, 15_000, 0, other - 1));
+        plan.faults
+            .push(strike(Fault::CutPair, 5_000, 15_000, other, 4 - other));
+    }
+    plan
+}
+
+/// Of five, one has more WAL than the others, answers them, and does not reach the API server: it can never take the lease. The three
+/// others are enough once all of them are there, and wait for it 10 s at most.
+#[test]
+fn who_has_most_and_does_not_reach_the_api_server_keeps_no_others_from_being_elected() {
+    let mut ahead = 0;
+    for seed in 0..20 {
+        let strike = |fault, at, until, node, other| Injection {
+            fault,
+            at,
+            lasts: until - at,
+            target: Target::Node(node),
+            other,
+        };
+        let mut plan = Plan::failovers(seed, Fault::CutNode, 1);
+        (plan.members, plan.replicas, plan.rates) = (5, 5, vec![0; 5]);
+        (plan.durability.standbys, plan.pace, plan.length) = (2, 50, 60_000);
+        // What 0 writes last reaches 4 alone. 1 comes back when 4 has answered 2 and 3.
+        plan.faults = (0..3)
+            .map(|other| strike(Fault::CutPair, 4_700, 5_000, 0, other))
+            .collect();
+        plan.faults.push(strike(Fault::CutNode, 4_700, 9_000, 1, 0));
+        plan.faults.push(strike(Fault::CutApi, 4_700, 60_000, 4, 0));
+        plan.faults.push(strike(Fault::Reboot, 5_000, 60_000, 0, 0));
+        let outcome = run(plan, true);
+        assert_eq!(outcome.wrong, None, "seed {seed}");
+        let mut since = outcome.lines.iter().filter(|line| line.at > 5_000);
+        let waits = |line: &Line| line.what.contains("cdb_4_") && line.what.contains("has WAL up to");
+        ahead += u64::from(since.clone().any(waits));
+        let opened = since
+            .find(|line| line.what.starts_with("open: "))
+            .expect("somebody serves");
+        assert!(opened.at < 20_000, "seed {seed}: at {} ms", opened.at);
+    }
+    assert!(ahead > 10, "others waited for it {ahead} times");
+}

@@ -168,11 +168,7 @@ async fn ids(socket: &Path, namespace: &str, pod: &str, kind: (&str, &str)) -> R
         kind,
     ];
     let filter = labels.map(|(name, value)| format!("labels.\"{name}\"=={value}"));
-    ctr(socket)
-        .words("containers ls -q")
-        .arg(filter.join(","))
-        .run()
-        .await
+    ctr(socket).words("containers ls -q").arg(filter.join(",")).run().await
 }
 
 /// Finds a running container's process number in the table of `ctr tasks ls`. One whose shim does not answer in time

@@ -228,11 +228,15 @@ impl<'a> Context<'a> {
     pub fn position(&self) -> Option<Position> {
         self.observed.postgres.answer?.position
     }
-    /// The end of all WAL that this member has, now that it receives none (protocol.md rule 5).
+    /// The end of all WAL that this member has, now that it receives none (protocol.md rule 5). What PostgreSQL said before a promise
+    /// ended tells no end: WAL may have come until then.
     pub fn final_position(&self) -> Option<Position> {
         let answer = self.observed.postgres.answer?;
         let standby = self.running() == Some(Mode::Standby) && answer.in_recovery && answer.received_all;
-        answer.position.filter(|_| standby && self.starting().is_none())
+        let is_late = answer.asked >= self.tasks().promise.ended;
+        answer
+            .position
+            .filter(|_| standby && is_late && self.starting().is_none())
     }
     /// The same, if an election may go by it (protocol.md rule 9: by the timeline of the last WAL received).
     ///

@@ -31,8 +31,9 @@ const ALONE: u64 = 1_000;
 const ROUND: u64 = 100;
 /// For so long an answer says how its member sees the primary, in milliseconds.
 pub(super) const FRESH: u64 = 2_000;
-/// A member that has more and has not answered for so long, in milliseconds, is gone: it will not take the lease, and nobody waits for it
-/// whose election needs no promise of it.
+/// A member that has more WAL and has not answered for so long, in milliseconds, is gone: it will not take the lease. The same holds
+/// for one that answers, and could have taken the lease for so long. Nobody waits for such a member whose election needs no promise
+/// of it.
 pub(super) const GONE: u64 = 10_000;
 /// For so long a candidate of an asynchronous cluster waits for the positions of members that do not answer, in milliseconds.
 const MUSTER: u64 = 1_000;
@@ -236,7 +237,7 @@ pub(super) fn promise(context: &Context, draft: &mut Draft) -> Option<Verdict> {
 
 /// What stands on the volume is kept: the WAL receiver was proved to be gone. A promise is written down before that, and the
 /// rest may have failed.
-fn is_kept(context: &Context) -> bool {
+pub(super) fn is_kept(context: &Context) -> bool {
     let task = &context.tasks().promise;
     task.running.is_none() && task.failures == 0
 }
@@ -435,17 +436,24 @@ fn basis(context: &Context, draft: &mut Draft, record: &LeaseRecord, epoch: Epoc
         return None;
     }
     let (answers, more) = ranked(context, record, epoch, own);
+    let own_name = &context.member()?.id;
+    let all_heard = unheard(record, answers.iter().copied(), own_name).is_empty();
+    let enough = record.rule.is_synchronous() && record.rule.can_elect(answers.iter().copied().chain([own_name]));
     if let Some(better) = more
         && !context.reached(better.at.plus(GONE), draft)
     {
-        return None;
+        // It could have taken the lease since, and has not: it may not reach the API server. Without a synchronous rule it may
+        // have the only copy of a commit.
+        let since = draft.memo.suspected?.1;
+        if !(all_heard && enough && context.reached(since.plus(GONE), draft)) {
+            return None;
+        }
     }
-    let own_name = &context.member()?.id;
-    if !unheard(record, answers.iter().copied(), own_name).is_empty() {
+    if !all_heard {
         return loss::goes_on(context, draft, record, epoch).then_some(Basis::Accepted);
     }
     if record.rule.is_synchronous() {
-        if record.rule.can_elect(answers.iter().copied().chain([own_name])) {
+        if enough {
             return Some(Basis::Quorum);
         }
         return loss::goes_on(context, draft, record, epoch).then_some(Basis::Accepted);
@@ -938,6 +946,40 @@ mod tests {
         let answer = answer_of_last_holder(0x101);
         again.promises.insert("orders-1".to_owned(), answer);
         assert_eq!(rule(&again, at + GONE), "wait", "all must be heard, and have no more");
+    }
+
+    /// Such as one that does not reach the API server.
+    #[test]
+    fn who_has_more_and_does_not_take_the_lease_is_waited_for_only_where_it_is_needed() {
+        const LATE: u64 = SILENT + GONE;
+        let mut observed = asking(2);
+        record(&mut observed).rule.required = 2;
+        for (ordinal, lsn) in [(2, 0x80), (3, 0x80), (4, 0x80), (5, 0x180)] {
+            let mut answer = answer_of_third(2, Some(lsn));
+            answer.at = BootTime(LATE);
+            if ordinal > 2 {
+                answer.reply.member = MemberId::new(ordinal, "cccc", ordinal);
+            }
+            record(&mut observed).rule.names.insert(answer.reply.member.clone());
+            observed.promises.insert(format!("orders-{ordinal}"), answer);
+        }
+        let memo = Memo {
+            suspected: Some((Epoch(1), BootTime(SILENT))),
+            ..settled()
+        };
+        let at = |observed: &Observed, now: u64| decide(observed, &memo, BootTime(now));
+        let early = at(&observed, LATE - 1);
+        assert_eq!(early.rule, "wait", "it may take the lease itself");
+        assert!(early.wake.is_some_and(|wake| wake <= BootTime(LATE)));
+        assert_eq!(at(&observed, LATE).rule, "win election", "four of five are enough");
+        let mut needed = observed.clone();
+        needed.promises.remove("orders-4");
+        let waits = at(&needed, LATE);
+        assert_eq!(waits.rule, "wait");
+        assert!(waits.because.contains("has WAL up to 0/180"), "{}", waits.because);
+        let mut alone = asynchronous(observed);
+        cluster(&mut alone).durability.mode = api::status::DurabilityMode::Async;
+        assert_eq!(at(&alone, LATE).rule, "wait", "what it has may be acknowledged");
     }
 
     /// When this member, which could be elected at [`SILENT`], takes the lease after that, in milliseconds, and why.

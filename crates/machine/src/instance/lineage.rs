@@ -1,7 +1,7 @@
 //! Whether this member's data is part of the primary's history (protocol.md rules 9 and 17).
 
 use super::context::Context;
-use super::standby;
+use super::{election, standby};
 use crate::protocol::{Lsn, Timeline};
 
 /// What is known of this member's data beside the primary's history.
@@ -64,14 +64,16 @@ pub(super) fn lineage(context: &Context) -> Lineage {
     }
 }
 
-/// A running standby says where its WAL ends, once it has read all and receives none. The control file of a stopped one names
-/// a place behind which more WAL may lie, also of a newer timeline.
+/// A running standby says where its WAL ends, once it has read all and receives none. That end is final only if the standby
+/// follows nobody: a former primary that comes back sends more before the standby has read its new settings. The control file
+/// of a stopped standby names a place behind which more WAL may lie, also of a newer timeline.
 fn extent(context: &Context) -> Option<Extent> {
     if let (Some(_), Some(position)) = (context.running(), context.position()) {
+        let end = context.final_position().map(|position| position.lsn);
         return Some(Extent {
             timeline: position.timeline,
             least: position.lsn,
-            most: context.final_position().map(|position| position.lsn),
+            most: end.filter(|_| follows_nobody(context)),
         });
     }
     let database = context.database()?;
@@ -86,6 +88,12 @@ fn extent(context: &Context) -> Option<Extent> {
         least,
         most: Some(most),
     })
+}
+
+/// PostgreSQL is told to follow nobody, and no promise may have left a WAL receiver behind.
+fn follows_nobody(context: &Context) -> bool {
+    let configured = context.observed.postgres.configured.as_ref();
+    configured.is_some_and(|configured| configured.upstream.is_none()) && election::is_kept(context)
 }
 
 #[cfg(test)]
@@ -170,17 +178,45 @@ mod tests {
         assert_eq!(led(&unled(0x100, false)), None, "it may have more than it has read");
         assert_eq!(decided(&unled(0x101, true)).rule, "stop diverged");
         assert_eq!(decided(&unled(0x101, false)).rule, "stop diverged");
-        let mut former = unled(0x100, false);
-        former.postgres.configured.as_mut().unwrap().upstream = Some(Upstream {
-            address: "10.0.0.3".to_owned(),
-            epoch: Epoch(0),
-        });
-        assert_eq!(
-            led(&former),
-            Some(None),
-            "it receives no more from who was primary before"
-        );
         assert_eq!(decided(&forked(standby())).action, Action::Wait, "it follows already");
+    }
+
+    /// The former primary may come back before this standby has read whom to follow now, and send more.
+    #[test]
+    fn an_end_is_final_only_where_nobody_is_followed_any_more() {
+        for ends in [false, true] {
+            let mut former = unled(0x100, ends);
+            former.postgres.configured.as_mut().unwrap().upstream = Some(Upstream {
+                address: "10.0.0.3".to_owned(),
+                epoch: Epoch(0),
+            });
+            let decision = decided(&former);
+            let promise = Action::Promise { epoch: Epoch(1) };
+            assert_eq!((decision.rule, decision.action), ("leave former primary", promise));
+            former.tasks.promise.running = Some(Work::Promise);
+            assert_eq!(decided(&former).action, Action::Wait, "it is under way");
+            former.tasks.promise = Task {
+                ended: BootTime(1_150),
+                ..Task::default()
+            };
+            former.promised(Promise {
+                epoch: Epoch(1),
+                promoting: None,
+            });
+            assert_eq!(decided(&former).action, Action::Wait, "PostgreSQL is asked again");
+            let answer = former.postgres.answer.as_mut().unwrap();
+            (answer.asked, answer.received_all) = (BootTime(1_149), true);
+            assert_eq!(led(&former), None, "that was before the promise ended");
+            former.postgres.answer.as_mut().unwrap().asked = BootTime(1_150);
+            assert_eq!(led(&former), Some(holder()));
+            former.tasks.promise.failures = 1;
+            former.tasks.promise.ended = BootTime(900);
+            assert_eq!(
+                decided(&former).rule,
+                "leave former primary",
+                "a WAL receiver may be left"
+            );
+        }
     }
 
     #[test]

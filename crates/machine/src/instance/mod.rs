@@ -308,6 +308,10 @@ pub const RULES: &[Rule] = &[
         apply: standby::start,
     },
     Rule {
+        name: "leave former primary",
+        apply: standby::leave_former_primary,
+    },
+    Rule {
         name: "restart",
         apply: settings::restart,
     },

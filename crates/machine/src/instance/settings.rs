@@ -34,25 +34,27 @@ pub(super) fn configure(context: &Context, draft: &mut Draft) -> Option<Verdict>
     let settings = to_start_with(context)?;
     let upstream = match (mode, context.tenure()) {
         (Mode::Primary, _) => None,
-        // Who cannot follow, or is not known to be able to, receives nothing, and nothing more from a former primary.
-        (Mode::Standby, Tenure::Other(holder)) => {
+        // Who cannot follow, or is not known to be able to, receives nothing, and nothing more from a former primary. A PostgreSQL that
+        // refuses its agent does not say where its WAL ends: it goes on with what it follows.
+        (Mode::Standby, Tenure::Other(holder)) if context.position().is_some() => {
             standby::to_follow(context, holder).filter(|_| lineage(context) == Lineage::Follows)
         }
         // Nobody to follow, or nobody knows whom: what it follows now does no harm.
         (Mode::Standby, _) => configured.upstream.clone(),
     };
     let moved = configured.upstream != upstream;
-    // A promise empties it before that is known here.
+    // A promise takes away the credential, and empties `primary_conninfo` before that is known here.
     let promises = context.tasks().promise.running.is_some();
     let other = context
         .observed
         .postgres
         .answer
         .is_some_and(|answer| answer.other_upstream);
-    let lost = other && upstream.is_some() && !promises;
+    let lost = other && upstream.is_some();
     let raised = configured.raised.filter(|_| mode == Mode::Standby);
     let eased = raised.is_some_and(|raised| raised != context.observed.postgres.enforced);
     if !(moved || lost || eased || configured.settings != settings)
+        || promises
         || draft.memo.stopping.is_some()
         || !is_reached(context)
     {
@@ -128,6 +130,7 @@ pub(super) fn restart(context: &Context, draft: &mut Draft) -> Option<Verdict> {
 mod tests {
     use super::super::fixtures::*;
     use super::super::*;
+    use crate::protocol::Epoch;
     use crate::timing::BootTime;
     use api::status::RestartPermit;
 
@@ -180,6 +183,28 @@ mod tests {
             cluster(&mut observed).settings = SETTINGS.to_owned();
             assert_ne!(decided(&observed).rule, "configure", "nothing is to be taken back");
         }
+    }
+
+    /// Its control file names the end of an earlier time.
+    #[test]
+    fn a_standby_that_refuses_its_agent_is_told_of_no_other_primary() {
+        let mut observed = left_behind(standby(), 0x80, false);
+        let postgres = standby().postgres;
+        observed.postgres = postgres;
+        let configured = observed.postgres.configured.as_mut().unwrap();
+        configured.upstream = Some(Upstream {
+            address: "10.0.0.3".to_owned(),
+            epoch: Epoch(0),
+        });
+        let former = configured.upstream.clone();
+        (observed.postgres.answer, observed.postgres.refusal) = (None, Some("no".to_owned()));
+        assert_ne!(decided(&observed).rule, "configure");
+        cluster(&mut observed).settings = "good again".to_owned();
+        let action = Action::Configure {
+            settings: "good again".to_owned(),
+            upstream: former,
+        };
+        assert_eq!(decided(&observed).action, action);
     }
 
     #[test]

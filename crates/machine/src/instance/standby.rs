@@ -6,13 +6,16 @@ use super::crash::may_start;
 use super::identity::{is_sound, volume_is_free};
 use super::lineage::{Lineage, lineage};
 use super::{Action, Data, Draft, Memo, Mode, Upstream, Verdict};
-use super::{loss, settings, shutdown};
+use super::{election, loss, settings, shutdown};
 use crate::protocol::HolderRecord;
 use crate::timing::BootTime;
 
 /// So long after its start a standby that answers nobody is waited for before it is stopped to follow another primary, in
 /// milliseconds: one whose data is nearly consistent answers by then, and takes the address up by a reload.
 const MUTE: u64 = 5_000;
+
+/// Longest wait between failed tries to end what is received, in milliseconds.
+const RETRY: u64 = 1_000;
 
 /// The primary to follow: another member that holds the lease.
 pub(super) fn upstream<'a>(context: &Context<'a>) -> Option<&'a HolderRecord> {
@@ -133,6 +136,32 @@ pub(super) fn needed_since(context: &Context, memo: &Memo) -> Option<BootTime> {
 fn is_needed(context: &Context, draft: &mut Draft) -> bool {
     let lease = context.timing().lease;
     needed_since(context, &draft.memo).is_some_and(|since| context.reached(since.plus(lease), draft))
+}
+
+/// Ends what a standby receives from a former primary, before it may follow the present one: only then its WAL has an end that
+/// can be compared ([`super::lineage`]). It promises the present epoch for that. An emptied `primary_conninfo` would be no proof
+/// (protocol.md rule 4).
+pub(super) fn leave_former_primary(context: &Context, draft: &mut Draft) -> Option<Verdict> {
+    let primary = upstream(context)?;
+    let epoch = context.record()?.epoch;
+    let answers = context.running() == Some(Mode::Standby) && context.position().is_some();
+    if !answers || context.promise()?.epoch > epoch || lineage(context) != Lineage::Unknown {
+        return None;
+    }
+    let followed = context.observed.postgres.configured.as_ref()?.upstream.as_ref();
+    let receives = match followed {
+        Some(followed) => followed.epoch < epoch,
+        // A promise ended that, but did not see the WAL receiver end.
+        None => !election::is_kept(context),
+    };
+    if !receives || draft.memo.stopping.is_some() || !context.is_free(&context.tasks().promise, RETRY, draft) {
+        return None;
+    }
+    let because = format!(
+        "{} is primary now, and may lack what the former primary still sends: nothing more is received from that one",
+        primary.incarnation.pod
+    );
+    Verdict::new(Action::Promise { epoch }, because)
 }
 
 /// Stops a standby that answers nobody, as long as its data is not consistent, and waits for WAL of another than the primary: it would

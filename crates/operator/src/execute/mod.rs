@@ -26,6 +26,7 @@ use crate::caches::Caches;
 use crate::config::Config;
 use crate::decisions::Decisions;
 use crate::desired::{Revisions, Wants};
+use crate::leader::Lead;
 use crate::memory::Memory;
 use crate::metrics::Metrics;
 use crate::observe::{self, observe};
@@ -51,6 +52,7 @@ pub struct Executor {
     decisions: Arc<Decisions>,
     /// Name of this operator, for the events that it writes.
     identity: String,
+    lead: Lead,
     clock: Clock,
     decide: Decide,
     known: Mutex<BTreeMap<Key, Arc<tokio::sync::Mutex<Known>>>>,
@@ -121,10 +123,17 @@ impl Executor {
             metrics,
             decisions: Arc::default(),
             identity,
+            lead: Lead::without_election(),
             clock: Box::new(Utc::now),
             decide: Box::new(decide),
             known: Mutex::default(),
         }
+    }
+
+    /// The same for one of several operators, of which `lead` tells whether it is the one that acts.
+    pub fn with_lead(mut self, lead: Lead) -> Self {
+        self.lead = lead;
+        self
     }
 
     /// The same with another clock, whose time goes on as tokio's does.

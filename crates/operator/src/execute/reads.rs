@@ -19,6 +19,7 @@ use serde_json::{Value, json};
 use super::{Executor, Failure, Outcome, Situation};
 use crate::cache::Key;
 use crate::desired::{metadata_only, name};
+use crate::leader;
 use crate::memory::Memory;
 use crate::observe::{Stray, check, is_starting, time};
 use crate::requests::{Refused, Writable};
@@ -199,7 +200,11 @@ impl Executor {
     }
 
     /// Reads the resource and its Lease from the API server before something that cannot be taken back; if one of them
-    /// is not what was decided upon, nothing is done.
+    /// is not what was decided upon, nothing is done. To be called right before the request is sent: last it makes sure that no
+    /// other operator can lead before the request arrives.
+    ///
+    /// # Errors
+    /// When the API server does not answer, or the lead was not renewed lately.
     pub(super) async fn confirm(&self, key: &Key, situation: &Situation) -> Result<Outcome, Failure> {
         let decided = &situation.db.metadata;
         let live: Option<ClusteredDatabase> = self.requests.get(&key.namespace, &key.name).await?;
@@ -231,7 +236,15 @@ impl Executor {
                 .map(|record| (record.uid.clone(), record.epoch, record.holder.clone()))
         };
         if who(&read) == who(&known) {
-            return Ok(Outcome::Done);
+            // This process may have stood still since it decided.
+            return match self.lead.covers_request(leader::now()) {
+                true => Ok(Outcome::Done),
+                false => Err(Failure {
+                    kind: FaultKind::Transient,
+                    message: "another operator may lead by now: nothing is taken away before the lead is renewed"
+                        .to_owned(),
+                }),
+            };
         }
         match lease {
             Some(lease) => {
@@ -365,6 +378,7 @@ mod tests {
     use clap::Parser;
     use kube::client::Body;
     use kube::runtime::watcher;
+    use machine::cluster::Known;
     use machine::cluster::testing::Scene;
 
     use super::*;
@@ -373,26 +387,75 @@ mod tests {
     use crate::metrics::Metrics;
     use crate::requests::Requests;
 
-    /// An API server that has nothing.
-    fn empty() -> kube::Client {
-        let service = tower::service_fn(|_: http::Request<Body>| async {
+    /// An API server that has this resource at most.
+    fn server(db: Option<&ClusteredDatabase>) -> kube::Client {
+        let db = db.map(|db| serde_json::to_vec(db).unwrap());
+        let service = tower::service_fn(move |request: http::Request<Body>| {
+            let found = db
+                .clone()
+                .filter(|_| request.uri().path().ends_with("/clustereddatabases/a"));
             let status = json!({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure",
                 "message": "not found", "reason": "NotFound", "code": 404});
-            let answer = http::Response::builder().status(404);
-            Ok::<_, std::convert::Infallible>(answer.body(Body::from(status.to_string().into_bytes())).unwrap())
+            let answer = http::Response::builder().status(if found.is_some() { 200 } else { 404 });
+            let body = Body::from(found.unwrap_or_else(|| status.to_string().into_bytes()));
+            async { Ok::<_, std::convert::Infallible>(answer.body(body).unwrap()) }
         });
         kube::Client::new(service, "default")
     }
 
-    #[tokio::test]
-    async fn a_resource_that_is_gone_is_forgotten_and_nothing_is_done_for_it() {
-        let db: ClusteredDatabase = serde_json::from_value(json!({
+    fn database() -> ClusteredDatabase {
+        serde_json::from_value(json!({
             "apiVersion": "clustereddatabase.io/v1", "kind": "ClusteredDatabase",
             "metadata": {"name": "a", "namespace": "ns", "uid": "u", "resourceVersion": "7"},
             "spec": {"storage": {"size": "1Gi"}},
         }))
-        .unwrap();
-        let caches = Arc::new(Caches::default());
+        .unwrap()
+    }
+
+    /// An operator before this API server, and what it has decided about `db`.
+    fn decided(client: kube::Client, caches: &Arc<Caches>, db: ClusteredDatabase) -> (Executor, Situation) {
+        let (arguments, metrics) = (Arguments::parse_from(["operator"]), Metrics::default());
+        let executor = Executor::new(
+            Requests::new(client, metrics.clone()),
+            Arc::clone(caches),
+            Config::new(&arguments, std::iter::empty()),
+            metrics,
+            "test".to_owned(),
+        );
+        let scene = Scene::ready(3);
+        let situation = Situation {
+            db: Arc::new(db),
+            observed: scene.observed.clone(),
+            decision: scene.decide(),
+            now: scene.now,
+        };
+        (executor, situation)
+    }
+
+    /// It was stopped when all was read, and the lead may have gone to another one meanwhile.
+    #[tokio::test]
+    async fn nothing_is_taken_away_unless_the_lead_was_renewed_lately() {
+        let (db, caches) = (database(), Arc::new(Caches::default()));
+        let (executor, mut situation) = decided(server(Some(&db)), &caches, db);
+        situation.observed.lease = Known::Known(None);
+        let key = Key {
+            namespace: "ns".to_owned(),
+            name: "a".to_owned(),
+        };
+        assert_eq!(executor.confirm(&key, &situation).await, Ok(Outcome::Done));
+        let executor = executor.with_lead(leader::Lead::default());
+        let refused = executor.confirm(&key, &situation).await.unwrap_err();
+        assert_eq!(refused.kind, FaultKind::Transient, "it is tried again");
+        assert!(
+            refused.message.contains("another operator may lead"),
+            "{}",
+            refused.message
+        );
+    }
+
+    #[tokio::test]
+    async fn a_resource_that_is_gone_is_forgotten_and_nothing_is_done_for_it() {
+        let (db, caches) = (database(), Arc::new(Caches::default()));
         for event in [
             watcher::Event::Init,
             watcher::Event::InitApply(db.clone()),
@@ -400,24 +463,10 @@ mod tests {
         ] {
             caches.databases.observe(event);
         }
-        let (arguments, metrics) = (Arguments::parse_from(["operator"]), Metrics::default());
-        let executor = Executor::new(
-            Requests::new(empty(), metrics.clone()),
-            Arc::clone(&caches),
-            Config::new(&arguments, std::iter::empty()),
-            metrics,
-            "test".to_owned(),
-        );
+        let (executor, situation) = decided(server(None), &caches, db);
         let key = Key {
             namespace: "ns".to_owned(),
             name: "a".to_owned(),
-        };
-        let scene = Scene::ready(3);
-        let situation = Situation {
-            db: Arc::new(db),
-            observed: scene.observed.clone(),
-            decision: scene.decide(),
-            now: scene.now,
         };
         assert!(matches!(caches.databases.get(&key, "a"), Some(Some(_))));
         assert_eq!(executor.confirm(&key, &situation).await, Ok(Outcome::Outdated));

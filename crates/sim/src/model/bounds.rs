@@ -52,6 +52,8 @@ pub enum Mutant {
     AnyPositionWins,
     /// Rule 9: whoever is elected counts as having all that those have who follow it.
     AnyHolderIsFollowed,
+    /// Rule 9: where a standby's WAL ends counts as final while it still follows a former primary.
+    FollowedEndIsFinal,
     /// Rule 9: a loss that was accepted in another epoch is accepted.
     AnyLossIsAccepted,
     /// Rule 10: a setting is in force before it is safe by the record.
@@ -94,7 +96,7 @@ pub enum Mutant {
 
 impl Mutant {
     /// All of them.
-    pub const ALL: [Mutant; 31] = [
+    pub const ALL: [Mutant; 32] = [
         Mutant::PromiseIsForgotten,
         Mutant::AnybodyAcknowledges,
         Mutant::UnflushedCounts,
@@ -107,6 +109,7 @@ impl Mutant {
         Mutant::OnePromiseIsEnough,
         Mutant::AnyPositionWins,
         Mutant::AnyHolderIsFollowed,
+        Mutant::FollowedEndIsFinal,
         Mutant::AnyLossIsAccepted,
         Mutant::LossIsForgotten,
         Mutant::RuleIsSetFirst,
@@ -141,6 +144,7 @@ impl Mutant {
             Mutant::OnePromiseIsEnough
             | Mutant::AnyPositionWins
             | Mutant::AnyHolderIsFollowed
+            | Mutant::FollowedEndIsFinal
             | Mutant::AnyLossIsAccepted => &[9],
             Mutant::LossIsForgotten => &[17],
             Mutant::RuleIsSetFirst | Mutant::RuleIsRecordedUnflushed => &[10],

@@ -114,6 +114,27 @@ pub fn shrinking<const N: usize>(required: u8) -> World<N> {
     world
 }
 
+/// Where commits wait for 1 alone, which does not hear the primary any more, and all others follow the primary, but do not receive at
+/// this moment.
+pub fn left_out<const N: usize>() -> World<N> {
+    let mut world = formed(1);
+    let rule = Rule {
+        required: 1,
+        names: 0b10,
+    };
+    world.lease.rule = rule;
+    for member in &mut world.members {
+        member.seen.rule = rule;
+        match &mut member.postgres {
+            Postgres::Primary { proven, .. } => *proven = rule,
+            Postgres::Standby { receiving, .. } => *receiving = false,
+            Postgres::Down { .. } => {}
+        }
+    }
+    world.members[1].silent = true;
+    world
+}
+
 fn follower<const N: usize>(lease: Lease) -> Member<N> {
     Member {
         postgres: Postgres::Standby {

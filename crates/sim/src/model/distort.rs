@@ -67,6 +67,16 @@ fn member_shown<const N: usize>(mutant: Mutant, member: &mut Member<N>) {
             let own = member.wal;
             member.seen.had = member.seen.had.map(|_| own);
         }
+        Mutant::FollowedEndIsFinal => {
+            let now = member.seen.epoch;
+            if let Postgres::Standby {
+                upstream,
+                receiving: false,
+            } = &mut member.postgres
+            {
+                *upstream = upstream.filter(|(_, epoch)| *epoch >= now);
+            }
+        }
         Mutant::ReleasedPositionIsIgnored => {
             let own = member.wal;
             member.seen.release = member.seen.release.map(|(by, end)| (by, end.map(|_| own)));

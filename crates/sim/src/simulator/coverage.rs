@@ -102,6 +102,7 @@ pub const RULES: &[&str] = &[
     "rewind",
     "clone",
     "start standby",
+    "leave former primary",
     "configure",
     "report",
     "wait",

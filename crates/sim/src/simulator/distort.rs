@@ -20,6 +20,8 @@ pub enum Bug {
     RuleIsNotRecorded,
     /// Who has less may be elected.
     AnyPositionWins,
+    /// Where a standby's WAL ends counts as final while it still follows a former primary.
+    FollowedEndIsFinal,
     /// A promise leaves the WAL receiver alone.
     PromiseKeepsReceiving,
     /// A promise is forgotten with the agent's run.
@@ -36,17 +38,20 @@ pub enum Bug {
     NothingIsKept,
     /// The operator's writes and deletes expect no version, and it reads nothing again before a delete.
     OperatorExpectsNothing,
+    /// An operator that was stopped sends what it had in its hand, whoever leads by now.
+    OperatorActsLate,
     /// The operator takes everybody for serving that it does not wait for: it replaces one member after the other.
     OperatorTrustsAll,
 }
 
 impl Bug {
     /// All of them.
-    pub const ALL: [Bug; 13] = [
+    pub const ALL: [Bug; 15] = [
         Bug::FenceIsSkipped,
         Bug::StalePromiseCounts,
         Bug::RuleIsNotRecorded,
         Bug::AnyPositionWins,
+        Bug::FollowedEndIsFinal,
         Bug::PromiseKeepsReceiving,
         Bug::PromiseIsForgotten,
         Bug::LeaseIsOverwritten,
@@ -55,6 +60,7 @@ impl Bug {
         Bug::EpochIsNotRaised,
         Bug::NothingIsKept,
         Bug::OperatorExpectsNothing,
+        Bug::OperatorActsLate,
         Bug::OperatorTrustsAll,
     ];
 
@@ -72,6 +78,7 @@ pub fn shown(bug: Option<Bug>, observed: &Observed, _now: BootTime) -> Cow<'_, O
         Bug::StalePromiseCounts
             | Bug::RuleIsNotRecorded
             | Bug::AnyPositionWins
+            | Bug::FollowedEndIsFinal
             | Bug::OpensInDoubt
             | Bug::EpochIsNotRaised
     );
@@ -101,6 +108,14 @@ pub fn shown(bug: Option<Bug>, observed: &Observed, _now: BootTime) -> Cow<'_, O
         Bug::AnyPositionWins => {
             for promised in shown.promises.values_mut() {
                 promised.reply.position = promised.reply.position.map(|_| nothing);
+            }
+        }
+        Bug::FollowedEndIsFinal => {
+            let (now, configured) = (record.epoch, shown.postgres.configured.as_mut());
+            let former = configured.and_then(|configured| configured.upstream.take_if(|followed| followed.epoch < now));
+            if former.is_some() {
+                // Neither does it wait for a promise that ends what it receives.
+                (shown.tasks.promise.running, shown.tasks.promise.failures) = (None, 0);
             }
         }
         Bug::RuleIsNotRecorded if primary => {

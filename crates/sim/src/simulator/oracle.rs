@@ -248,8 +248,11 @@ impl World {
         let own = server.or(place.volume.data.as_ref().map(|data| data.end));
         let branch = self.wal.branch(left.timeline.0);
         let has_all = branch.zip(own).is_some_and(|(branch, own)| {
+            // A promotion that did not come to serve: nobody has seen anything of that timeline.
+            let written = &self.wal.0[branch];
+            let unseen = written.base.filter(|_| written.ever == 0);
             let lsn = left.lsn.0;
-            self.wal.contains(own, End { branch, lsn })
+            self.wal.contains(own, End { branch, lsn }) || unseen.is_some_and(|base| self.wal.contains(own, base))
         });
         if has_all || before.holder.is_some() {
             return;

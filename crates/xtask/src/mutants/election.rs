@@ -111,6 +111,17 @@ pub const MUTANTS: &[Mutant] = &[
         ),
     },
     Mutant {
+        name: "who-has-more-and-takes-nothing-is-waited-for",
+        planted: "A member that has more and does not reach the API server keeps all others from being elected as long as it answers.",
+        breaks: "protocol 9",
+        file: "instance/election.rs",
+        text: "since.plus(GONE)",
+        instead: "BootTime(u64::MAX)",
+        found_by: unit(
+            "instance::election::tests::who_has_more_and_does_not_take_the_lease_is_waited_for_only_where_it_is_needed",
+        ),
+    },
+    Mutant {
         name: "timelines-do-not-rank",
         planted: "Positions are compared by LSN alone.",
         breaks: "protocol 9",

@@ -40,6 +40,15 @@ pub const MUTANTS: &[Mutant] = &[
         found_by: unit("instance::lineage::tests::a_running_standby_follows_once_it_knows_where_its_wal_ends"),
     },
     Mutant {
+        name: "a-followed-end",
+        planted: "A standby's end counts as final while it still follows a former primary, which may come back and send more.",
+        breaks: "protocol 9",
+        file: "instance/lineage.rs",
+        text: "end.filter(|_| follows_nobody(context))",
+        instead: "end",
+        found_by: unit("instance::lineage::tests::an_end_is_final_only_where_nobody_is_followed_any_more"),
+    },
+    Mutant {
         name: "any-reservation-is-followed",
         planted: "Whoever has a timeline reserved counts as having written all that a standby has.",
         breaks: "protocol 9",
@@ -333,13 +342,22 @@ pub const MUTANTS: &[Mutant] = &[
     Mutant {
         name: "a-doubt-ends-unflushed",
         planted: "Data counts as safe again before members have flushed what an impostor acknowledged.",
-        breaks: "invariant 34",
+        breaks: "protocol 3",
         file: "instance/impostors.rs",
         text: "self.is_flushed(doubt.until)",
         instead: "true",
         found_by: unit(
             "instance::impostors::tests::what_an_impostor_acknowledged_is_in_doubt_until_members_have_flushed_it_and_people_have_seen_it",
         ),
+    },
+    Mutant {
+        name: "who-refuses-follows-another",
+        planted: "A standby that refuses its agent is told of another primary, by what its control file said at its start.",
+        breaks: "protocol 9",
+        file: "instance/settings.rs",
+        text: "if context.position().is_some()",
+        instead: "if true",
+        found_by: unit("instance::settings::tests::a_standby_that_refuses_its_agent_is_told_of_no_other_primary"),
     },
     Mutant {
         name: "a-lost-upstream-stays-lost",

@@ -7,6 +7,7 @@ use machine::protocol::MemberState;
 
 use super::super::names::{number, pod};
 use super::super::world::World;
+use super::requests::{Doomed, Request};
 
 /// So long somebody must have held the Lease before the operator is to know of it, in milliseconds: longer than a request may be under way.
 const KNOWN: u64 = 15_000;
@@ -23,6 +24,24 @@ pub struct Taken {
 }
 
 impl World {
+    /// A request of this operator arrives: nothing is taken away by one that leads no more.
+    pub fn check_lead(&mut self, index: usize, request: &Request) {
+        let what = match request {
+            Request::Delete(Doomed::Pod(exact) | Doomed::Claim(exact)) => exact.name().to_owned(),
+            Request::Apply {
+                replicas: Some(replicas),
+                ..
+            } if *replicas < self.api.objects.set.facts.replicas => format!("all behind {replicas}"),
+            _ => return,
+        };
+        if index != self.leader {
+            self.violate(format!(
+                "operator {index} takes {what} away, and operator {} leads",
+                self.leader
+            ));
+        }
+    }
+
     /// The operator's delete of a pod arrives.
     pub fn check_delete(&mut self, node: usize, exact: &Exact) {
         let Some(pod) = self.pod_object(node).filter(|pod| !pod.terminating) else {

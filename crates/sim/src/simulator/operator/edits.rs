@@ -2,7 +2,6 @@
 
 use super::super::event::Event;
 use super::super::names::{number, pod};
-use super::super::net::count;
 use super::super::plan::{Fault, durability};
 use super::super::world::World;
 use super::objects::{self, PARAMETER};
@@ -78,7 +77,7 @@ impl World {
             Fault::LoseVolume if begins => self.lose_claim(node),
             Fault::KillOperator if begins => self.kill_operator(leader),
             Fault::KillOperator => self.start_operator(leader),
-            Fault::FreezeOperator if begins => count(&mut self.operators[leader].frozen, true),
+            Fault::FreezeOperator if begins => self.freeze_operator(leader),
             Fault::FreezeOperator => self.go_on(leader),
             Fault::LagOperator => {
                 let lag = if begins { LAG } else { 0 };
@@ -88,7 +87,7 @@ impl World {
                 (0..self.operators.len()).for_each(|index| self.blind_operator(index, other, begins))
             }
             Fault::ReplaceOperator if begins => {
-                count(&mut self.operators[leader].frozen, true);
+                self.freeze_operator(leader);
                 let takes_over = Event::StartOperator { operator: 1 - leader };
                 self.after(LEAD, takes_over);
             }
@@ -121,9 +120,11 @@ impl World {
         }
     }
 
-    /// An operator leads from now on.
+    /// An operator leads from now on, unless the former leader runs again, and has renewed the lead.
     pub fn take_over(&mut self, index: usize) {
-        if self.calm_since.is_none() {
+        let former = &self.operators[self.leader];
+        let holds = self.leader != index && former.run.is_some() && former.frozen == 0;
+        if self.calm_since.is_none() && !holds {
             self.leader = index;
             self.start_operator(index);
         }

@@ -174,6 +174,10 @@ impl World {
                 return self.send(index, Request::ReadLease, about, then);
             }
             (Then::ConfirmLease { who, what }, Answer::Lease(live)) if super::view::who(Some(&live)) == who => {
+                if !self.lead_covers_request(index) {
+                    self.coverage.reach("nothing taken away by one that may not lead");
+                    return self.failed(index, about, FaultKind::Transient);
+                }
                 return self.send(index, *what, about, Then::Act);
             }
             (Then::ConfirmClaims { claims, what }, Answer::Claims(_, live))

@@ -15,6 +15,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use chrono::{DateTime, TimeDelta, Utc};
 use machine::cluster::{Fault, FaultKind, Target, retry_at};
 
+use super::distort::Bug;
 use super::event::Event;
 use super::net::count;
 use super::world::World;
@@ -40,6 +41,9 @@ pub struct Operator {
     /// It is stopped, so often; what it would do waits.
     pub frozen: u8,
     pub waits: Vec<Event>,
+    /// When it renewed the lead last before it was stopped; and when it has done so again, if it leads.
+    renewed: u64,
+    renews: u64,
     /// What its watches tell comes so much later, in milliseconds.
     pub lag: u64,
     /// Watches that tell nothing.
@@ -105,6 +109,11 @@ pub enum Operating {
     Late { call: u64 },
 }
 
+/// A request may be sent so long after the last renewal of the lead, in milliseconds, as in the operator.
+const FRESH: u64 = 4_000;
+/// One that goes on and leads has renewed the lead so much later, in milliseconds.
+const RENEWS: u64 = 20;
+
 /// The time as people and objects tell it.
 pub fn wall(now: u64) -> DateTime<Utc> {
     DateTime::UNIX_EPOCH + TimeDelta::days(20_000) + TimeDelta::milliseconds(i64::try_from(now).unwrap_or(i64::MAX))
@@ -146,10 +155,27 @@ impl World {
         self.note(None, || format!("operator {index} is killed"));
     }
 
+    /// It stands still.
+    fn freeze_operator(&mut self, index: usize) {
+        let operator = &mut self.operators[index];
+        if operator.frozen == 0 {
+            operator.renewed = self.now;
+        }
+        count(&mut operator.frozen, true);
+    }
+
+    /// What it sends now arrives before another one may lead, by its own clock.
+    fn lead_covers_request(&self, index: usize) -> bool {
+        let operator = &self.operators[index];
+        let renewed = index == self.leader && self.now >= operator.renews;
+        renewed || self.now <= operator.renewed + FRESH || self.plan.bug == Some(Bug::OperatorActsLate)
+    }
+
     pub fn thaw_operator(&mut self, index: usize) {
         let operator = &mut self.operators[index];
         count(&mut operator.frozen, false);
         if operator.frozen == 0 {
+            operator.renews = self.now + RENEWS;
             for event in std::mem::take(&mut operator.waits) {
                 self.after(0, event);
             }

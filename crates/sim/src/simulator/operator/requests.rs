@@ -148,6 +148,7 @@ impl World {
             request,
             Request::ReadDatabase | Request::ReadLease | Request::ReadClaims
         );
+        self.check_lead(index, &request);
         let result = self.answer_to(request);
         if !reads && !matches!(result, Answer::Conflict) {
             self.count_write();
