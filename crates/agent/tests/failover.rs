@@ -306,7 +306,9 @@ fn a_promotion_picks_the_reserved_timeline_over_a_gap() {
             "names before promotion"
         );
         third.follow(&second, 2).await;
-        let holds = |status: &Status| status.receiving().get(&third.member.id) >= Some(&made.at);
+        let holds = |status: &Status| {
+            machine::instance::receiving(&status.wal_senders()).get(&third.member.id) >= Some(&made.at)
+        };
         second
             .until("hears that the standby has all up to the fork", holds)
             .await;

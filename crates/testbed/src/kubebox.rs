@@ -75,7 +75,7 @@ impl Programs {
         }
         let base = "k8s.io/component-base/version";
         let flags = format!("-s -w -X {base}.gitVersion={VERSION} -X {base}.gitMajor=1 -X {base}.gitMinor=34");
-        let what = "compiling Kubernetes (Go, usually GOMIN minutes, once)";
+        let what = "compiling Kubernetes (Go, usually 8 minutes, once)";
         step(what, compile(".", &self.kubebox, Some(&flags))).await?;
         compile("./pause", &self.pause, None).await
     }

@@ -99,10 +99,7 @@ async fn prepare(arguments: &Arguments) -> Result<(kube::Client, Images, Option<
     let (what, mut build) = image::build(&[image::OPERATOR]);
     build.arg("--quiet");
     let mut build = Background::start([(what, build)]);
-    let compiled = progress::step(
-        "compiling operator and agent (Rust, usually RUSTMIN minutes)",
-        build.finish(),
-    );
+    let compiled = progress::step("compiling operator and agent (Rust, usually 5 minutes)", build.finish());
     let ((testbed, _), ()) = tokio::try_join!(Testbed::up(Options::from_env()?), compiled)?;
     let [operator] = image::into_testbed(&testbed, [image::OPERATOR]).await?;
     let images = Images {
