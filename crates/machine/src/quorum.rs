@@ -124,10 +124,13 @@ pub fn next_step(now: &InForce, goal: &SyncRule) -> Option<Step> {
     }
     // Not in one step: first the names grow, then they shrink, then the number changes.
     let names: BTreeSet<_> = now.recorded.names.union(&goal.names).cloned().collect();
-    [goal.required, now.recorded.required].into_iter().find_map(|required| {
+    let mut hops = [goal.required, now.recorded.required].into_iter();
+    let hop = hops.find_map(|required| {
         let names = names.clone();
         toward(now, &SyncRule { required, names })
-    })
+    });
+    // A primary began with an older setting than is on record, and that one names a member that is gone.
+    hop.or_else(|| toward(now, now.recorded))
 }
 
 fn covers_all(now: &InForce, rule: &SyncRule) -> bool {
@@ -178,6 +181,26 @@ mod tests {
             });
             with.chain(sets.clone()).collect()
         })
+    }
+
+    /// Member 3 has lost its volume, and came back as 5.
+    #[test]
+    fn an_older_setting_that_names_a_lost_member_gives_way_to_the_rule_on_record() {
+        let (recorded, proven, goal) = (rule(1, &[2]), rule(1, &[1, 2, 3, 4]), rule(1, &[1, 2, 4, 5]));
+        let flushed = BTreeMap::new();
+        let now = InForce {
+            recorded: &recorded,
+            proven: &proven,
+            pending: None,
+            flushed: &flushed,
+            proven_at: Lsn(0),
+        };
+        assert_eq!(next_step(&now, &goal), Some(Step::Set(recorded.clone())));
+        let then = InForce {
+            proven: &recorded,
+            ..now
+        };
+        assert_eq!(next_step(&then, &goal), Some(Step::Record(goal.clone())));
     }
 
     #[test]
