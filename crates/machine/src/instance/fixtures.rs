@@ -192,6 +192,7 @@ pub(super) fn primary() -> Observed {
         agent_version: "0.1.0".to_owned(),
         fault: None,
         kept: BTreeSet::new(),
+        full: BTreeSet::new(),
     };
     let peer = Peer {
         report: report.clone(),

@@ -211,6 +211,7 @@ impl Agents {
             agent_version: "0.1.0".to_owned(),
             fault: None,
             kept: BTreeSet::new(),
+            full: BTreeSet::new(),
         }
     }
 }

@@ -110,6 +110,7 @@ pub(super) fn told(member: usize) -> MemberReport {
         agent_version: String::new(),
         fault: None,
         kept: [].into(),
+        full: Default::default(),
     }
 }
 

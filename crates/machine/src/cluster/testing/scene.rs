@@ -209,6 +209,7 @@ impl Scene {
             agent_version: "0.1.0".to_owned(),
             fault: None,
             kept: Default::default(),
+            full: Default::default(),
         }
     }
 
