@@ -82,6 +82,8 @@ pub enum Event {
     Enforced(Option<EnforcedSettings>),
     /// What was set aside and kept.
     Kept(BTreeSet<String>),
+    /// The volumes that have no room.
+    Full(BTreeSet<machine::protocol::Volume>),
     /// A Secret's files have changed.
     Secret(Secret),
     /// The application's role has the password of the Secret; `true` if it was changed.
@@ -367,6 +369,7 @@ impl Agent {
                 postgres.enforced = enforced.unwrap_or(postgres.enforced);
             }
             Event::Kept(kept) => self.world.observed.kept = kept,
+            Event::Full(full) => self.world.observed.full = full,
             Event::Secret(Secret::Certificate) => self.executor.reload_certificate(&self.world),
             Event::Secret(Secret::Password) => self.password.changed(),
             Event::Password(done) => self.password.done(done, now),

@@ -11,12 +11,14 @@ use e2e::namespace::summary;
 use e2e::wait::{Seen, until};
 use e2e::{Namespace, SqlClient, connect_for_test, writing};
 use k8s_openapi::api::apps::v1::StatefulSet;
+use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod};
 use k8s_openapi::api::storage::v1::StorageClass;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::api::{Api, DeleteParams, PostParams};
 use serde_json::json;
 use testbed::POSTGRES_IMAGE;
+use tokio::time::{Instant, sleep};
 
 /// Bound of a creation.
 const BOUND: Duration = Duration::from_secs(180);
@@ -114,6 +116,98 @@ async fn a_database_whose_volumes_are_all_full_heals_when_they_grow() -> Result<
         "a pod was replaced for a larger volume"
     );
     namespace.begin_removal().await
+}
+
+/// Fills this instance's WAL volume up to `left` bytes, beside the files that PostgreSQL has ready.
+async fn fill_wal(namespace: &Namespace, pod: &str, left: u64) -> Result<()> {
+    let script = format!(
+        "cd /var/lib/postgresql/wal && test $(df --output=size -B1M . | tail -n 1) -lt 1100 \
+        && fallocate -l $(( $(df --output=avail -B1 . | tail -n 1) - 8388608 )) filler \
+        && {{ dd if=/dev/zero of=rest bs=4k 2>/dev/null; truncate -s -{left} rest; df --output=avail -B1 . | tail -n 1; }}"
+    );
+    let is = exec(namespace, pod, "postgres", &["sh", "-c", &script]).await?;
+    let is: u64 = is.trim().parse().with_context(|| format!("{pod}: {is}"))?;
+    ensure!((left..left + (1 << 20)).contains(&is), "{pod}: {is} bytes are left");
+    Ok(())
+}
+
+/// For so long it is looked how often the Lease is taken.
+const LOOK: Duration = Duration::from_secs(45);
+/// So often it may be: the volumes become full one after the other.
+const TAKES: i32 = 2;
+
+/// How often the Lease is taken while all WAL volumes are full; what is waited for must name them, and the one field to raise.
+async fn look_at_full_volumes(namespace: &Namespace) -> Result<i32> {
+    let takes = || async {
+        let lease = namespace.api::<Lease>().get(NAME).await.context("read the Lease")?;
+        Ok::<_, anyhow::Error>(lease.spec.and_then(|spec| spec.lease_transitions).unwrap_or(0))
+    };
+    let before = takes().await?;
+    let begun = Instant::now();
+    until("the wait to name what is full", LOOK, || async {
+        let status = namespace.get(NAME).await?.status.unwrap_or_default();
+        let Some(waiting) = status.waiting else {
+            return Ok(Seen::NotYet("nothing is waited for".to_owned()));
+        };
+        let all = (0..3).all(|ordinal| waiting.what.contains(&format!("wal-{NAME}-{ordinal}")));
+        let field = waiting
+            .who_can_end_it
+            .starts_with("the user, by raising spec.storage.wal.size (now 1Gi)");
+        let words = format!("{}; {}", waiting.what, waiting.who_can_end_it);
+        Ok(if all && field {
+            Seen::Yes(())
+        } else {
+            Seen::NotYet(words)
+        })
+    })
+    .await?;
+    println!("what is full was named after {:.1} s", begun.elapsed().as_secs_f64());
+    // How often something happens shows only in time.
+    sleep(LOOK.saturating_sub(begun.elapsed())).await;
+    Ok(takes().await? - before)
+}
+
+#[tokio::test]
+async fn a_database_whose_wal_volumes_are_all_full_names_them_and_heals_when_they_grow() -> Result<()> {
+    let namespace = Namespace::fresh(connect_for_test().await?, "full-wal").await?;
+    let volume = json!({"size": "1Gi", "storageClassName": "loop"});
+    let mut storage = volume.clone();
+    storage["wal"] = volume;
+    namespace
+        .create(NAME, json!({"replicas": 3, "storage": storage}))
+        .await?;
+    namespace.wait_ready(NAME, BOUND).await?;
+    let sql = SqlClient::start(&namespace, NAME, POSTGRES_IMAGE).await?;
+    sql.sql("CREATE TABLE t (v int)").await?;
+    sql.sql("INSERT INTO t SELECT generate_series(1, 1000)").await?;
+    let pods = namespace.pod_uids(NAME).await?;
+    let status = namespace.get(NAME).await?.status.unwrap_or_default();
+    let primary = status.current_primary.context("a primary")?;
+    // As WAL fills a volume, less than a segment is left; something else may fill it to the last byte.
+    for (pod, left) in pods.keys().zip([2 << 20, 2 << 20, 0]) {
+        fill_wal(&namespace, pod, left).await?;
+    }
+    use_up_wal(&namespace, &primary).await?;
+    let takes = look_at_full_volumes(&namespace).await?;
+    println!("the Lease was taken {takes} times in {} s", LOOK.as_secs());
+    ensure!(takes <= TAKES, "the Lease was taken {takes} times");
+
+    namespace
+        .change(NAME, json!({"storage": {"wal": {"size": "2Gi"}}}))
+        .await?;
+    let (_, time) = namespace.wait_ready(NAME, BOUND).await?;
+    println!(
+        "ready again {:.1} s after the larger size was asked for",
+        time.as_secs_f64()
+    );
+    let rows = sql.sql("SELECT count(*) FROM t WHERE v > 0").await?;
+    ensure!(rows.trim() == "1000", "{rows}");
+    sql.sql("INSERT INTO t VALUES (1001)").await?;
+    ensure!(
+        namespace.pod_uids(NAME).await? == pods,
+        "a pod was replaced for a larger volume"
+    );
+    namespace.remove().await
 }
 
 /// A class whose volumes wait for whoever is to use them, as those of most clouds do.

@@ -301,6 +301,18 @@ pub struct MemberReport {
     /// said for that member's acknowledgements.
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
     pub impostors: BTreeSet<String>,
+    /// Its volumes that have no room left. Such a member cannot be promoted.
+    #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
+    pub full: BTreeSet<Volume>,
+}
+
+/// A volume of a member.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub enum Volume {
+    /// Data; also the write-ahead log, if that has no volume of its own.
+    Data,
+    /// Write-ahead log.
+    Wal,
 }
 
 /// What the holder writes as [`MemberReport::fault`] of a member that it has not heard of for 5 s. Part of the protocol:

@@ -134,7 +134,7 @@ const DECIDED: [Decided; 22] = [
     ),
     (
         &[
-            "machine/src/instance/give_way.rs::may_inherit",
+            "machine/src/instance/give_way.rs::inheritor",
             "machine/src/instance/election.rs::covers_release",
         ],
         &[

@@ -21,7 +21,7 @@ pub use canary::{canary, greet};
 pub use done::{Contacted, Done, Effect, Failure, News};
 pub use postgres::{Poll, poll};
 pub use secrets::{Secret, watch_secrets};
-pub use volume::{Scan, scan, watch_kept};
+pub use volume::{Scan, scan, watch_kept, watch_room};
 
 use crate::postgres::{Following, Server, Status, Tools};
 

@@ -92,6 +92,29 @@ fn read_files(volume: &Volume) -> Result<Files, VolumeError> {
     ))
 }
 
+/// How often it is measured what room the volumes have: an election may come at any time.
+const MEASURE: Duration = Duration::from_secs(1);
+
+/// Measures for ever what room the volumes have, and tells `tell` when other ones are full than before.
+pub async fn watch_room(volume: Volume, tell: impl Fn(BTreeSet<machine::protocol::Volume>)) {
+    let mut known = BTreeSet::new();
+    loop {
+        let measured = volume.clone();
+        // On a volume that hangs this waits, and nothing else does.
+        match tokio::task::spawn_blocking(move || measured.full()).await {
+            Ok(Ok(full)) if full != known => {
+                tracing::warn!("volumes without room for another segment of WAL, or for files: {full:?}");
+                known.clone_from(&full);
+                tell(full);
+            }
+            Ok(Ok(_)) => {}
+            Ok(Err(error)) => tracing::debug!("measure the volumes: {error}"),
+            Err(error) => tracing::debug!("measure the volumes: {error}"),
+        }
+        tokio::time::sleep(MEASURE).await;
+    }
+}
+
 /// How often it is looked what is kept.
 const LOOK: Duration = Duration::from_secs(15);
 

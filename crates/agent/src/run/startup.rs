@@ -20,7 +20,7 @@ use crate::deadman::{DeadMan, boot_time};
 use crate::execute::Executor;
 use crate::http::{self, Health, Metrics};
 use crate::kubernetes::{Clients, watch as watch_object};
-use crate::observe::{Poll, Scan, World, canary, greet, poll, scan, watch_kept, watch_secrets};
+use crate::observe::{Poll, Scan, World, canary, greet, poll, scan, watch_kept, watch_room, watch_secrets};
 use crate::peer;
 use crate::postgres::{Files, Tools};
 use crate::process::{Exit, Supervisor};
@@ -68,6 +68,10 @@ pub(super) async fn start(
     let tell = events.clone();
     workers.spawn(watch_kept(volume.clone(), move |kept| {
         let _ = tell.send(Event::Kept(kept));
+    }));
+    let tell = events.clone();
+    workers.spawn(watch_room(volume.clone(), move |full| {
+        let _ = tell.send(Event::Full(full));
     }));
     let agent = Agent {
         world: World::new(own(&config)?, config.cluster_uid.clone()),

@@ -112,6 +112,20 @@ pub(super) fn is_empty(path: &Path) -> Result<bool, VolumeError> {
     }
 }
 
+/// A file system has no room for what was to be written.
+pub(super) fn is_full(error: &io::Error) -> bool {
+    matches!(error.kind(), ErrorKind::StorageFull | ErrorKind::QuotaExceeded)
+}
+
+/// Looks whether the file system mounted at `mount` can be written to. One that is full can be: there is only no room.
+pub(super) fn try_writing(mount: &Path) -> io::Result<()> {
+    let probe = mount.join(".cdb-writable");
+    match write_atomically(&probe, b"", 0o600).and_then(|()| fs::remove_file(&probe)) {
+        Err(error) if is_full(&error) => Ok(()),
+        tried => tried,
+    }
+}
+
 /// Bytes that are free on the file system of `path`.
 pub(super) fn free(path: &Path) -> Result<u64, VolumeError> {
     let found = rustix::fs::statvfs(path).map_err(|error| failed("measure", path)(error.into()))?;

@@ -15,13 +15,14 @@ mod reservation;
 mod tail;
 mod wal;
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use machine::protocol::{Epoch, Lsn};
+use machine::protocol::{Epoch, Lsn, Volume as Kind};
 
 use crate::postgres::Tools;
 use files::{exists, failed, is_empty, remove_tree};
@@ -119,7 +120,7 @@ impl VolumeError {
     pub fn is_full(&self) -> bool {
         match self {
             Self::NoRoom { .. } | Self::NoRoomAside { .. } => true,
-            Self::File { source, .. } => matches!(source.kind(), ErrorKind::StorageFull | ErrorKind::QuotaExceeded),
+            Self::File { source, .. } => files::is_full(source),
             _ => false,
         }
     }
@@ -141,6 +142,10 @@ pub enum DataState {
 
 /// `pg_controldata` reads one file of 8 KiB; more than this is a hanging volume.
 const CONTROL_DATA_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// So many bytes the agent needs for its own files (identity, promise, marks): each takes a block or two, and is written anew beside
+/// the old one.
+const FILES: u64 = 64 << 10;
 
 impl Volume {
     /// Volumes mounted at `data` and, if there is a WAL volume, `wal`.
@@ -170,9 +175,7 @@ impl Volume {
         let mounts = [Some(self.data.as_path()), self.wal.as_deref().and_then(Path::parent)];
         for mount in mounts.into_iter().flatten() {
             fs::read_dir(mount).map_err(failed("open the volume", mount))?;
-            let probe = mount.join(".cdb-writable");
-            write_atomically(&probe, b"", 0o600).map_err(failed("write to the volume", mount))?;
-            fs::remove_file(&probe).map_err(failed("write to the volume", mount))?;
+            files::try_writing(mount).map_err(failed("write to the volume", mount))?;
         }
         let agent = self.agent_directory();
         make_directory(&agent).map_err(failed("make", &agent))?;
@@ -220,6 +223,26 @@ impl Volume {
             capacity: size.f_blocks.saturating_mul(size.f_frsize),
             left: size.f_bavail.saturating_mul(size.f_frsize).saturating_add(there),
         })
+    }
+
+    /// The volumes that have no room: for another segment of WAL, or for the agent's own files.
+    pub fn full(&self) -> Result<BTreeSet<Kind>, VolumeError> {
+        let directory = self.pgdata().join("pg_wal");
+        let segment = wal::segment_size(&directory).map_err(failed("list", &directory))?;
+        let wal = self.wal.as_deref().and_then(Path::parent);
+        let data = (
+            Kind::Data,
+            self.data.as_path(),
+            if wal.is_some() { FILES } else { segment },
+        );
+        let wal = wal.map(|mount| (Kind::Wal, mount, segment));
+        let mut full = BTreeSet::new();
+        for (kind, mount, needed) in [Some(data), wal].into_iter().flatten() {
+            if files::free(mount)? < needed {
+                full.insert(kind);
+            }
+        }
+        Ok(full)
     }
 
     /// File with the member's private key.
@@ -433,6 +456,34 @@ pub(crate) mod tests {
         fn drop(&mut self) {
             let _ = fs::remove_dir_all(&self.0);
         }
+    }
+
+    #[test]
+    fn a_volume_is_full_that_has_no_room_for_another_segment() {
+        let scratch = Scratch::new();
+        let segment = |wal: &Path, bytes: u64| {
+            fs::create_dir_all(wal).expect("made");
+            let file = fs::File::create(wal.join("000000010000000000000001")).expect("made");
+            file.set_len(bytes).expect("sparse");
+        };
+        // More than any file system here has, and nothing of it is written.
+        const TOO_LARGE: u64 = 8 << 40;
+        let volume = scratch.volume();
+        let wal = volume.pgdata().join("pg_wal");
+        segment(&wal, 1 << 16);
+        assert_eq!(volume.full().expect("measured"), BTreeSet::new());
+        segment(&wal, TOO_LARGE);
+        assert_eq!(
+            volume.full().expect("measured"),
+            [Kind::Wal].into(),
+            "the data has room"
+        );
+        let alone = Volume::new(scratch.0.join("data"), None);
+        assert_eq!(
+            alone.full().expect("measured"),
+            [Kind::Data].into(),
+            "WAL is there, too"
+        );
     }
 
     fn fill(volume: &Volume) {

@@ -60,6 +60,32 @@ pub(super) fn bytes(directory: &Path) -> io::Result<u64> {
     Ok(sum)
 }
 
+/// PostgreSQL's default size of a segment, in bytes.
+const USUAL_SEGMENT: u64 = 16 << 20;
+
+/// Bytes of a segment in `directory`; PostgreSQL's default if there is none.
+pub(super) fn segment_size(directory: &Path) -> io::Result<u64> {
+    let entries = match fs::read_dir(directory) {
+        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(USUAL_SEGMENT),
+        entries => entries?,
+    };
+    for entry in entries {
+        let entry = entry?;
+        if entry.file_name().to_str().is_some_and(is_segment) {
+            match entry.metadata() {
+                Err(error) if error.kind() == ErrorKind::NotFound => continue,
+                found => return Ok(found?.len()),
+            }
+        }
+    }
+    Ok(USUAL_SEGMENT)
+}
+
+/// A segment has this name: 24 digits.
+fn is_segment(name: &str) -> bool {
+    name.len() == 24 && name.bytes().all(|byte| byte.is_ascii_hexdigit())
+}
+
 /// The end of the WAL in `directory` that goes on without a gap from `redo`: the first byte that is not there; `redo` if there
 /// is none. A record that is not whole counts as far as it goes, to a page.
 pub(super) fn end(directory: &Path, redo: Lsn, sizes: WalSizes) -> io::Result<Lsn> {
@@ -137,9 +163,8 @@ pub(super) fn segments(directory: &Path, bytes: u64) -> io::Result<BTreeMap<u64,
 /// Where the segment with this name begins: eight digits each of its timeline, of the upper half of its position, and of
 /// its number within that.
 fn begin_of(name: &str, bytes: u64) -> Option<u64> {
-    let digits = name.len() == 24 && name.bytes().all(|byte| byte.is_ascii_hexdigit());
     let number = |part: &str| u64::from_str_radix(part, 16).ok();
-    let (high, low) = digits.then(|| name[8..].split_at(8))?;
+    let (high, low) = is_segment(name).then(|| name[8..].split_at(8))?;
     (number(high)? << 32).checked_add(number(low)?.checked_mul(bytes)?)
 }
 
@@ -230,6 +255,17 @@ mod tests {
         }
         fs::write(&path, bytes).expect("written");
         path
+    }
+
+    #[test]
+    fn a_segment_is_as_large_as_those_that_are_there() {
+        let scratch = Scratch::new();
+        let size = |directory: &Path| segment_size(directory).expect("readable");
+        assert_eq!(size(&scratch.0.join("none")), USUAL_SEGMENT);
+        fs::write(scratch.0.join("00000002.history"), "1").expect("written");
+        assert_eq!(size(&scratch.0), USUAL_SEGMENT);
+        segment(&scratch.0, 1, 3, 3, 8);
+        assert_eq!(size(&scratch.0), SEGMENT);
     }
 
     /// A member whose WAL ends with a segment asks a primary for the next one, and one whose WAL ends just before for that one.

@@ -8,6 +8,7 @@ use super::facts::{Facts, list};
 use super::failure;
 use super::fenced;
 use super::observed::{ChildKind, FaultKind, Known, Pod, Target};
+use super::room;
 use super::rule::{Proposal, Rule};
 
 /// See [`Rule::what`].
@@ -206,10 +207,14 @@ fn await_standbys(facts: &Facts<'_>) -> Option<Proposal> {
     // Here, and not with what is waited for: that stays the same while these words change.
     let fault = |pod: &Pod| Some(format!("{}: {}", pod.name, facts.report(pod)?.fault.as_ref()?));
     let faults: Vec<String> = late().filter_map(fault).collect();
-    let who = if faults.is_empty() {
+    let agents = if faults.is_empty() {
         "their agents".to_owned()
     } else {
         format!("their agents ({})", faults.join("; "))
+    };
+    let who = match room::which(facts) {
+        Some(full) => format!("{full}; {}; then {agents}", room::who(facts)),
+        None => agents,
     };
     Proposal::wait(facts, Step::Standbys, what, who)
 }

@@ -13,6 +13,7 @@ use super::facts::{Facts, list};
 use super::fenced;
 use super::hibernation;
 use super::observed::{Known, Pod};
+use super::room;
 use super::rule::{Proposal, Rule};
 use super::transitions::may_follow;
 use crate::protocol::{ASYNC_LOSS, LeaseRecord, MemberId, Position, accepted_loss};
@@ -93,6 +94,10 @@ fn await_primary(facts: &Facts<'_>) -> Option<Proposal> {
     let Some(lease) = lease else {
         return Proposal::wait(facts, Step::Primary, format!("Lease {name}"), "the user");
     };
+    if let Some(full) = room::which(facts).filter(|_| room::is_awaited(facts)) {
+        let what = format!("room on volumes ({full}), and then {}", what(facts, lease));
+        return bounded(facts, Proposal::wait(facts, Step::Primary, what, room::who(facts))?);
+    }
     if facts.expected() > 1 {
         return bounded(
             facts,

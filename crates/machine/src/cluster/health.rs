@@ -9,7 +9,7 @@ use k8s_openapi::jiff::Timestamp;
 use super::facts::{Facts, list};
 use super::observed::Pod;
 use super::rule::CORRECT;
-use super::{claims, durability, failure, fenced, hibernation, image, phase, restarts};
+use super::{claims, durability, failure, fenced, hibernation, image, phase, restarts, room};
 
 /// A question about a database.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -61,6 +61,8 @@ pub enum Reason {
     MembersMissing,
     /// PostgreSQL refuses the settings.
     SettingsRefused,
+    /// A member's volume has no room.
+    VolumeFull,
     /// At least one standby streams from the primary.
     Replicated,
     /// No standby streams from the primary.
@@ -138,6 +140,7 @@ impl Reason {
             Reason::AllServe => "AllServe",
             Reason::MembersMissing => "MembersMissing",
             Reason::SettingsRefused => "SettingsRefused",
+            Reason::VolumeFull => "VolumeFull",
             Reason::Replicated => "Replicated",
             Reason::NotReplicated => "NotReplicated",
             Reason::DurabilityReduced => "DurabilityReduced",
@@ -368,6 +371,9 @@ fn degraded(facts: &Facts<'_>) -> Answer {
     if let Some((pod, error)) = restarts::refusal(facts) {
         let message = format!("{} refuses the settings: {error}", pod.name);
         return Answer::new(true, Reason::SettingsRefused, message);
+    }
+    if let Some(full) = room::which(facts) {
+        return Answer::new(true, Reason::VolumeFull, format!("{full}; {}", room::who(facts)));
     }
     let serving = |ordinal: &u32| facts.pod(*ordinal).is_some_and(|pod| facts.serves(pod));
     let missing: Vec<String> = (0..facts.wanted.replicas())

@@ -43,6 +43,7 @@ mod resize;
 mod rest;
 mod restarts;
 mod rollout;
+mod room;
 mod rule;
 mod scaling;
 mod status;

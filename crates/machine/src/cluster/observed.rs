@@ -9,6 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use super::certificates::AgentsCertificate;
 use crate::protocol::LeaseRecord;
+pub use crate::protocol::Volume;
 
 /// What was read, or that it could not be read. Nothing is ever made or deleted because of `Unknown`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -418,15 +419,6 @@ pub struct Trouble {
     pub reason: String,
     /// The whole of it, which may change each time.
     pub message: String,
-}
-
-/// Which volume of a member.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-pub enum Volume {
-    /// Data.
-    Data,
-    /// Write-ahead log.
-    Wal,
 }
 
 /// One PersistentVolumeClaim.

@@ -143,7 +143,7 @@ fn is_refused(facts: &Facts<'_>, claim: &Claim) -> bool {
 }
 
 /// The class of these volumes cannot expand them.
-fn is_fixed(facts: &Facts<'_>, volume: Volume) -> bool {
+pub(super) fn is_fixed(facts: &Facts<'_>, volume: Volume) -> bool {
     facts.storage_class(volume) == Some(&StorageClass::Present { expandable: false })
 }
 

@@ -193,6 +193,7 @@ pub(super) fn primary() -> Observed {
         fault: None,
         kept: BTreeSet::new(),
         impostors: BTreeSet::new(),
+        full: BTreeSet::new(),
     };
     let peer = Peer {
         report: report.clone(),

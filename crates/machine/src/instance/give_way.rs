@@ -6,7 +6,7 @@ use std::borrow::Cow;
 
 use super::context::{Context, Tenure};
 use super::recovery::{self, Way};
-use super::{Draft, Memo, Mode, Peer, Verdict, crash, failsafe, fence, lease_rules, members, shutdown};
+use super::{Draft, Memo, Mode, Peer, Verdict, crash, failsafe, fence, lease_rules, members, room, shutdown};
 use crate::protocol::{Epoch, MemberId, MemberState, Position};
 use crate::timing::BootTime;
 
@@ -57,8 +57,11 @@ pub(super) fn remember(context: &Context, memo: &mut Memo) {
     }
     let safe = context.record().is_some_and(|record| record.rule.is_synchronous());
     let replays = context.running() == Some(Mode::Standby) && context.observed.postgres.answer.is_some();
+    let inherits = inheritor(context, memo).is_some();
     let patience = match () {
         () if context.accepting() => 0,
+        // It cannot be promoted, and another one can. (One that is being promoted may have used the last room for that.)
+        () if inherits && !room::has_room(context) && context.final_position().is_some() => 0,
         () if replays => REPLAYING,
         () if safe && crash::fault(context, memo).is_some() => ENDING,
         () => UNABLE,
@@ -66,7 +69,7 @@ pub(super) fn remember(context: &Context, memo: &mut Memo) {
     let overdue = memo
         .unable_since
         .is_some_and(|since| context.now >= since.plus(patience));
-    let could = others_could(context) || may_inherit(context, memo);
+    let could = others_could(context) || inherits;
     let could = could && failsafe::is_lease_writable(context);
     let unable = overdue && is_rested(context, memo) && could;
     // A planned stop is no inability: it has its own patience, and hands the lease over at its end.
@@ -119,7 +122,9 @@ pub(super) fn is_mute(context: &Context) -> bool {
 pub(super) fn give_way(context: &Context, draft: &mut Draft) -> Option<Verdict> {
     draft.memo.gives_way?;
     if context.final_position().is_some() {
-        return lease_rules::release(context, draft, None);
+        // Without room it would be elected again, if it were the first to see that the lease is free.
+        let successor = inheritor(context, &draft.memo).filter(|_| !room::has_room(context));
+        return lease_rules::release(context, draft, successor);
     }
     let because = why(context, draft);
     if context.alive() {
@@ -145,25 +150,22 @@ fn why(context: &Context, draft: &Draft) -> Cow<'static, str> {
 }
 
 /// Members that streamed until lately, and report.
-fn able<'a>(context: &'a Context) -> impl Iterator<Item = (&'a MemberId, &'a Peer)> {
+fn able<'a>(context: &'a Context) -> impl Iterator<Item = (&'a str, &'a MemberId, &'a Peer)> {
     let members = context.record().into_iter().flat_map(|record| &record.members);
     members.filter_map(|(pod, report)| {
         let peer = context.observed.peers.get(pod)?;
         let fresh = context.now.since(peer.heard) < members::SILENT;
         let follows = matches!(report.state, MemberState::Streaming | MemberState::CatchingUp);
-        (*pod != context.observed.own.pod && fresh && follows).then_some((&report.member, peer))
+        (*pod != context.observed.own.pod && fresh && follows).then_some((pod.as_str(), &report.member, peer))
     })
 }
 
-/// Enough of them to elect one.
+/// Enough of them to elect one, and one that has room. (One without may have more WAL and be elected: it passes the lease on.)
 fn others_could(context: &Context) -> bool {
     let Some(record) = context.record() else { return false };
-    let mut able = able(context).map(|(member, _)| member).peekable();
-    if record.rule.is_synchronous() {
-        record.rule.can_elect(able)
-    } else {
-        able.peek().is_some()
-    }
+    let rule = &record.rule;
+    let enough = !rule.is_synchronous() || rule.can_elect(able(context).map(|(_, member, _)| member));
+    enough && able(context).any(|(_, _, peer)| room::could_be_promoted(&peer.report))
 }
 
 /// The end of all WAL of a holder that has not been able to begin (protocol.md rule 8): it was elected with all that was acknowledged, has
@@ -176,19 +178,20 @@ fn inherited(context: &Context, memo: &Memo) -> Option<Position> {
         .flatten()
 }
 
-/// One of them has all that this holder came with: that one may be elected without a promise, once this is released with its position.
-/// The rule on record would ask for others, who may be gone: it names the old primary.
-fn may_inherit(context: &Context, memo: &Memo) -> bool {
-    let covers = |end: Position, has: Position| has.timeline == end.timeline && has.lsn >= end.lsn;
-    let has_all = |end: Position| able(context).any(|(_, peer)| peer.position.is_some_and(|has| covers(end, has)));
-    memo.inherited.is_some_and(has_all)
+/// The pod of one of them that has room, and all that this holder came with: that one may be elected without a promise, once this is
+/// released with its position. The rule on record would ask for others, who may be gone: it names the old primary.
+fn inheritor(context: &Context, memo: &Memo) -> Option<String> {
+    let end = memo.inherited?;
+    let covers = |has: Position| has.timeline == end.timeline && has.lsn >= end.lsn;
+    let inherits = |peer: &Peer| room::could_be_promoted(&peer.report) && peer.position.is_some_and(covers);
+    able(context).find_map(|(pod, _, peer)| inherits(peer).then(|| pod.to_owned()))
 }
 
 /// If they are enough to elect one that has all that was acknowledged: what the slowest has not replayed yet, in bytes.
 pub(super) fn slowest_candidate(context: &Context) -> Option<u64> {
     let rule = &context.record()?.rule;
     let safe = rule.is_synchronous() && others_could(context);
-    able(context).map(|(_, peer)| peer.queue()).max().filter(|_| safe)
+    able(context).map(|(_, _, peer)| peer.queue()).max().filter(|_| safe)
 }
 
 /// Says so to members that report.
@@ -201,7 +204,7 @@ mod tests {
     use super::super::fixtures::*;
     use super::super::*;
     use super::*;
-    use crate::protocol::{Lsn, Release, Timeline};
+    use crate::protocol::{Lsn, Release, Timeline, Volume};
     use crate::quorum::SyncRule;
 
     #[test]
@@ -496,6 +499,75 @@ mod tests {
         let observed = cannot_begin(0x100);
         let unknown = at_last(&down(observed.clone()), down(observed));
         assert_eq!(unknown.memo.gives_way, None, "where its WAL ends was never known");
+    }
+
+    /// Both others follow, and enough of them could promise.
+    fn followed_by_two(now: u64) -> Observed {
+        let mut observed = stuck(now);
+        record(&mut observed).rule = SyncRule::any(1, [other_holder().incarnation.member, third()]);
+        let mut report = record(&mut observed).members["orders-1"].clone();
+        report.member = third();
+        let mut peer = observed.peers["orders-1"].clone();
+        peer.report.member = third();
+        observed.peers.insert("orders-2".to_owned(), peer);
+        record(&mut observed).members.insert("orders-2".to_owned(), report);
+        observed
+    }
+
+    #[test]
+    fn nobody_gives_way_to_those_that_have_no_room_either() {
+        let now = 9_000;
+        let full = |pods: &[&str]| {
+            let mut observed = followed_by_two(now);
+            for pod in pods {
+                observed.peers.get_mut(*pod).unwrap().report.full = [Volume::Wal].into();
+            }
+            gives_way(&observed, &settled(), now)
+        };
+        assert!(full(&[]));
+        assert!(
+            full(&["orders-1"]) && full(&["orders-2"]),
+            "who has no room promises all the same"
+        );
+        assert!(!full(&["orders-1", "orders-2"]));
+    }
+
+    #[test]
+    fn an_elected_holder_without_room_leaves_the_lease_at_once_to_one_that_has_room() {
+        let decided = |own: bool, other: bool, begun: bool| {
+            let mut observed = cannot_begin(0x100);
+            observed.tasks.start.running = begun.then_some(Work::Promote);
+            (
+                observed.lease.confirmed.as_mut().unwrap().sent,
+                observed.tasks.start.failures,
+            ) = (BootTime(70_900), 0);
+            observed.full = own.then_some(Volume::Wal).into_iter().collect();
+            let peer = observed.peers.get_mut("orders-2").unwrap();
+            peer.report.full = other.then_some(Volume::Wal).into_iter().collect();
+            let memo = Memo {
+                holding_since: Some(BootTime(70_500)),
+                ..settled()
+            };
+            decide(&observed, &memo, BootTime(71_000))
+        };
+        let Action::WriteLease { content, .. } = decided(true, false, false).action else {
+            panic!("{:?}", decided(true, false, false))
+        };
+        let release = content.release.unwrap();
+        let left = (release.position, release.successor.as_deref());
+        // It would be elected again itself, if it were the first to see that the lease is free.
+        assert_eq!(left, (Some(position()), Some("orders-2")));
+        assert_eq!(
+            decided(true, true, false).memo.gives_way,
+            None,
+            "that one could not be promoted either"
+        );
+        assert_eq!(
+            decided(true, false, true).memo.gives_way,
+            None,
+            "what it has room for, it has begun"
+        );
+        assert_eq!(decided(false, false, false).rule, "promote");
     }
 
     /// From then on it may have acknowledged more than it came with.

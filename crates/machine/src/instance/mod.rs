@@ -31,6 +31,7 @@ mod primary;
 mod recovery;
 mod rejoin;
 pub mod report;
+mod room;
 mod senders;
 mod settings;
 mod shutdown;

@@ -8,7 +8,7 @@ use api::status::{BootstrapGrant, RestartPermit};
 
 use super::impostors::{Doubt, Impostor};
 use crate::protocol::{
-    Epoch, Fork, LeaseRecord, Lsn, MemberId, MemberReport, Position, PromiseReply, Timeline, settings_hash,
+    Epoch, Fork, LeaseRecord, Lsn, MemberId, MemberReport, Position, PromiseReply, Timeline, Volume, settings_hash,
 };
 use crate::quorum::SyncRule;
 use crate::timing::{BootTime, Timing};
@@ -71,6 +71,9 @@ pub struct Observed {
     pub failsafe_given: Option<FailsafeGiven>,
     /// Data that was set aside on the volume and kept, by name, as it was seen last.
     pub kept: BTreeSet<String>,
+    /// Volumes that have no room, as the agent measured last: PostgreSQL cannot make another segment of WAL, or the agent
+    /// cannot write its files.
+    pub full: BTreeSet<Volume>,
     /// What is being done.
     pub tasks: Tasks,
     /// The container is asked to end (SIGTERM).
@@ -97,6 +100,7 @@ impl Observed {
             failsafe: BTreeMap::new(),
             failsafe_given: None,
             kept: BTreeSet::new(),
+            full: BTreeSet::new(),
             tasks: Tasks::default(),
             terminating: false,
         }

@@ -8,7 +8,7 @@ use super::crash::may_start;
 use super::identity::is_sound;
 use super::lease_rules::{self, Write};
 use super::recovery::{self, Way};
-use super::{Action, Draft, Purpose, Route, Verdict, election, members, settings, standby};
+use super::{Action, Draft, Purpose, Route, Verdict, election, members, room, settings, standby};
 use crate::protocol::{Epoch, LeaseRecord, MemberId, MemberState, Timeline};
 
 /// Longest wait between failed tries, in milliseconds.
@@ -23,7 +23,7 @@ pub(super) fn promote(context: &Context, draft: &mut Draft) -> Option<Verdict> {
     if is_spent(timeline, own, context.promise()?.promoting) || context.stop_intended() {
         return None;
     }
-    if !context.is_free(&context.tasks().start, RETRY, draft) {
+    if !context.is_free(&context.tasks().start, RETRY, draft) || !room::may_be_promoted(context, draft) {
         return None;
     }
     let action = Action::Promote {
@@ -76,7 +76,8 @@ pub(super) fn reserve_again(context: &Context, draft: &mut Draft) -> Option<Verd
     let own = context.final_position()?.timeline;
     let begun = context.promise()?.promoting;
     let spent = record.timeline.is_none_or(|timeline| is_spent(timeline, own, begun));
-    if !spent || context.tasks().start.running.is_some() || !lease_rules::is_free(context, draft) {
+    let busy = context.tasks().start.running.is_some();
+    if !spent || busy || !room::may_be_promoted(context, draft) || !lease_rules::is_free(context, draft) {
         return None;
     }
     let reserved = election::next_timeline(record, own)?.max(begun.map_or(Some(own), Timeline::next)?);

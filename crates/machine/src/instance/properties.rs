@@ -4,7 +4,7 @@ use proptest::prelude::*;
 
 use super::fixtures::*;
 use super::*;
-use crate::protocol::{Epoch, Lsn, MemberState, Release};
+use crate::protocol::{Epoch, Lsn, MemberState, Release, Volume};
 use crate::quorum::SyncRule;
 use crate::timing::Timing;
 
@@ -156,6 +156,7 @@ const CHANGES: &[Change] = &[
     |o| o.tasks.failsafe.running = Some(Work::Failsafe),
     |o| o.tasks.read.running = None,
     |o| o.kept = ["1-0_100-1".to_owned()].into(),
+    |o| o.full = [Volume::Wal].into(),
     |o| with_cluster(o, |c| c.discard = Some("1-0_100-1".to_owned())),
     |o| o.own.pod_uid = "another pod".to_owned(),
     |o| o.own.run = "another run".to_owned(),
@@ -509,6 +510,8 @@ fn check_action(observed: &Observed, decision: &Decision, now: BootTime) -> Resu
             );
             prop_assert!(record.is_some_and(|record| record.timeline == Some(*timeline)));
             prop_assert!(decision.dead_man.is_some());
+            let held = decision.memo.holding_since.map_or(0, |since| now.since(since));
+            prop_assert!(observed.full.is_empty() || held >= room::TRY);
         }
         Action::Promise { epoch } => {
             let promise = observed.volume.is().and_then(|volume| volume.promise);

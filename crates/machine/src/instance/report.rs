@@ -3,7 +3,7 @@
 use super::context::{Context, Tenure};
 use super::lineage::{Lineage, lineage};
 use super::{
-    Action, Draft, Memo, Mode, Observed, Verdict, Work, crash, durability, give_way, identity, stalled, standby,
+    Action, Draft, Memo, Mode, Observed, Verdict, Work, crash, durability, give_way, identity, room, stalled, standby,
 };
 use crate::protocol::{Epoch, MemberReport, MemberState, ReportReply, ReportRequest};
 use crate::timing::BootTime;
@@ -169,6 +169,7 @@ fn own_with(context: &Context, memo: &Memo) -> Option<MemberReport> {
             .as_ref()
             .map(|doubt| doubt.roles.clone())
             .unwrap_or_default(),
+        full: observed.full.clone(),
     };
     report.cut();
     Some(report)
@@ -205,6 +206,7 @@ pub(super) fn fault(context: &Context, memo: &Memo) -> Option<String> {
     identity::fault(context)
         .or_else(|| refusal(context))
         .or_else(|| standby::fault(context))
+        .or_else(|| room::fault(context))
         .or_else(|| stalled::fault(context, memo))
         .or_else(|| crash::fault(context, memo))
         .or_else(|| failed("prepare the volume", &context.tasks().volume).filter(|_| is_idle))

@@ -212,6 +212,7 @@ impl Agents {
             fault: None,
             kept: BTreeSet::new(),
             impostors: BTreeSet::new(),
+            full: BTreeSet::new(),
         }
     }
 }

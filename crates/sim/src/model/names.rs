@@ -111,6 +111,7 @@ pub(super) fn told(member: usize) -> MemberReport {
         fault: None,
         kept: [].into(),
         impostors: [].into(),
+        full: Default::default(),
     }
 }
 

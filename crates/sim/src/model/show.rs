@@ -96,6 +96,7 @@ impl<const N: usize> Sight<N> {
                 .filter_map(|other| Some((pod(other), promised(other, member.replies[other]?, member.wal))))
                 .collect(),
             kept: BTreeSet::new(),
+            full: BTreeSet::new(),
             tasks: self.tasks(asking),
             terminating: false,
         };

@@ -37,6 +37,7 @@ impl World {
         let (spec, lease) = (Rc::new(self.api.spec.clone()), Rc::clone(&self.api.lease));
         self.tell_if_api(node, News::Cluster(spec));
         self.tell_if_api(node, News::Lease(lease));
+        self.tell(1, node, News::Room);
         self.wake_now(node);
     }
 

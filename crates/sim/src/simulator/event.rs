@@ -176,6 +176,8 @@ pub enum News {
         result: Result<(), String>,
     },
     Look,
+    /// The agent measures what room its volumes have.
+    Room,
     /// The container is asked to end.
     Terminate,
 }

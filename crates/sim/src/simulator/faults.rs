@@ -11,6 +11,9 @@ use super::world::World;
 /// So much later news come where watches lag, in milliseconds.
 const LAG: u64 = 4_000;
 
+/// So long after its volume has become full, or is not any more, an agent has measured that, in milliseconds.
+const MEASURED: u64 = 500;
+
 /// So late the dead-man of a pod that was frozen gets its turn, in milliseconds.
 const SCHEDULED: u64 = 20;
 
@@ -78,7 +81,10 @@ impl World {
                     self.disk_goes_on(node);
                 }
             }
-            Fault::FillDisk => count(&mut self.nodes[node].disk.full, begins),
+            Fault::FillDisk => {
+                count(&mut self.nodes[node].disk.full, begins);
+                self.tell(MEASURED, node, News::Room);
+            }
             Fault::SlowDisk => self.nodes[node].disk.slow = if begins { 300 } else { 0 },
             Fault::CrawlDisk => self.nodes[node].disk.slow = if begins { 8_000 } else { 0 },
             Fault::ApiOutage => count(&mut self.api.down, begins),
@@ -214,6 +220,7 @@ impl World {
         }
         for node in 0..self.plan.members {
             self.nodes[node].disk = Disk::default();
+            self.tell(MEASURED, node, News::Room);
             self.disk_goes_on(node);
             self.nodes[node].watch_lag = 0;
             if std::mem::take(&mut self.nodes[node].watch_dead) > 0 {

@@ -5,7 +5,7 @@ use std::rc::Rc;
 use machine::instance::{
     Answer, Contact, Exit, Mode, Process, Promise, Reading, Route, SyncSetting, Work, failsafe, heard,
 };
-use machine::protocol::{Epoch, LeaseRecord, Lsn};
+use machine::protocol::{Epoch, LeaseRecord, Lsn, Volume};
 use machine::timing::BootTime;
 
 use super::agent::Agent;
@@ -19,6 +19,7 @@ impl World {
     pub fn learn(&mut self, node: usize, news: News) {
         let now = self.boot_time(node);
         let route = self.api.route;
+        let full = self.nodes[node].disk.full > 0;
         let view = match &news {
             News::Done { .. } => Some(self.promise_on(node)),
             _ => None,
@@ -85,6 +86,7 @@ impl World {
                 body,
             } => self.asked(node, from, from_run, call, *body, now),
             News::Look => agent.killing = false,
+            News::Room => agent.observed.full = full.then_some(Volume::Wal).into_iter().collect(),
             News::Terminate => agent.observed.terminating = true,
         }
     }

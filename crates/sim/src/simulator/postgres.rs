@@ -160,9 +160,6 @@ impl World {
         let id = self.number();
         let start = self.random.work.between(80, 300);
         let place = &mut self.nodes[node];
-        if mode == Mode::Primary && place.disk.full > 0 {
-            return Err("no space left on device".to_owned());
-        }
         let run = place.agent.as_ref().map_or(0, |agent| agent.run);
         let Some(data) = place.volume.data.as_mut().filter(|_| place.postgres.is_none()) else {
             return Err("there is no data, or it is in use".to_owned());

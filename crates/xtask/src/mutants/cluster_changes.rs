@@ -218,4 +218,13 @@ pub const MUTANTS: &[Mutant] = &[
             "a_creation_of_three_that_loses_pods_and_primaries",
         ),
     },
+    Mutant {
+        name: "full-volumes-are-not-named",
+        planted: "While nobody serves, nothing says that the volumes are full.",
+        breaks: "invariant 31",
+        file: "cluster/failover.rs",
+        text: "room::is_awaited(facts)",
+        instead: "false",
+        found_by: unit("cluster::room::tests::the_wait_for_a_primary_names_full_volumes_and_the_field_to_raise"),
+    },
 ];

@@ -365,7 +365,7 @@ pub const MUTANTS: &[Mutant] = &[
         planted: "A primary that cannot write stops though nobody could be elected.",
         breaks: "invariant 20",
         file: "instance/give_way.rs",
-        text: "record.rule.can_elect(able)",
+        text: "rule.can_elect(able(context).map(|(_, member, _)| member))",
         instead: "true",
         found_by: unit("instance::give_way::tests::nobody_gives_way_to_nobody"),
     },
@@ -491,7 +491,7 @@ pub const MUTANTS: &[Mutant] = &[
         planted: "An elected holder that cannot be promoted keeps the lease for ever when the old primary is dead.",
         breaks: "protocol 8",
         file: "instance/give_way.rs",
-        text: "others_could(context) || may_inherit(context, memo)",
+        text: "others_could(context) || inherits",
         instead: "others_could(context)",
         found_by: unit(
             "instance::give_way::tests::an_elected_holder_that_cannot_begin_leaves_the_lease_to_one_that_has_all_that_it_came_with",
@@ -518,6 +518,35 @@ pub const MUTANTS: &[Mutant] = &[
         found_by: unit(
             "instance::give_way::tests::a_holder_that_was_started_for_writing_claims_no_position_that_it_came_with",
         ),
+    },
+    Mutant {
+        name: "give-way-to-those-without-room",
+        planted: "A primary that cannot write stops although the volumes of all others are full as well.",
+        breaks: "invariant 20",
+        file: "instance/give_way.rs",
+        text: "able(context).any(|(_, _, peer)| room::could_be_promoted(&peer.report))",
+        instead: "able(context).next().is_some()",
+        found_by: unit("instance::give_way::tests::nobody_gives_way_to_those_that_have_no_room_either"),
+    },
+    Mutant {
+        name: "elected-again-without-room",
+        planted: "A holder whose volume is full releases the lease to nobody in particular, and may be the first to take it.",
+        breaks: "invariant 20",
+        file: "instance/give_way.rs",
+        text: "inheritor(context, &draft.memo).filter(|_| !room::has_room(context))",
+        instead: "None",
+        found_by: unit(
+            "instance::give_way::tests::an_elected_holder_without_room_leaves_the_lease_at_once_to_one_that_has_room",
+        ),
+    },
+    Mutant {
+        name: "one-timeline-after-the-other-without-room",
+        planted: "A holder whose volume is full tries one promotion after the other; each costs an epoch and a timeline.",
+        breaks: "invariant 30",
+        file: "instance/room.rs",
+        text: "context.reached(since.plus(TRY), draft)",
+        instead: "true",
+        found_by: unit("instance::room::tests::who_has_no_room_reserves_no_timeline_after_the_other"),
     },
     Mutant {
         name: "alone-and-at-once",

@@ -210,6 +210,7 @@ impl Scene {
             fault: None,
             kept: Default::default(),
             impostors: Default::default(),
+            full: Default::default(),
         }
     }
 

@@ -1,0 +1,188 @@
+//! Volumes that their members report as full: which they are, and how the user ends that.
+
+use std::collections::BTreeSet;
+
+use super::creation::does_not_run;
+use super::facts::{Facts, list};
+use super::observed::Volume;
+use super::volumes;
+use crate::protocol::MemberReport;
+
+/// The volumes that are full, each with the pod's ordinal. What a silent member said last does not count.
+fn full<'a>(facts: &Facts<'a>) -> impl Iterator<Item = (u32, Volume)> + use<'a> {
+    let facts = *facts;
+    let reports = facts
+        .pods()
+        .iter()
+        .filter_map(move |pod| Some((pod.ordinal, facts.report(pod)?)));
+    let heard = reports.filter(|(_, report)| !report.is_silent());
+    heard.flat_map(|(ordinal, report)| report.full.iter().map(move |volume| (ordinal, *volume)))
+}
+
+/// That volumes are full, as the beginning of a sentence; `None` if none is.
+pub(super) fn which(facts: &Facts<'_>) -> Option<String> {
+    let claims = |volume: Volume| match volume {
+        Volume::Data => api::names::DATA_VOLUME,
+        Volume::Wal => api::names::WAL_VOLUME,
+    };
+    let name = facts.wanted.name;
+    let names: Vec<String> = full(facts)
+        .map(|(ordinal, volume)| format!("{}-{name}-{ordinal}", claims(volume)))
+        .collect();
+    (!names.is_empty()).then(|| format!("reported full: {}", list(names.iter().map(String::as_str))))
+}
+
+/// Nobody can serve before a volume has room: that of the member that holds the Lease has none, or nobody's has.
+pub(super) fn is_awaited(facts: &Facts<'_>) -> bool {
+    let is_full = |report: &MemberReport| !report.full.is_empty();
+    let holder = facts.holder_pod().filter(|pod| !does_not_run(pod));
+    let holders = holder.and_then(|pod| facts.report(pod));
+    let all = || {
+        let mut reports = facts.pods().iter().filter_map(|pod| facts.report(pod)).peekable();
+        reports.peek().is_some() && reports.all(is_full)
+    };
+    holders.is_some_and(is_full) || all()
+}
+
+/// Who can end it, and how.
+pub(super) fn who(facts: &Facts<'_>) -> String {
+    let volumes: BTreeSet<Volume> = full(facts).map(|(_, volume)| volume).collect();
+    let storage = &facts.wanted.spec.storage;
+    let fields: Vec<String> = volumes
+        .iter()
+        .filter_map(|volume| match volume {
+            Volume::Data => Some(format!("spec.storage.size (now {})", storage.size)),
+            Volume::Wal => Some(format!("spec.storage.wal.size (now {})", storage.wal.as_ref()?.size)),
+        })
+        .collect();
+    let fields = list(fields.iter().map(String::as_str));
+    if volumes.iter().any(|volume| volumes::is_fixed(facts, *volume)) {
+        return format!(
+            "the cluster's administrator, by a StorageClass that lets these volumes grow; then the user, by raising {fields}"
+        );
+    }
+    if !volumes::large_enough(facts) {
+        return "the driver of their StorageClass, which is to make them larger: the spec asks for that".to_owned();
+    }
+    format!("the user, by raising {fields}: the volumes grow where they are, and the database goes on by itself")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::testing::Scene;
+    use super::super::{Action, Known, StorageClass};
+    use super::*;
+    use crate::protocol::MemberState;
+
+    fn waiting(scene: &Scene) -> (String, String) {
+        let Action::Wait(waiting) = scene.decide().action else {
+            panic!("{:?}", scene.decide())
+        };
+        (waiting.what.into_owned(), waiting.who_can_end_it.into_owned())
+    }
+
+    /// The WAL volumes of these are full, and the primary, `demo-0`, does not serve.
+    fn without_room(ordinals: &[u32]) -> Scene {
+        let mut scene = Scene::with_wal(3);
+        for ordinal in ordinals {
+            scene.report_mut(*ordinal).full = [Volume::Wal].into();
+        }
+        scene.report_mut(0).state = MemberState::Waiting;
+        scene.lease_mut().unwrap().holder.as_mut().unwrap().serving = false;
+        scene
+    }
+
+    const RAISE: &str = "the user, by raising spec.storage.wal.size (now ";
+
+    #[test]
+    fn the_wait_for_a_primary_names_full_volumes_and_the_field_to_raise() {
+        let (what, who) = waiting(&without_room(&[0, 1, 2]));
+        assert_eq!(
+            what,
+            "room on volumes (reported full: wal-demo-0, wal-demo-1, wal-demo-2), and then a primary to serve: demo-0 holds the Lease and does not serve yet"
+        );
+        assert!(who.starts_with(RAISE), "{who}");
+        assert!(!who.contains("accept-loss"), "nothing has to be given up: {who}");
+        // Nobody holds the Lease: what all reported last is what is known.
+        let mut released = without_room(&[0, 1, 2]);
+        released.lease_mut().unwrap().holder = None;
+        let (what, who) = waiting(&released);
+        assert!(
+            what.starts_with("room on volumes (reported full: wal-demo-0,") && who.starts_with(RAISE),
+            "{what}: {who}"
+        );
+        // Somebody has room: that one can be elected.
+        let mut others = without_room(&[0, 1]);
+        others.lease_mut().unwrap().holder = None;
+        assert!(waiting(&others).0.starts_with("a primary to serve"));
+        let (what, _) = waiting(&without_room(&[0]));
+        assert!(
+            what.contains("reported full: wal-demo-0)"),
+            "it is what keeps the holder from serving: {what}"
+        );
+    }
+
+    #[test]
+    fn what_a_silent_member_said_of_its_room_does_not_count() {
+        let mut scene = without_room(&[0, 1, 2]);
+        scene.report_mut(2).fault = Some(crate::protocol::FAULT_SILENT.to_owned());
+        assert!(waiting(&scene).0.contains("(reported full: wal-demo-0, wal-demo-1)"));
+    }
+
+    #[test]
+    fn who_can_end_it_depends_on_what_was_done_already() {
+        let mut scene = without_room(&[0, 1, 2]);
+        for claim in scene.claims_mut() {
+            claim.capacity = Some(claim.requested);
+        }
+        scene.wal_bytes *= 2;
+        let wal_bytes = scene.wal_bytes;
+        for claim in scene
+            .claims_mut()
+            .iter_mut()
+            .filter(|claim| claim.volume == Volume::Wal)
+        {
+            claim.requested = wal_bytes;
+        }
+        assert!(waiting(&scene).1.starts_with("the driver of their StorageClass"));
+        let mut fixed = without_room(&[0, 1, 2]);
+        fixed.observed.wal_storage_class = Known::Known(StorageClass::Present { expandable: false });
+        assert!(waiting(&fixed).1.starts_with("the cluster's administrator"));
+    }
+
+    #[test]
+    fn a_standby_that_cannot_stream_for_lack_of_room_is_named_with_the_field_to_raise() {
+        let mut scene = Scene::ready(3);
+        let report = scene.report_mut(2);
+        (report.full, report.state) = ([Volume::Data].into(), MemberState::CatchingUp);
+        report.fault = Some("its data volume is full".to_owned());
+        let (what, who) = waiting(&scene);
+        assert_eq!(what, "demo-2 to stream from the primary");
+        assert!(
+            who.starts_with("reported full: data-demo-2; the user, by raising spec.storage.size (now "),
+            "{who}"
+        );
+    }
+
+    #[test]
+    fn a_full_volume_degrades_a_database_that_serves() {
+        let condition = |scene: &Scene| {
+            let status = scene.status(&scene.decide());
+            let found = status
+                .conditions
+                .into_iter()
+                .find(|found| found.type_ == "Degraded")
+                .unwrap();
+            (found.status, found.reason, found.message)
+        };
+        let mut scene = Scene::with_wal(3);
+        assert_eq!(condition(&scene).0, "False");
+        scene.report_mut(0).full = [Volume::Wal].into();
+        let (status, reason, message) = condition(&scene);
+        assert_eq!((status.as_str(), reason.as_str()), ("True", "VolumeFull"));
+        assert!(
+            message.starts_with("reported full: wal-demo-0; ") && message.contains(RAISE),
+            "{message}"
+        );
+    }
+}
