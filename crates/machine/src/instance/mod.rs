@@ -24,12 +24,14 @@ mod kept;
 mod lease_rules;
 mod lineage;
 mod loss;
+mod lost;
 mod members;
 mod observed;
 mod primary;
 mod recovery;
 mod rejoin;
 pub mod report;
+mod restore;
 mod room;
 mod senders;
 mod settings;
@@ -57,6 +59,7 @@ pub use action::{Action, Purpose, Stop};
 pub use context::Tenure;
 pub use copying::Copied;
 pub use handover::Wish;
+pub use lost::{LeaseVersion, Lost};
 pub use observed::*;
 pub use rejoin::{MissingWal, Rewound};
 pub use senders::Ended;
@@ -179,6 +182,10 @@ pub const RULES: &[Rule] = &[
     Rule {
         name: "renew",
         apply: lease_rules::renew,
+    },
+    Rule {
+        name: "restore lease",
+        apply: restore::restore,
     },
     Rule {
         name: "ask failsafe",

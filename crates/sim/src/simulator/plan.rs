@@ -35,7 +35,7 @@ pub enum Fault {
     FreezePod,
     /// A standby's PostgreSQL loses its stream, and whom it follows or how: scripts only.
     LoseUpstream,
-    /// The Lease is deleted, and made again on the user's word, for who held it last: scripts only.
+    /// The Lease is deleted, and made again at once on the user's word, for who held it last: scripts only.
     LoseLease,
     /// The disk flushes nothing.
     HangDisk,
@@ -91,10 +91,14 @@ pub enum Fault {
     BlindOperator,
     /// The operator's process is stopped, another one leads meanwhile, and it goes on for a moment.
     ReplaceOperator,
+    /// Somebody deletes the Lease.
+    DeleteLease,
+    /// Somebody edits the Lease, and nobody understands it.
+    ScribbleLease,
 }
 
 impl Fault {
-    /// All kinds but one: a loss is accepted in runs of agents alone, and drawn last.
+    /// All kinds but three: a loss is accepted, and the Lease is lost, in runs of agents alone, and that is drawn last.
     pub const ALL: [Fault; 22] = [
         Fault::KillPostgres,
         Fault::KillAgent,
@@ -136,9 +140,12 @@ impl Fault {
         Fault::ReplaceOperator,
     ];
 
+    /// Those that are there only where no operator runs.
+    pub const OF_AGENTS: [Fault; 3] = [Fault::AcceptLoss, Fault::DeleteLease, Fault::ScribbleLease];
+
     /// By its name, as it is written here.
     pub fn named(name: &str) -> Option<Fault> {
-        let mut all = Fault::ALL.into_iter().chain(Fault::OPERATED).chain([Fault::AcceptLoss]);
+        let mut all = Fault::ALL.into_iter().chain(Fault::OPERATED).chain(Fault::OF_AGENTS);
         all.find(|fault| format!("{fault:?}") == name)
     }
 
@@ -147,7 +154,7 @@ impl Fault {
         match self {
             Fault::KillPostgres | Fault::EditDurability | Fault::LoseVolume => (0, 0),
             Fault::EditTemplate | Fault::EditParameter | Fault::RequestSwitchover | Fault::AcceptLoss => (0, 0),
-            Fault::EditReplicas | Fault::DeletePod => (0, 0),
+            Fault::EditReplicas | Fault::DeletePod | Fault::DeleteLease | Fault::ScribbleLease => (0, 0),
             Fault::EditHibernated | Fault::DrainNode => (5_000, 60_000),
             Fault::ReplaceOperator => (16_000, 40_000),
             Fault::KillAgent | Fault::Terminate => (500, 4_000),
@@ -243,6 +250,11 @@ impl Plan {
         let mut kinds: BTreeSet<Fault> = Fault::ALL.into_iter().filter(|_| random.chance(250)).collect();
         if random.chance(250) {
             kinds.insert(Fault::AcceptLoss);
+        }
+        for lost in [Fault::DeleteLease, Fault::ScribbleLease] {
+            if random.chance(100) {
+                kinds.insert(lost);
+            }
         }
         Self {
             seed,
