@@ -13,7 +13,7 @@ use super::hibernation;
 use super::observed::{ChildKind, ChildState, Claim, Known, Pod, StorageClass, Volume};
 use super::rule::{Proposal, Rule};
 use super::wal;
-use crate::protocol::{Epoch, LeaseRecord, MemberId, Timeline};
+use crate::protocol::{Epoch, LeaseRecord, MemberId, Timeline, accepted_loss};
 use crate::quorum::SyncRule;
 
 /// See [`Rule::what`].
@@ -318,7 +318,12 @@ pub(super) fn is_emptied(facts: &Facts<'_>) -> bool {
 /// The last primary may prove that it still holds the lost Lease, and write it again (`instance::restore`): it is ready, and commits wait
 /// for standbys. An order of the user goes first. The operator only makes the object, empty: that gives nobody any right.
 pub(super) fn may_heal(facts: &Facts<'_>) -> bool {
-    let ordered = facts.wanted.recreate_lease == Some(facts.wanted.uid) || facts.wanted.accept_loss.is_some();
+    let accepted = facts
+        .wanted
+        .accept_loss
+        .and_then(|said| accepted_loss(said, facts.wanted.uid));
+    let accepts = accepted.is_some_and(|epoch| facts.status.epoch.is_none_or(|seen| epoch.0 >= seen));
+    let ordered = facts.wanted.recreate_lease == Some(facts.wanted.uid) || accepts;
     durability::wanted(facts).standbys > 0 && !ordered && last_pod(facts).is_some()
 }
 
@@ -596,7 +601,7 @@ mod tests {
         assert!(!lost(|scene| scene.pod_mut(0).terminating = true));
         assert!(!lost(|scene| scene.pod_mut(0).uid = "another".to_owned()));
         assert!(
-            !lost(|scene| scene.accept_loss = Some("any".to_owned())),
+            !lost(|scene| scene.accept_loss = Some(scene.with_wanted(|wanted| format!("{}/9", wanted.uid)))),
             "it may have been taken by that"
         );
         assert!(
