@@ -225,6 +225,11 @@ impl LeaseRecord {
         self.positions.get(pod).copied()
     }
 
+    /// As the operator makes it: by what it says, nobody has ever held it.
+    pub fn is_empty(&self) -> bool {
+        self.holder.is_none() && self.epoch == Epoch(0) && self.system_id.is_none() && self.release.is_none()
+    }
+
     /// It was lost and made again, and nobody has held it since: what any member had is not on record, nor for whom commits waited.
     pub fn is_made_again(&self) -> bool {
         self.holder.is_none() && self.members.is_empty() && self.system_id.is_some()

@@ -62,6 +62,7 @@ fn parse(arguments: &[String]) -> Result<Wanted, String> {
             "--epochs" => bounds.epochs = small()?,
             "--edits" => bounds.edits = small()?,
             "--timed" => bounds.timed = true,
+            "--losable" => bounds.losable = true,
             "--members" => wanted.members = crate::number(value()?)?,
             "--steps" => wanted.steps = Some(crate::number(value()?)? as usize),
             "--limit" => wanted.limit = crate::number(value()?)? as usize,

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use sim::computing::{computed, per_second};
 use sim::model::bounds::{Bounds, Event, Mutant};
-use sim::model::check::{cut, formed, given_up, left_out, parted, shrinking, strict};
+use sim::model::check::{cut, formed, given_up, left_out, parted, shrinking, strict, unanswered};
 use sim::model::observe::Decider;
 use sim::model::search::{Report, search, search_near, search_to_rest};
 use sim::model::state::World;
@@ -20,7 +20,7 @@ const SMALL: Bounds = Bounds {
     epochs: 3,
     edits: 0,
     timed: false,
-    deletable: false,
+    losable: false,
     mutant: None,
 };
 /// What is walked through.
@@ -136,7 +136,7 @@ const CUT: &[Event] = &[
 const REBOOTED: &[Event] = &[Event::TailLost, Event::Promoted, Event::Rewound];
 const IN_ONE_EPOCH: &[Event] = &[Event::Relaxed, Event::Tightened];
 const EDITED: &[Event] = &[Event::HandedOver, Event::FencedPrimaryReplaced];
-const DELETED: &[Event] = &[Event::LeaseDeleted];
+const LOST: &[Event] = &[Event::LeaseDeleted, Event::LeaseScribbled, Event::LeaseRestored];
 const WITH_CLOCKS: &[Event] = &[
     Event::Promoted,
     Event::Bumped,
@@ -201,7 +201,7 @@ fn each_goal_is_to_be_reached() {
         REBOOTED,
         IN_ONE_EPOCH,
         EDITED,
-        DELETED,
+        LOST,
         WITH_CLOCKS,
         WITH_CLOCKS_AND_A_FAULT,
         ELECTED,
@@ -218,7 +218,7 @@ fn each_goal_is_to_be_reached() {
     }
 }
 
-/// Two members in all that one fault, two, an edit or the loss of the Lease may bring; three in all changes of the rule that one fault brings about.
+/// Two members in all that one fault, two, or an edit may bring; three in all changes of the rule that one fault brings about.
 #[test]
 fn small_worlds_are_searched_as_a_whole() {
     whole_to_rest("2 members, 1 required, 1 fault", formed::<2>(1), SMALL, 94_853, OF_TWO);
@@ -250,17 +250,53 @@ fn small_worlds_are_searched_as_a_whole() {
         863_844,
         &[Event::Promoted],
     );
+}
+
+/// The Lease may be lost.
+const LOSABLE: Bounds = Bounds {
+    losable: true,
+    epochs: 2,
+    ..SMALL
+};
+
+/// Two members in all that the loss of the Lease and one fault may bring; two losses; and three members.
+#[test]
+fn members_that_lose_the_lease_are_searched_as_a_whole() {
+    whole_to_rest(
+        "2 members, 1 required, 1 fault or a lost Lease",
+        formed::<2>(1),
+        LOSABLE,
+        41_375,
+        LOST,
+    );
     let bounds = Bounds {
-        deletable: true,
-        epochs: 2,
-        ..SMALL
+        faults: 2,
+        records: 1,
+        ..LOSABLE
     };
     whole_to_rest(
-        "2 members, 1 required, 1 fault or no Lease",
+        "2 members, 1 required, 2 faults or losses",
         formed::<2>(1),
         bounds,
-        41_031,
-        DELETED,
+        537_373,
+        LOST,
+    );
+    let bounds = Bounds { records: 1, ..LOSABLE };
+    near(
+        "3 members, 1 required, cut, a lost Lease, 14 steps",
+        cut::<3>(1),
+        bounds,
+        14,
+        673_375,
+        LOST,
+    );
+    near(
+        "3 members, 1 required, shrinking, a lost Lease, 14 steps",
+        shrinking::<3>(1),
+        bounds,
+        14,
+        208_506,
+        LOST,
     );
 }
 
@@ -619,7 +655,7 @@ fn looked_for(mutant: Mutant) -> (u8, Bounds) {
                 mutant,
                 Mutant::ReadsAreNotAwaited | Mutant::AnyLossIsAccepted | Mutant::LossIsForgotten
             ),
-        deletable: mutant == Mutant::LeaseIsMadeAgain,
+        losable: mutant.rules() == [18],
         edits,
         ..LARGE
     };
@@ -685,6 +721,19 @@ fn searched<const N: usize>(mutant: Mutant, start: World<N>, bounds: Bounds) -> 
     told(search(start, bounds, 2_000_000))
 }
 
+/// Where commits wait for 1 alone by the Lease, the answer to the primary's write is lost, and nobody hears the primary.
+fn relaxed() -> World<3> {
+    let course = Walk {
+        seed: 1,
+        courses: 10_000,
+        length: 5,
+        converge: 0,
+    };
+    let calm = Bounds { faults: 0, ..LOSABLE };
+    let course = way_to(Event::Relaxed, shrinking::<3>(1), calm, course).expect("a course with another rule");
+    unanswered(*course.last().expect("its end"))
+}
+
 /// How many steps lead to what is wrong, and what that is.
 fn told<const N: usize>(report: Report<N>) -> Option<(usize, String)> {
     let (course, what) = report.wrong?;
@@ -708,6 +757,9 @@ fn every_mutant_is_found() {
             Mutant::OpensInDoubt => searched(mutant, formed::<2>(1), Bounds { faults: 2, ..SMALL }),
             Mutant::FollowedEndIsFinal => searched(mutant, left_out::<3>(), LEFT_OUT),
             Mutant::ReloadIsNotProven => searched(mutant, shrinking::<3>(1), Bounds { epochs: 2, ..SMALL }),
+            Mutant::LeaseIsRestoredUnproven => searched(mutant, formed::<2>(1), Bounds { faults: 2, ..LOSABLE }),
+            Mutant::OldPromisesProve => searched(mutant, formed::<2>(1), Bounds { faults: 3, ..LOSABLE }),
+            Mutant::DoubtsAreForgotten => searched(mutant, relaxed(), Bounds { records: 1, ..LOSABLE }),
             _ => hunt(&mut deciders[usize::from(timed)], mutant).and_then(told),
         };
         let took = computed() - begun;

@@ -186,6 +186,42 @@ fn who_has_room_serves_when_the_others_volumes_are_full() {
     assert!(passed_on > 0, "the one with room was elected first each time");
 }
 
+/// A lost Lease is written again while applications are served on, and stays lost where commits wait for nobody.
+#[test]
+fn a_lost_lease_heals_without_an_outage_where_that_is_proven() {
+    for (fault, seed) in [Fault::DeleteLease, Fault::ScribbleLease].into_iter().zip([0, 100]) {
+        for seed in seed..seed + 10 {
+            let plan = Plan::failovers(seed, fault, 1);
+            let outcome = run(plan.clone(), true);
+            assert_eq!(outcome.wrong, None, "{fault:?}, seed {seed}");
+            let did = |rule: &str| {
+                let mut since = outcome.lines.iter().filter(|line| line.at >= 5_000);
+                since.any(|line| line.what.starts_with(rule))
+            };
+            assert!(did("restore lease: "), "{fault:?}, seed {seed}");
+            let stopped = ["fence: ", "take: ", "win election: "]
+                .into_iter()
+                .find(|rule| did(rule));
+            assert_eq!(stopped, None, "{fault:?}, seed {seed}");
+
+            let nobody = api::WantedDurability::default();
+            let outcome = run(
+                Plan {
+                    durability: nobody,
+                    ..plan
+                },
+                true,
+            );
+            assert_eq!(outcome.wrong, None, "{fault:?}, seed {seed}, asynchronous");
+            let healed = outcome
+                .lines
+                .iter()
+                .any(|line| line.what.starts_with("restore lease: "));
+            assert!(!healed, "{fault:?}, seed {seed}, asynchronous");
+        }
+    }
+}
+
 /// Nobody else would notice: the primary stays, and the standby follows it by all that its agent has done.
 #[test]
 fn a_standby_that_lost_its_stream_behind_its_agents_back_streams_again() {

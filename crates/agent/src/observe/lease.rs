@@ -1,7 +1,7 @@
 //! Following the Lease: versions arrive from the watch and from the agent's own writes, in any order.
 
 use k8s_openapi::api::coordination::v1::Lease;
-use machine::instance::{Confirmed, Contact, Purpose, Reading, Unsettled};
+use machine::instance::{Confirmed, Contact, LeaseVersion, Purpose, Reading, Unsettled};
 use machine::lease_object::{self, LeaseContent};
 use machine::protocol::LeaseRecord;
 use machine::timing::{BootTime, Timing};
@@ -16,11 +16,14 @@ impl World {
             Reading::Is(lease) => self.lease_version(lease, now),
             Reading::Missing => {
                 tracing::error!("the Lease is missing");
-                self.observed.lease.record = Reading::Missing;
+                self.observed.lease.see(None, now);
                 self.lease = None;
             }
-            // It is there, as a version that is newer than all that were read.
-            Reading::Unknown => self.observed.lease.record = Reading::Unknown,
+            // It is there, as a version that is newer than all that were read, and nothing can be written on top of it.
+            Reading::Unknown => {
+                self.observed.lease.see(None, now);
+                self.observed.lease.record = Reading::Unknown;
+            }
         }
     }
 
@@ -53,6 +56,11 @@ impl World {
         };
         self.observed.failsafe.clear();
         self.observed.lease.unsettled = None;
+        // It was lost meanwhile: the answer tells what stood in it.
+        let record = lease_object::read(&written.lease);
+        if record.is_ok_and(|record| self.observed.lease.recall(&record)) {
+            return;
+        }
         self.lease_version(written.lease, now);
     }
 
@@ -61,24 +69,35 @@ impl World {
         if self.lease.as_ref().is_some_and(|known| is_older(&lease, known)) {
             return;
         }
-        match lease_object::read(&lease) {
-            Ok(record) => {
-                let before = self.observed.lease.record.is();
-                if before.is_none_or(|before| tenancy(before) != tenancy(&record)) {
-                    self.observed.lease.holder_since = now;
-                    self.observed.contact = Contact::default();
-                }
-                if before.is_none_or(|before| sign_of_life(before) != sign_of_life(&record)) {
-                    self.observed.lease.changed = now;
-                }
-                self.observed.lease.record = Reading::Is(record);
+        let record = lease_object::read(&lease)
+            .inspect_err(|error| tracing::error!("understand the Lease: {error}"))
+            .ok();
+        let before = self.observed.lease.record.clone();
+        self.observed.lease.see(Some((version(&lease), record)), now);
+        if let Reading::Is(record) = &self.observed.lease.record {
+            let before = before.is();
+            if before.is_none_or(|before| tenancy(before) != tenancy(record)) {
+                self.observed.lease.holder_since = now;
+                self.observed.contact = Contact::default();
             }
-            Err(error) => {
-                tracing::error!("understand the Lease: {error}");
-                self.observed.lease.record = Reading::Unknown;
+            if before.is_none_or(|before| sign_of_life(before) != sign_of_life(record)) {
+                self.observed.lease.changed = now;
             }
         }
         self.lease = Some(lease);
+    }
+}
+
+/// Which version of which object this is, and whose.
+fn version(lease: &Lease) -> LeaseVersion {
+    let owners = lease.metadata.owner_references.iter().flatten();
+    LeaseVersion {
+        uid: lease.metadata.uid.clone().unwrap_or_default(),
+        version: lease.metadata.resource_version.clone().unwrap_or_default(),
+        owner: owners
+            .filter(|owner| owner.controller == Some(true))
+            .map(|owner| owner.uid.clone())
+            .next(),
     }
 }
 

@@ -2,15 +2,18 @@
 
 use std::collections::BTreeSet;
 
+use api::status::MemberRole;
+
 use super::action::{Action, Apply, ApplyHow, Exact};
 use super::decision::Step;
+use super::durability;
 use super::facts::Facts;
 use super::failure::resting;
 use super::hibernation;
-use super::observed::{ChildKind, ChildState, Claim, Known, StorageClass, Volume};
+use super::observed::{ChildKind, ChildState, Claim, Known, Pod, StorageClass, Volume};
 use super::rule::{Proposal, Rule};
 use super::wal;
-use crate::protocol::{Epoch, MemberId, Timeline};
+use crate::protocol::{Epoch, LeaseRecord, MemberId, Timeline, accepted_loss};
 use crate::quorum::SyncRule;
 
 /// See [`Rule::what`].
@@ -90,7 +93,7 @@ fn holds_up(facts: &Facts<'_>, kind: ChildKind) -> bool {
     if refused {
         !spared
     } else {
-        stuck || !exists(facts, kind)
+        stuck || !exists(facts, kind) || lost(facts, kind)
     }
 }
 
@@ -173,7 +176,7 @@ fn child(facts: &Facts<'_>, kind: ChildKind) -> Option<Proposal> {
 /// Whether a missing object may be made.
 fn may_make(facts: &Facts<'_>, kind: ChildKind) -> bool {
     if lost(facts, kind) {
-        return false;
+        return kind == ChildKind::Lease && facts.missing(kind) && may_heal(facts);
     }
     match kind {
         ChildKind::CaSecret | ChildKind::AppSecret | ChildKind::Lease => {
@@ -300,9 +303,39 @@ pub(super) fn lost(facts: &Facts<'_>, kind: ChildKind) -> bool {
     let gone = match facts.child(kind) {
         Some(ChildState::Missing) => true,
         Some(ChildState::Damaged { recoverable, .. }) => !recoverable,
-        Some(ChildState::Current { .. } | ChildState::Drifted { .. } | ChildState::Foreign { .. }) | None => false,
+        Some(ChildState::Current { .. } | ChildState::Drifted { .. }) => kind == ChildKind::Lease && is_emptied(facts),
+        Some(ChildState::Foreign { .. }) | None => false,
     };
     unique && gone && was_made(facts, kind)
+}
+
+/// The Lease says nothing, and it did before: somebody has emptied it, or it is in the place of one that is lost.
+pub(super) fn is_emptied(facts: &Facts<'_>) -> bool {
+    let found = facts.observed.lease.get().and_then(Option::as_ref);
+    facts.bootstrapped() && found.is_some_and(LeaseRecord::is_empty)
+}
+
+/// The last primary may prove that it still holds the lost Lease, and write it again (`instance::restore`): it is ready, and commits wait
+/// for standbys. An order of the user goes first. The operator only makes the object, empty: that gives nobody any right.
+pub(super) fn may_heal(facts: &Facts<'_>) -> bool {
+    let accepted = facts
+        .wanted
+        .accept_loss
+        .and_then(|said| accepted_loss(said, facts.wanted.uid));
+    let accepts = accepted.is_some_and(|epoch| facts.status.epoch.is_none_or(|seen| epoch.0 >= seen));
+    let ordered = facts.wanted.recreate_lease == Some(facts.wanted.uid) || accepts;
+    durability::wanted(facts).standbys > 0 && !ordered && last_pod(facts).is_some()
+}
+
+/// The last primary's pod, if it is ready.
+fn last_pod<'a>(facts: &Facts<'a>) -> Option<&'a Pod> {
+    last_primary(facts)?;
+    let is_last = |pod: &&Pod| {
+        let member = facts.member(pod);
+        member.is_some_and(|member| member.role == Some(MemberRole::Primary))
+    };
+    let found = facts.pods().iter().find(is_last)?;
+    (found.ready && !found.terminating).then_some(found)
 }
 
 /// What is wrong with a Lease that is there: agents act on it as little as the operator, and the primary stops.
@@ -396,12 +429,11 @@ fn recreate_lease(facts: &Facts<'_>) -> Option<Proposal> {
 
 /// The member that the status names as the last primary, with the system identifier of its data.
 pub(super) fn last_primary(facts: &Facts<'_>) -> Option<(MemberId, String)> {
-    use api::status::MemberRole::Primary;
     let mut primaries = facts
         .status
         .members
         .values()
-        .filter(|member| member.role == Some(Primary));
+        .filter(|member| member.role == Some(MemberRole::Primary));
     let (one, None) = (primaries.next()?, primaries.next()) else {
         return None;
     };
@@ -428,8 +460,17 @@ fn blocked(facts: &Facts<'_>) -> Option<Proposal> {
             let what = format!("{name} to go away, which is {why}");
             Proposal::wait(facts, step, what, "its owner, or whoever deletes it")
         }
+        _ if kind == ChildKind::Lease && lost(facts, kind) && may_heal(facts) => {
+            let pod = &last_pod(facts)?.name;
+            let what = format!("{name} to be written again by {pod}, which serves and held it");
+            let who = format!("the agent in pod {pod}; if it cannot: {}", if_not_healed(facts));
+            Proposal::wait(facts, step, what, who)
+        }
         Some(ChildState::Damaged { what, .. }) if kind == ChildKind::Lease => {
             Proposal::wait(facts, step, format!("{name}, which {what}"), PUT_RIGHT)
+        }
+        _ if kind == ChildKind::Lease && is_emptied(facts) => {
+            Proposal::wait(facts, step, format!("{name}, which is empty"), EMPTIED)
         }
         _ if lost(facts, kind) => Proposal::wait(facts, step, format!("{name}, which is lost"), way_back(kind)),
         _ => {
@@ -457,6 +498,19 @@ pub(super) const PUT_RIGHT: &str = "the user, by putting the annotation right (k
                                     goes on by itself; or, where nobody knows what it was, by deleting the Lease, after which \
                                     it is said how it is made again";
 
+/// The way back from a Lease that is empty.
+pub(super) const EMPTIED: &str = "the user, by deleting the empty Lease, and by the annotation \
+                                  clustereddatabase.io/recreate-lease with the UID of this ClusteredDatabase";
+
+/// The way back from a Lease that its holder does not write again.
+fn if_not_healed(facts: &Facts<'_>) -> &'static str {
+    match understood_by_nobody(facts) {
+        Some(_) => PUT_RIGHT,
+        None if is_emptied(facts) => EMPTIED,
+        None => way_back(ChildKind::Lease),
+    }
+}
+
 /// Who can bring a lost object back.
 pub(super) const fn way_back(kind: ChildKind) -> &'static str {
     match kind {
@@ -470,10 +524,10 @@ pub(super) const fn way_back(kind: ChildKind) -> &'static str {
 #[cfg(test)]
 mod tests {
     use api::Phase;
-    use api::status::FailureReason;
+    use api::status::{DurabilityMode, FailureReason};
 
     use super::super::Known;
-    use super::super::testing::Scene;
+    use super::super::testing::{Scene, empty_lease};
     use super::*;
     use crate::protocol::Release;
 
@@ -505,6 +559,7 @@ mod tests {
             );
 
             scene.set_child(kind, ChildState::Missing);
+            scene.pod_mut(0).ready = kind != ChildKind::Lease;
             let made = matches!(scene.decide().action, Action::Apply(Apply { kind: made, how: ApplyHow::Make, .. }) if made == kind);
             let unique = [ChildKind::CaSecret, ChildKind::AppSecret, ChildKind::Lease].contains(&kind);
             assert_eq!(made, !unique, "{kind:?}");
@@ -522,12 +577,94 @@ mod tests {
     }
 
     #[test]
+    fn a_lost_lease_is_made_empty_while_its_holder_is_ready_and_commits_wait() {
+        let lost = |change: fn(&mut Scene)| {
+            let mut scene = Scene::ready(3);
+            scene.set_child(ChildKind::Lease, ChildState::Missing);
+            scene.observed.lease = Known::Known(None);
+            change(&mut scene);
+            let decision = scene.decide();
+            let is_made = matches!(
+                &decision.action,
+                Action::Apply(Apply {
+                    kind: ChildKind::Lease,
+                    how: ApplyHow::Make,
+                    ..
+                })
+            );
+            let failed = decision.failure.map(|failure| failure.reason);
+            assert_eq!(failed.is_none(), is_made, "{failed:?}");
+            is_made
+        };
+        assert!(lost(|_| {}));
+        assert!(!lost(|scene| scene.pod_mut(0).ready = false), "the holder has stopped");
+        assert!(!lost(|scene| scene.pod_mut(0).terminating = true));
+        assert!(!lost(|scene| scene.pod_mut(0).uid = "another".to_owned()));
+        assert!(
+            !lost(|scene| scene.accept_loss = Some(scene.with_wanted(|wanted| format!("{}/9", wanted.uid)))),
+            "it may have been taken by that"
+        );
+        assert!(
+            !lost(|scene| scene.spec.durability.mode = Some(DurabilityMode::Async)),
+            "commits wait for nobody"
+        );
+    }
+
+    #[test]
+    fn the_holder_of_a_lost_lease_is_waited_for_as_long_as_it_is_ready() {
+        let empty = |scene: &mut Scene| scene.observed.lease = Known::Known(Some(empty_lease()));
+        let damaged = |scene: &mut Scene| {
+            let what = "has a release that cannot be read".to_owned();
+            let (uid, resource_version) = ("lease".to_owned(), "9".to_owned());
+            scene.set_child(
+                ChildKind::Lease,
+                ChildState::Damaged {
+                    uid,
+                    resource_version,
+                    what,
+                    recoverable: false,
+                },
+            );
+            scene.observed.lease = Known::Unknown;
+        };
+        let places: [(&dyn Fn(&mut Scene), &str); 2] = [(&empty, EMPTIED), (&damaged, PUT_RIGHT)];
+        for (place, way_back) in places {
+            let mut scene = Scene::ready(3);
+            let epoch = scene.status(&scene.decide()).epoch;
+            place(&mut scene);
+            let decision = scene.decide();
+            assert_eq!((decision.rule, decision.failure.is_none()), ("blocked", true));
+            let status = scene.status(&decision);
+            assert_eq!(status.epoch, epoch, "an empty Lease says nothing");
+            let waiting = status.waiting.unwrap();
+            assert!(
+                waiting
+                    .what
+                    .ends_with("to be written again by demo-0, which serves and held it"),
+                "{}",
+                waiting.what
+            );
+            assert!(
+                waiting.who_can_end_it.starts_with("the agent in pod demo-0"),
+                "{}",
+                waiting.who_can_end_it
+            );
+            scene.pod_mut(0).ready = false;
+            let decision = scene.decide();
+            assert_eq!(decision.failure.as_ref().unwrap().reason, FailureReason::PartLost);
+            let waiting = scene.status(&decision).waiting.unwrap();
+            assert_eq!(waiting.who_can_end_it, way_back);
+        }
+    }
+
+    #[test]
     fn lost_secrets_and_leases_fail_with_the_way_back() {
         for kind in [ChildKind::CaSecret, ChildKind::AppSecret, ChildKind::Lease] {
             let mut scene = Scene::ready(3);
             scene.set_child(kind, ChildState::Missing);
             if kind == ChildKind::Lease {
                 scene.observed.lease = Known::Known(None);
+                scene.pod_mut(0).ready = false;
             }
             let decision = scene.decide();
             assert_eq!((decision.rule, decision.phase), ("blocked", Phase::Failed));

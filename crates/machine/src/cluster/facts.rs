@@ -21,7 +21,7 @@ pub struct Facts<'a> {
     pub status: &'a ClusteredDatabaseStatus,
     /// The time.
     pub now: DateTime<Utc>,
-    /// The Lease's content, if it is known and there is one.
+    /// The Lease's content, if it is known and there is one. An empty one in the place of one that is lost says nothing.
     pub lease: Option<&'a LeaseRecord>,
 }
 
@@ -34,6 +34,7 @@ impl<'a> Facts<'a> {
         now: DateTime<Utc>,
     ) -> Self {
         let lease = observed.lease.get().and_then(Option::as_ref);
+        let lease = lease.filter(|lease| status.system_identifier.is_none() || !lease.is_empty());
         Self {
             wanted,
             observed,

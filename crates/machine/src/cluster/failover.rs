@@ -91,7 +91,7 @@ fn await_primary(facts: &Facts<'_>) -> Option<Proposal> {
         return Proposal::unread(facts, Step::Primary, "the Lease");
     };
     let name = facts.wanted.name;
-    let Some(lease) = lease else {
+    let Some(lease) = lease.as_ref().filter(|_| facts.lease.is_some()) else {
         return Proposal::wait(facts, Step::Primary, format!("Lease {name}"), "the user");
     };
     if let Some(full) = room::which(facts).filter(|_| room::is_awaited(facts)) {

@@ -84,6 +84,9 @@ fn foreign(facts: &Facts<'_>) -> Option<Failure> {
 
 fn lost(facts: &Facts<'_>) -> Option<Failure> {
     let kind = drift::first_lost(facts)?;
+    if kind == ChildKind::Lease && drift::may_heal(facts) {
+        return None;
+    }
     let name = facts.child_name(kind);
     let message = match kind {
         ChildKind::Lease if let Some(what) = drift::understood_by_nobody(facts) => format!(
@@ -95,6 +98,10 @@ fn lost(facts: &Facts<'_>) -> Option<Failure> {
                 format!("Lease {name} is lost, and who held it last is not on record: it cannot be made again safely")
             })?
         }
+        ChildKind::Lease if drift::is_emptied(facts) => format!(
+            "Lease {name} is empty: nobody knows who may be primary. If no other member can have been promoted since, it is ended by {}",
+            drift::EMPTIED
+        ),
         ChildKind::Lease => format!(
             "Lease {name} is lost: nobody knows who may be primary. If no other member can have been promoted since, \
              annotate this resource with {}={}",
@@ -583,6 +590,12 @@ mod tests {
         let mut scene = Scene::ready(3);
         scene.set_child(ChildKind::Lease, ChildState::Missing);
         scene.observed.lease = super::super::Known::Known(None);
+        assert_eq!(
+            scene.with_facts(lost),
+            None,
+            "its holder is ready, and may write it again"
+        );
+        scene.pod_mut(0).ready = false;
         let message = |scene: &Scene| scene.with_facts(lost).map(|failure| failure.message.into_owned());
         assert!(
             message(&scene)

@@ -2,8 +2,10 @@
 
 use super::Draft;
 use super::failsafe;
+use super::lost::Lost;
 use super::observed::*;
 use crate::protocol::{Epoch, HolderRecord, Incarnation, LeaseRecord, Position};
+use crate::quorum::SyncRule;
 use crate::timing::{BootTime, Timing};
 
 /// What is observed, and the questions that several rules ask of it.
@@ -44,6 +46,16 @@ impl<'a> Context<'a> {
     }
     pub fn record(&self) -> Option<&'a LeaseRecord> {
         self.observed.lease.record.is()
+    }
+    /// The Lease, if it is lost and this member may go by what it read last: commits waited for somebody by each rule that may
+    /// have stood in it, and it was not released.
+    pub fn lost(&self) -> Option<&'a Lost> {
+        let lost = self.observed.lease.lost.as_ref()?;
+        (!lost.releases && lost.rules.iter().all(SyncRule::is_synchronous)).then_some(lost)
+    }
+    /// What the Lease says, or said before it was lost: who held it then, and what elections counted by.
+    pub fn last_record(&self) -> Option<&'a LeaseRecord> {
+        self.record().or_else(|| self.lost().map(|lost| &lost.before))
     }
     pub fn volume(&self) -> Option<&'a VolumeView> {
         self.observed.volume.is()
@@ -146,7 +158,7 @@ impl<'a> Context<'a> {
     fn is_this_run(&self, holder: &HolderRecord) -> bool {
         self.is_own_pod(holder) && holder.incarnation.run == self.observed.own.run
     }
-    fn is_own_member(&self, holder: &HolderRecord) -> bool {
+    pub fn is_own_member(&self, holder: &HolderRecord) -> bool {
         self.member()
             .is_some_and(|member| member.id == holder.incarnation.member)
     }

@@ -6,7 +6,7 @@
 
 use std::collections::BTreeMap;
 
-use super::context::{Context, Tenure};
+use super::context::Context;
 use super::{Action, Confirmed, Draft, FailsafeGiven, Mode, Observed, Verdict, election, members};
 use crate::protocol::{Epoch, FailsafeReply, FailsafeRequest, LeaseRecord, MemberId};
 use crate::quorum::SyncRule;
@@ -16,10 +16,13 @@ use crate::timing::BootTime;
 /// due, and half of the distance has not brought its answer.
 const OVERDUE_PERCENT: u64 = 150;
 
-/// Asks the others not to take the lease, as long as its renewal is overdue.
+const OVERDUE: &str = "the lease cannot be renewed: the others are asked not to take it";
+const LOST: &str = "the Lease is lost: the others are asked not to take it";
+
+/// Asks the others not to take the lease, as long as its renewal is overdue or the Lease is lost.
 pub(super) fn ask(context: &Context, draft: &mut Draft) -> Option<Verdict> {
-    let (epoch, _) = context.held()?;
-    let record = context.record()?;
+    context.held()?;
+    let record = context.last_record()?;
     let confirmed = context.observed.lease.confirmed.as_ref()?;
     if !context.writable() || draft.memo.gives_way.is_some() {
         return None;
@@ -36,19 +39,21 @@ pub(super) fn ask(context: &Context, draft: &mut Draft) -> Option<Verdict> {
         return None;
     }
     let again = task.ended.plus(context.timing().renew / 2);
-    let at = overdue(context, confirmed).max(again);
+    let (at, because) = match context.lost() {
+        // Their answers are needed to write it again, too.
+        Some(lost) if task.ended < lost.since => (lost.since, LOST),
+        Some(lost) => (lost.since.max(again), LOST),
+        None => (overdue(context, confirmed).max(again), OVERDUE),
+    };
     if !context.reached(at, draft) {
         return None;
     }
     let request = FailsafeRequest {
-        epoch,
+        epoch: record.epoch,
         pod: context.observed.own.pod.clone(),
         lease: record.uid.clone(),
     };
-    Verdict::new(
-        Action::AskFailsafe { peers, request },
-        "the lease cannot be renewed: the others are asked not to take it",
-    )
+    Verdict::new(Action::AskFailsafe { peers, request }, because)
 }
 
 /// When a renewal after this one is overdue.
@@ -81,7 +86,7 @@ fn others<'a>(context: &'a Context, record: &'a LeaseRecord) -> BTreeMap<&'a Str
 /// the Lease says by now that it is over.
 pub(super) fn sent(context: &Context) -> Option<BootTime> {
     let observed = context.observed;
-    let record = context.record()?;
+    let record = context.last_record()?;
     let (epoch, confirmed) = (record.epoch, observed.lease.confirmed?.epoch);
     let holds = record.holder.as_ref().is_some_and(|holder| context.is_self(holder));
     if !holds || epoch < confirmed || observed.failsafe.is_empty() {
@@ -93,7 +98,9 @@ pub(super) fn sent(context: &Context) -> Option<BootTime> {
     if unsettled.is_some_and(|unsettled| unsettled.releases) {
         return None;
     }
-    let rules = unsettled.into_iter().flat_map(|unsettled| &unsettled.rules);
+    let unsettled = unsettled.into_iter().flat_map(|unsettled| &unsettled.rules);
+    let lost = context.lost().into_iter().flat_map(|lost| &lost.rules);
+    let rules = unsettled.chain(lost);
     let times: Option<Vec<_>> = rules
         .chain([&record.rule])
         .map(|rule| sent_under(context, record, rule, epoch))
@@ -139,13 +146,12 @@ pub fn answer(
     request: &FailsafeRequest,
 ) -> Result<(FailsafeReply, FailsafeGiven), String> {
     let context = Context::new(observed, now);
-    let record = context.record().ok_or("the Lease has not been read")?;
+    let record = context.last_record().ok_or("the Lease has not been read")?;
     if record.uid != request.lease {
         return Err("the holder follows another Lease".to_owned());
     }
-    let Tenure::Other(holder) = context.tenure() else {
-        return Err("the Lease names no other member".to_owned());
-    };
+    let other = record.holder.as_ref().filter(|holder| !context.is_own_member(holder));
+    let holder = other.ok_or("the Lease names no other member")?;
     if holder.incarnation.pod != request.pod || record.epoch != request.epoch {
         return Err(format!(
             "the Lease names {} in epoch {}",

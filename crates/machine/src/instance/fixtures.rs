@@ -95,6 +95,7 @@ pub(super) fn blank() -> Observed {
             holder_since: BootTime(0),
             confirmed: None,
             unsettled: None,
+            lost: None,
         },
         volume: Reading::Is(VolumeView {
             member: None,
@@ -106,6 +107,14 @@ pub(super) fn blank() -> Observed {
             read: BootTime(900),
         }),
         ..Observed::nothing(own)
+    }
+}
+
+/// A Lease as the operator makes it.
+pub(super) fn empty_lease(uid: &str) -> LeaseRecord {
+    LeaseRecord {
+        uid: uid.to_owned(),
+        ..blank().lease.record.is().expect("an empty Lease").clone()
     }
 }
 

@@ -138,7 +138,7 @@ pub(super) fn renew(context: &Context, draft: &mut Draft) -> Option<Verdict> {
 }
 
 /// The highest epoch that a member, or this one, has promised (protocol.md rule 7).
-fn promised_above(context: &Context) -> Epoch {
+pub(super) fn promised_above(context: &Context) -> Epoch {
     let own = context.promise().map(|promise| promise.epoch);
     let peers = context.observed.peers.values().map(|peer| peer.promised);
     peers.chain(own).max().unwrap_or_default()

@@ -25,12 +25,14 @@ mod kept;
 mod lease_rules;
 mod lineage;
 mod loss;
+mod lost;
 mod members;
 mod observed;
 mod primary;
 mod recovery;
 mod rejoin;
 pub mod report;
+mod restore;
 mod room;
 mod senders;
 mod settings;
@@ -59,6 +61,7 @@ pub use context::Tenure;
 pub use copying::Copied;
 pub use handover::Wish;
 pub use impostors::{Doubt, Impostor, WalSender, receiving, standbys};
+pub use lost::{LeaseVersion, Lost};
 pub use observed::*;
 pub use rejoin::{MissingWal, Rewound};
 pub use senders::Ended;
@@ -183,6 +186,10 @@ pub const RULES: &[Rule] = &[
     Rule {
         name: "renew",
         apply: lease_rules::renew,
+    },
+    Rule {
+        name: "restore lease",
+        apply: restore::restore,
     },
     Rule {
         name: "ask failsafe",

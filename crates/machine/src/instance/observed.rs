@@ -7,6 +7,7 @@ use api::WantedDurability;
 use api::status::{BootstrapGrant, RestartPermit};
 
 use super::impostors::{Doubt, Impostor};
+use super::lost::Lost;
 use crate::protocol::{
     Epoch, Fork, LeaseRecord, Lsn, MemberId, MemberReport, Position, PromiseReply, Timeline, Volume, settings_hash,
 };
@@ -259,6 +260,8 @@ pub struct LeaseView {
     pub confirmed: Option<Confirmed>,
     /// This run's writes whose outcome is not known: they were sent, and may be in the Lease by now.
     pub unsettled: Option<Unsettled>,
+    /// It is lost, and was not before.
+    pub lost: Option<Lost>,
 }
 
 /// Writes of the Lease that were sent on top of one version. Once another version is seen, none of them can succeed any

@@ -5,6 +5,7 @@ use api::{ClusteredDatabaseStatus, Phase};
 use chrono::TimeDelta;
 use machine::cluster::testing::{Crash, World};
 use machine::cluster::{ChildKind, ChildState, Known};
+use machine::protocol::{Epoch, LeaseRecord};
 
 use crate::{assert_rests, ready, timeless};
 
@@ -98,6 +99,7 @@ fn a_lost_lease_comes_back_only_on_the_users_word_and_only_for_the_last_primary(
     assert!(world.settle());
     world.scene.set_child(ChildKind::Lease, ChildState::Missing);
     world.scene.observed.lease = Known::Known(None);
+    world.scene.pod_mut(1).ready = false;
     assert!(!world.settle());
     assert_eq!(world.scene.stored.phase, Some(Phase::Failed));
     world.scene.recreate_lease = Some("somebody else's".to_owned());
@@ -109,6 +111,30 @@ fn a_lost_lease_comes_back_only_on_the_users_word_and_only_for_the_last_primary(
         (world.scene.stored.current_primary.as_deref(), world.initdbs),
         (Some("demo-1"), 1)
     );
+}
+
+#[test]
+fn a_lost_lease_is_made_empty_for_a_primary_that_serves_and_is_written_by_nobody_else() {
+    let mut world = ready(3);
+    let before = world.scene.lease_mut().expect("a Lease").clone();
+    let epoch = world.scene.stored.epoch;
+    world.scene.set_child(ChildKind::Lease, ChildState::Missing);
+    world.scene.observed.lease = Known::Known(None);
+    assert!(!world.settle(), "its holder is waited for");
+    let empty = world.scene.lease_mut().expect("an empty Lease");
+    assert!(empty.is_empty(), "{empty:?}");
+    let stored = &world.scene.stored;
+    assert_eq!((stored.epoch, stored.phase == Some(Phase::Failed)), (epoch, false));
+    // The holder has proven that it still holds it.
+    let again = LeaseRecord {
+        epoch: Epoch(before.epoch.0 + 1),
+        ..before
+    };
+    world.scene.observed.lease = Known::Known(Some(again));
+    assert!(world.settle(), "{:#?}", world.scene.decide());
+    assert_rests(&world);
+    assert_eq!(world.scene.stored.epoch, epoch.map(|epoch| epoch + 1));
+    assert_eq!(world.initdbs, 1);
 }
 
 #[test]

@@ -19,8 +19,9 @@ pub struct Bounds {
     /// Clocks count. Without, all deadlines of others have always passed, and none of its own: enough where elections are by
     /// promises, not by the clock.
     pub timed: bool,
-    /// The Lease may be deleted. Nobody makes it again, so a course ends soon after.
-    pub deletable: bool,
+    /// The Lease may be lost: deleted, or edited so that nobody understands it. The operator makes an empty one in the place of one
+    /// that is gone, and somebody may put right what was edited.
+    pub losable: bool,
     /// What is broken, to see that it is noticed.
     pub mutant: Option<Mutant>,
 }
@@ -80,6 +81,14 @@ pub enum Mutant {
     LossIsForgotten,
     /// Rule 18: a Lease that is missing is made again from what was seen of it.
     LeaseIsMadeAgain,
+    /// Rule 18: a lost Lease is written again without a promise of anybody.
+    LeaseIsRestoredUnproven,
+    /// Rule 18: what was promised before the Lease was seen as it is now proves that nobody else has held it.
+    OldPromisesProve,
+    /// Rule 18: who has promised an election says that it has not, and follows the primary.
+    ElectionIsDenied,
+    /// Rule 18: the rules in writes that may have come through before the loss are forgotten.
+    DoubtsAreForgotten,
     /// Rule 19: a promise not to take the lease is forgotten.
     FailsafeIsForgotten,
     /// Rule 19: where commits wait for nobody, the promise of one counts for all.
@@ -96,7 +105,7 @@ pub enum Mutant {
 
 impl Mutant {
     /// All of them.
-    pub const ALL: [Mutant; 32] = [
+    pub const ALL: [Mutant; 36] = [
         Mutant::PromiseIsForgotten,
         Mutant::AnybodyAcknowledges,
         Mutant::UnflushedCounts,
@@ -123,6 +132,10 @@ impl Mutant {
         Mutant::SuccessorDoesNotWait,
         Mutant::HalfARewindIsStarted,
         Mutant::LeaseIsMadeAgain,
+        Mutant::LeaseIsRestoredUnproven,
+        Mutant::OldPromisesProve,
+        Mutant::ElectionIsDenied,
+        Mutant::DoubtsAreForgotten,
         Mutant::FailsafeIsForgotten,
         Mutant::FailsafeOfOneIsEnough,
         Mutant::LeaseIsNotAwaited,
@@ -155,7 +168,11 @@ impl Mutant {
             Mutant::PromotionIsBegunAgain => &[14, 15],
             Mutant::ReleasesBeforeStop | Mutant::SuccessorDoesNotWait => &[16],
             Mutant::HalfARewindIsStarted => &[17],
-            Mutant::LeaseIsMadeAgain => &[18],
+            Mutant::LeaseIsMadeAgain
+            | Mutant::LeaseIsRestoredUnproven
+            | Mutant::OldPromisesProve
+            | Mutant::ElectionIsDenied
+            | Mutant::DoubtsAreForgotten => &[18],
             Mutant::FailsafeIsForgotten | Mutant::FailsafeOfOneIsEnough => &[19],
             Mutant::LeaseIsNotAwaited | Mutant::ReadsAreNotAwaited => &[20],
             Mutant::RuleDoesNotGrow => &[21],
@@ -219,6 +236,10 @@ pub enum Event {
     TailLost,
     /// The Lease was deleted.
     LeaseDeleted,
+    /// The Lease was edited, and nobody understands it.
+    LeaseScribbled,
+    /// The Lease, which was lost, was written again by the primary.
+    LeaseRestored,
     /// Another timeline was reserved after a promotion that did not end.
     ReservedAgain,
     /// A primary let applications in.
@@ -231,7 +252,7 @@ pub enum Event {
 
 impl Event {
     /// What some search or walk must reach, so that a world in which nothing happens does not pass.
-    pub const GOALS: [Event; 29] = [
+    pub const GOALS: [Event; 31] = [
         Event::Promoted,
         Event::PromotedLate,
         Event::PromotedSecondBest,
@@ -257,6 +278,8 @@ impl Event {
         Event::RewindTorn,
         Event::TailLost,
         Event::LeaseDeleted,
+        Event::LeaseScribbled,
+        Event::LeaseRestored,
         Event::ReservedAgain,
         Event::Opened,
         Event::Resumed,

@@ -3,7 +3,7 @@
 //! More is checked where it happens: no timeline is begun twice ([`super::tasks`]), nothing acknowledged or visible is missing
 //! where a timeline begins, nothing is acknowledged that a newer timeline lacks ([`super::wire`]).
 
-use super::state::{Lease, Member, Postgres, Rule, TIMELINES, Task, Wal, World};
+use super::state::{Lease, Member, Postgres, Rule, Set, TIMELINES, Task, Unsettled, Wal, World};
 use super::world::settle;
 
 /// `N` members, of which 0 is the primary, under `ANY required` of the others; one record is written and acknowledged.
@@ -135,6 +135,26 @@ pub fn left_out<const N: usize>() -> World<N> {
     world
 }
 
+/// The same as `world`, where nobody hears the primary any more, and the answers to all writes of the Lease that have arrived are lost.
+pub fn unanswered<const N: usize>(mut world: World<N>) -> World<N> {
+    for member in &mut world.members[1..] {
+        member.silent = true;
+    }
+    for member in &mut world.members {
+        let arrived = member.write.take_if(|write| write.answer.is_some());
+        if let Some(write) = arrived {
+            member.write_failed = true;
+            member.unsettled = Some(Unsettled {
+                version: write.content.version,
+                rule: write.content.rule,
+                release: write.release,
+            });
+        }
+    }
+    settle(&mut world);
+    world
+}
+
 fn follower<const N: usize>(lease: Lease) -> Member<N> {
     Member {
         postgres: Postgres::Standby {
@@ -179,6 +199,23 @@ pub fn violation<const N: usize>(world: &World<N>) -> Option<String> {
     None
 }
 
+/// The Lease is lost, and the user is waited for: no primary that holds it lives, or too few of those who follow that one can say that
+/// they have promised no later epoch.
+pub fn is_lost_for_good<const N: usize>(world: &World<N>) -> bool {
+    let provable = |(me, primary): (usize, &Member<N>)| {
+        let seen = &primary.seen;
+        let proves = |other: &Member<N>| {
+            let follows = matches!(other.postgres, Postgres::Standby { upstream: Some((from, _)), .. } if usize::from(from) == me);
+            follows && other.promise <= seen.epoch && other.seen.epoch == seen.epoch
+        };
+        let others = world.members.iter().enumerate().filter(|(_, other)| proves(other));
+        let names = others.fold(0, |set: Set, (other, _)| set | 1 << other);
+        let holds = primary.confirmed.is_some() && seen.holder == Some((me as u8, primary.run));
+        is_primary(primary) && holds && seen.rule.required > 0 && seen.rule.is_met(names)
+    };
+    world.lease.loss.is_some() && !world.members.iter().enumerate().any(provable)
+}
+
 fn is_primary<const N: usize>(member: &Member<N>) -> bool {
     matches!(member.postgres, Postgres::Primary { .. })
 }
@@ -207,7 +244,8 @@ pub fn is_ready<const N: usize>(world: &World<N>) -> bool {
         required: world.durability,
         names: if world.durability > 0 { others } else { 0 },
     };
-    is_open(primary)
+    world.lease.loss.is_none()
+        && is_open(primary)
         && primary.confirmed.is_some()
         && world.lease.rule == rule
         && world.members.iter().enumerate().all(follows)

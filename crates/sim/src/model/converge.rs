@@ -1,7 +1,7 @@
 //! Bounded convergence: once nothing goes wrong any more, the database serves again, and then nothing is done.
 
 use super::bounds::Bounds;
-use super::check::is_ready;
+use super::check::{is_lost_for_good, is_ready};
 use super::label::What;
 use super::observe::{Decided, Decider, Effect};
 use super::random::Random;
@@ -20,7 +20,7 @@ const PROMOTIONS: u8 = 3;
 /// Goes on from `world` without faults, edits and writes of applications, when the user fences nobody any more and prefers no
 /// primary. Each possible step is as likely as any other, but time passes seldom: a tick is 2.5 s, the rest takes milliseconds.
 /// Until the database is as it should be and every member waits. `Ok`: in how many steps; 0 if it cannot be
-/// said, since the numbers of this world run out, or the Lease is missing and the user is waited for.
+/// said, since the numbers of this world run out, or the Lease is lost and the user is waited for.
 ///
 /// # Errors
 /// It does not come to that.
@@ -47,7 +47,7 @@ pub fn converge<const N: usize>(
         if spent && world.unfit == 0 && world.lease.reserved >= reserved + PROMOTIONS {
             return Err(format!("it uses up timelines, and none is kept: {world:?}"));
         }
-        if spent || world.lease.missing {
+        if spent || is_lost_for_good(&world) {
             return Ok(0);
         }
         stepper.successors(&world);

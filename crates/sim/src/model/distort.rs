@@ -1,7 +1,7 @@
 //! The world as a broken observer would show it to the machine: how a rule is broken without touching its code.
 
 use super::bounds::Mutant;
-use super::state::{Data, Member, Postgres, Rule, Task, Wal, World};
+use super::state::{Data, Member, Postgres, Rule, Set, Task, Wal, World};
 
 /// What member `me` is shown.
 pub(super) fn shown<const N: usize>(mutant: Mutant, world: &World<N>, me: usize) -> World<N> {
@@ -45,6 +45,24 @@ pub(super) fn shown<const N: usize>(mutant: Mutant, world: &World<N>, me: usize)
         member.seen.holder = None;
         member.seen.release = Some((holder, Some(member.wal)));
         member.seen.successor = Some(me as u8);
+    }
+    world
+}
+
+/// What `other` is shown when the holder `from` asks it to leave it the lease.
+pub(super) fn shown_when_asked<const N: usize>(
+    mutant: Mutant,
+    world: &World<N>,
+    other: usize,
+    from: usize,
+) -> World<N> {
+    let mut world = *world;
+    let member = &mut world.members[other];
+    if mutant == Mutant::ElectionIsDenied {
+        member.promise = member.promise.min(member.seen.epoch);
+        if let Postgres::Standby { upstream, receiving } = &mut member.postgres {
+            (*upstream, *receiving) = (Some((from as u8, member.seen.epoch)), true);
+        }
     }
     world
 }
@@ -103,7 +121,12 @@ fn member_shown<const N: usize>(mutant: Mutant, member: &mut Member<N>) {
                 member.data = Data::Sound;
             }
         }
-        Mutant::LeaseIsMadeAgain => member.seen.missing = false,
+        Mutant::LeaseIsMadeAgain => member.seen.loss = None,
+        Mutant::LeaseIsRestoredUnproven if member.seen.loss.is_some() => {
+            (member.failsafe, member.since_loss) = ([Some((member.seen.epoch, 0)); N], Set::MAX);
+        }
+        Mutant::OldPromisesProve => member.since_loss = Set::MAX,
+        Mutant::DoubtsAreForgotten => member.doubts = [None; 2],
         Mutant::LeaseIsNotAwaited => member.changed = u8::MAX,
         Mutant::RuleIsSetFirst => {
             if let Postgres::Primary { proven, .. } = member.postgres {
@@ -147,6 +170,8 @@ fn member_shown<const N: usize>(mutant: Mutant, member: &mut Member<N>) {
         | Mutant::PositionIsNotFinal
         | Mutant::EpochIsNotRaised
         | Mutant::LeaseIsOverwritten
+        | Mutant::LeaseIsRestoredUnproven
+        | Mutant::ElectionIsDenied
         | Mutant::TimelineIsUsedTwice
         | Mutant::SuccessorDoesNotWait
         | Mutant::FailsafeIsForgotten

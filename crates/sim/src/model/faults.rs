@@ -2,7 +2,7 @@
 
 use super::bounds::{Event, Mutant};
 use super::label::What;
-use super::state::{Data, Member, Postgres, Task, Unsettled, World};
+use super::state::{Data, Lease, Loss, Member, Postgres, Task, Unsettled, World};
 use super::step::Stepper;
 use super::tasks::wipe;
 
@@ -123,13 +123,37 @@ impl<const N: usize> Stepper<'_, N> {
         }
     }
 
-    /// Somebody deletes the Lease.
-    pub(super) fn delete(&mut self, world: &World<N>) {
-        if self.bounds.deletable && world.faults < self.bounds.faults && !world.lease.missing {
+    /// Somebody deletes the Lease, or edits it so that nobody understands it, or takes such an edit back; the operator makes an
+    /// empty Lease in the place of one that is gone.
+    pub(super) fn lose_lease(&mut self, world: &World<N>) {
+        if !self.bounds.losable {
+            return;
+        }
+        let loss = world.lease.loss;
+        let goes_wrong = world.faults < self.bounds.faults;
+        let mut becomes = |loss: Option<Loss>, faults: u8, what: What, event: Option<Event>| {
             let mut after = *world;
-            (after.faults, after.lease.missing) = (world.faults + 1, true);
-            after.lease.version += 1;
-            self.push(after, None, What::LeaseIsDeleted, Some(Event::LeaseDeleted));
+            after.faults += faults;
+            (after.lease.loss, after.lease.version) = (loss, world.lease.version + 1);
+            self.push(after, None, what, event);
+        };
+        if goes_wrong {
+            if loss != Some(Loss::Missing) {
+                becomes(Some(Loss::Missing), 1, What::LeaseIsDeleted, Some(Event::LeaseDeleted));
+            }
+            if loss.is_none() {
+                becomes(
+                    Some(Loss::Scribbled),
+                    1,
+                    What::LeaseIsScribbled,
+                    Some(Event::LeaseScribbled),
+                );
+            }
+        }
+        match loss {
+            Some(Loss::Missing) => becomes(Some(Loss::Empty), 0, What::LeaseIsMadeEmpty, None),
+            Some(Loss::Scribbled) => becomes(None, 0, What::LeaseIsPutRight, None),
+            Some(Loss::Empty) | None => {}
         }
     }
 
@@ -138,7 +162,7 @@ impl<const N: usize> Stepper<'_, N> {
         let mut lost = *base;
         let member = &mut lost.members[me];
         (member.write, member.write_failed) = (None, true);
-        member.unsettled = self.bounds.timed.then_some(Unsettled {
+        member.unsettled = (self.bounds.timed || self.bounds.losable).then_some(Unsettled {
             version: write.content.version,
             rule: write.content.rule,
             release: write.release,
@@ -152,7 +176,19 @@ impl<const N: usize> Stepper<'_, N> {
     }
 
     fn crash(&self, world: &mut World<N>, me: usize) {
-        let lease = world.lease;
+        let lease = match world.lease {
+            // Of a Lease that is lost a new run knows nothing.
+            Lease {
+                version,
+                loss: loss @ Some(_),
+                ..
+            } => Lease {
+                version,
+                loss,
+                ..Lease::default()
+            },
+            lease => lease,
+        };
         let member = &mut world.members[me];
         if let Some(write) = member.write.filter(|write| write.answer.is_none()) {
             world.ghost = Some(write.content);

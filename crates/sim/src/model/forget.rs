@@ -1,16 +1,26 @@
 //! What can have no effect any more is forgotten, so that states that differ in nothing else are one.
 
-use super::bounds::Mutant;
-use super::state::{Member, Postgres, World};
+use super::bounds::{Bounds, Mutant};
+use super::state::{Loss, Member, Postgres, World};
 
 /// Forgets. Two mutants take any write of the Lease: with them, none is refused for sure.
-pub(super) fn forget<const N: usize>(world: &mut World<N>, mutant: Option<Mutant>) {
-    let any = matches!(mutant, Some(Mutant::LeaseIsOverwritten | Mutant::LeaseIsMadeAgain));
+pub(super) fn forget<const N: usize>(world: &mut World<N>, bounds: Bounds) {
+    let any = matches!(
+        bounds.mutant,
+        Some(Mutant::LeaseIsOverwritten | Mutant::LeaseIsMadeAgain)
+    );
     if !any {
         refuse(world);
     }
     runs(world);
     for member in &mut world.members {
+        if member.seen.loss.is_none() {
+            (member.since_loss, member.doubts) = (0, [None; 2]);
+            if !bounds.timed {
+                // No deadline of a holder passes here: it needs promises only to write a lost Lease again.
+                member.failsafe = [None; N];
+            }
+        }
         if member.asked <= member.seen.epoch {
             // A candidate of an epoch that is over.
             member.asked = 0;
@@ -28,7 +38,7 @@ pub(super) fn forget<const N: usize>(world: &mut World<N>, mutant: Option<Mutant
 /// Versions only rise: a write that expects an older one is refused whenever it arrives.
 fn refuse<const N: usize>(world: &mut World<N>) {
     let lease = world.lease;
-    let refused = |version: u8| lease.missing || version != lease.version;
+    let refused = |version: u8| lease.loss == Some(Loss::Missing) || version != lease.version;
     world.ghost = world.ghost.filter(|ghost| !refused(ghost.version));
     for write in world.members.iter_mut().filter_map(|member| member.write.as_mut()) {
         if write.answer.is_none() && refused(write.content.version) {

@@ -16,6 +16,7 @@ pub(super) const SYSTEM_ID: &str = "7411111111111111111";
 pub(super) const SETTINGS: &str = "cbf29ce484222325";
 pub(super) const CLAIM: &str = "aaaa0000-1111";
 pub(super) const LEASE: &str = "lease";
+pub(super) const CLUSTER: &str = "c0ffee";
 
 /// More members are in no world.
 const MOST: usize = 8;
@@ -34,7 +35,7 @@ pub(super) fn lease(content: &machine::lease_object::LeaseContent, seen: &Lease)
     let had = |holder: &HolderRecord| content.positions.get(&holder.incarnation.pod).copied();
     Lease {
         version: seen.version,
-        missing: false,
+        loss: None,
         holder,
         epoch: small(content.epoch.0),
         reserved: content.timeline.map_or(0, |timeline| small(timeline.0.into())),
@@ -91,6 +92,15 @@ pub(super) fn record(lease: &Lease, members: usize) -> LeaseRecord {
             .map(|((member, _), had)| (pod(member.into()), position(had)))
             .into_iter()
             .collect(),
+    }
+}
+
+/// The Lease as the operator makes it.
+pub(super) fn empty() -> LeaseRecord {
+    LeaseRecord {
+        system_id: None,
+        members: [].into(),
+        ..record(&Lease::default(), 0)
     }
 }
 

@@ -215,7 +215,7 @@ fn plain<const N: usize>(own: &Member<N>, me: usize) -> Member<N> {
         answer: None,
         age: 0,
     });
-    (member.unsettled, member.slow) = (None, false);
+    (member.unsettled, member.doubts, member.slow) = (None, [None; 2], false);
     member.seen.version = 0;
     member.given = member.given.map(|given| Given {
         run: if own.seen.holder.is_some_and(|(_, run)| run == given.run) {
@@ -235,8 +235,8 @@ fn plain<const N: usize>(own: &Member<N>, me: usize) -> Member<N> {
 
 /// Writes that may be in the Lease beside what was seen of it; they matter to who relies on promises.
 fn unsettled<const N: usize>(own: &Member<N>) -> [Option<(Rule, bool)>; 2] {
-    if own.failsafe.iter().all(Option::is_none) {
-        return [None; 2];
+    if own.seen.loss.is_some() || own.failsafe.iter().all(Option::is_none) {
+        return own.doubts;
     }
     let current = |version: u8| version == own.seen.version;
     let flying = own.write.filter(|write| current(write.content.version));

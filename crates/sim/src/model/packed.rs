@@ -66,7 +66,7 @@ impl Lease {
     fn packed<const N: usize>(&self, names: &Names<N>) -> [u64; 3] {
         let Lease {
             version,
-            missing,
+            loss,
             holder,
             epoch,
             reserved,
@@ -84,12 +84,13 @@ impl Lease {
         let successor = successor.map_or(NONE, |successor| of(names, successor));
         let [required, members] = rule.packed(names);
         let had = had.unwrap_or(NOWHERE);
-        let state = flags([missing, serving]);
+        let state = flags([serving]);
+        let lost = loss.map_or(0, |loss| 1 + loss as u8);
         let [first, second, third, fourth, fifth, sixth]: [u8; TIMELINES] = history;
         [
             word([version, state, epoch, reserved, required, members, written, holder]),
             word([run, by, end.timeline, end.end, successor, first, second, had.timeline]),
-            word([third, fourth, fifth, sixth, had.end, lossy, 0, 0]),
+            word([third, fourth, fifth, sixth, had.end, lossy, lost, 0]),
         ]
     }
 }
@@ -204,6 +205,8 @@ impl<const N: usize> Member<N> {
             sent,
             slow,
             failsafe,
+            since_loss,
+            doubts,
             given,
             handing,
             write,
@@ -223,6 +226,10 @@ impl<const N: usize> Member<N> {
         let [epoch, given_to, left] = given.map_or([NONE; 3], |given| [given.epoch, given.run, given.left]);
         let [seen, seen_more, seen_rest] = seen.packed(names);
         let flushed = flushed.map_or(NONE, |Wal { timeline, end }| timeline << 5 | end);
+        let [doubt, doubt_too] = doubts.map(|doubt| {
+            let [required, members] = doubt.map_or([NONE; 2], |(rule, _)| rule.packed(names));
+            [required, members, u8::from(doubt.is_some_and(|(_, release)| release))]
+        });
         let confirmed = confirmed.unwrap_or(NONE);
         pairs(
             to,
@@ -254,6 +261,16 @@ impl<const N: usize> Member<N> {
                 seen_rest,
                 listed(names, failsafe, |promise| promise.map_or(NONE, |(epoch, _)| epoch)),
                 listed(names, failsafe, |promise| promise.map_or(NONE, |(_, age)| age)),
+                word([
+                    doubt[0],
+                    doubt[1],
+                    doubt[2],
+                    doubt_too[0],
+                    doubt_too[1],
+                    doubt_too[2],
+                    set(names, *since_loss),
+                    0,
+                ]),
             ],
         );
         let mut answers = [0; N];

@@ -113,6 +113,10 @@ impl<const N: usize> Member<N> {
         member.replies = list(names, &self.replies);
         member.seen = self.seen.renamed(names);
         member.failsafe = list(names, &self.failsafe);
+        member.since_loss = set(names, self.since_loss);
+        member.doubts = self
+            .doubts
+            .map(|doubt| doubt.map(|(rule, release)| (rule.renamed(names), release)));
         member.handing = pair(names, self.handing);
         if let Some(write) = &mut member.write {
             write.content = write.content.renamed(names);

@@ -2,6 +2,7 @@
 
 use std::collections::VecDeque;
 
+use super::check::is_lost_for_good;
 use super::converge::is_at_rest;
 use super::label::What;
 use super::observe::{Decided, Effect};
@@ -40,7 +41,7 @@ impl Ways {
             || last && stepper.decided.iter().any(|decided| goes_beyond(decided, epochs));
         // Commits wait for more than the user has left unfenced.
         let fenced = N as u32 - world.fenced.count_ones() <= world.durability.into();
-        let ends = fenced || lease.missing || is_at_rest(world, &stepper.decided);
+        let ends = fenced || is_lost_for_good(world) || is_at_rest(world, &stepper.decided);
         if spent || ends {
             self.ends.push(number);
         }

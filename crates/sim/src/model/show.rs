@@ -4,18 +4,19 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use api::status::DurabilityMode;
 use machine::instance::{
-    Answer, ClusterView, Configured, Confirmed, Contact, Data, Database, Failsafe, FailsafeGiven, LeaseView,
-    Member as Identity, Memo, Mode, Observed, Own, Peer, PostgresView, Process, Promise, Promised, Reading,
-    Reply as ReportAnswer, Route, SyncSetting, Task as Work_, Tasks, Unsettled, VolumeView, Work, report,
+    Answer, ClusterView, Configured, Confirmed, Contact, Data, Database, Failsafe, FailsafeGiven, LeaseVersion,
+    LeaseView, Lost, Member as Identity, Memo, Mode, Observed, Own, Peer, PostgresView, Process, Promise, Promised,
+    Reading, Reply as ReportAnswer, Route, SyncSetting, Task as Work_, Tasks, Unsettled, VolumeView, Work, report,
 };
 use machine::protocol::{Epoch, LeaseRecord, Lsn, MemberReport, MemberState, PromiseReply, Timeline};
 use machine::timing::{BootTime, Timing};
 
 use super::names::{
-    CLAIM, SETTINGS, SYSTEM_ID, address, forks, id, pod, position, record, run_name, sync_rule, told, upstream,
+    CLAIM, CLUSTER, LEASE, SETTINGS, SYSTEM_ID, address, empty, forks, id, pod, position, record, run_name, sync_rule,
+    told, upstream,
 };
 use super::observe::Sight;
-use super::state::{Data as OnVolume, Postgres, Reply, Task, Wal};
+use super::state::{Data as OnVolume, Loss, Postgres, Reply, Task, Wal};
 
 /// All deadlines have passed, all patience is over: whatever may happen later may happen now.
 pub(super) const NOW: BootTime = BootTime(10_000_000);
@@ -30,6 +31,11 @@ const ME: usize = 0;
 
 fn ago(ticks: u8) -> BootTime {
     BootTime(NOW.0 - u64::from(ticks) * TICK)
+}
+
+/// Within a tick: what was asked for before the loss of the Lease was seen as it is.
+fn before(time: BootTime) -> BootTime {
+    BootTime(time.0 - 1)
 }
 
 impl<const N: usize> Sight<N> {
@@ -136,10 +142,11 @@ impl<const N: usize> Sight<N> {
         let sent = BootTime(ago(member.sent).0 - overdue);
         let writes = self.unsettled.iter().flatten();
         LeaseView {
-            record: if member.seen.missing {
-                Reading::Missing
-            } else {
-                Reading::Is(self.record())
+            record: match member.seen.loss {
+                None => Reading::Is(self.record()),
+                Some(Loss::Empty) if member.seen.epoch == 0 => Reading::Is(empty()),
+                Some(Loss::Missing | Loss::Empty) => Reading::Missing,
+                Some(Loss::Scribbled) => Reading::Unknown,
             },
             changed: if self.timed { ago(member.changed) } else { NOW },
             holder_since: BootTime(0),
@@ -153,7 +160,32 @@ impl<const N: usize> Sight<N> {
                 rules: writes.clone().map(|(rule, _)| sync_rule(*rule)).collect(),
                 releases: writes.clone().any(|(_, release)| *release),
             }),
+            lost: self.lost(),
         }
+    }
+
+    /// What this member knows of a Lease that is lost.
+    fn lost(&self) -> Option<Lost> {
+        let seen = &self.member.seen;
+        let loss = seen.loss.filter(|_| seen.epoch > 0)?;
+        let doubts = self.unsettled.iter().flatten();
+        let place = LeaseVersion {
+            uid: LEASE.to_owned(),
+            version: seen.version.to_string(),
+            owner: Some(CLUSTER.to_owned()),
+        };
+        Some(Lost {
+            before: self.record(),
+            rules: doubts
+                .clone()
+                .map(|(rule, _)| *rule)
+                .chain([seen.rule])
+                .map(sync_rule)
+                .collect(),
+            releases: doubts.clone().any(|(_, release)| *release),
+            place: (loss != Loss::Missing).then_some(place),
+            since: ago(self.member.changed),
+        })
     }
 
     /// One that cannot be promoted knows who runs as standby, and who does not run. Whoever else may give way does so to any.
@@ -177,10 +209,11 @@ impl<const N: usize> Sight<N> {
         given
             .filter_map(|(other, promise)| {
                 let (epoch, age) = (*promise)?;
+                let since_loss = self.member.since_loss >> other & 1 == 1;
                 let promise = Failsafe {
                     member: id(other),
                     epoch: Epoch(epoch.into()),
-                    sent: ago(age),
+                    sent: if since_loss { ago(age) } else { before(ago(age)) },
                 };
                 Some((pod(other), promise))
             })
@@ -190,12 +223,12 @@ impl<const N: usize> Sight<N> {
     fn cluster(&self) -> ClusterView {
         let fenced = (0..N).filter(|member| self.fenced >> member & 1 == 1);
         ClusterView {
-            uid: "c0ffee".to_owned(),
+            uid: CLUSTER.to_owned(),
             replicas: N as u32,
             timing: Timing::DEFAULT,
             settings: SETTINGS.to_owned(),
             system_id: Some(SYSTEM_ID.to_owned()),
-            epoch: None,
+            epoch: Some(Epoch(0)),
             claim_uid: Some(CLAIM.to_owned()),
             certificate: None,
             grant: None,

@@ -21,13 +21,25 @@ pub struct Rule {
     pub names: Set,
 }
 
+/// How a Lease was lost. What stood in it before stays in [`Lease`]: in the world's, as what really was; in a member's, as what
+/// that member read last.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Loss {
+    /// There is none any more.
+    Missing,
+    /// The operator has made an empty one in its place.
+    Empty,
+    /// Somebody has edited it, and nobody understands it.
+    Scribbled,
+}
+
 /// The Lease.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Lease {
     /// Counts its writes.
     pub version: u8,
-    /// There is none any more.
-    pub missing: bool,
+    /// It was lost, and what follows stood in it before. Epoch 0 in a member's: that member has never read it.
+    pub loss: Option<Loss>,
     /// Member and run of the holder.
     pub holder: Option<(u8, u8)>,
     /// The epoch.
@@ -214,6 +226,10 @@ pub struct Member<const N: usize> {
     pub slow: bool,
     /// Promises of others not to take the lease: epoch, and ticks since the request was sent.
     pub failsafe: [Option<(u8, u8)>; N],
+    /// Those that were asked for since the loss of the Lease was seen as it is.
+    pub since_loss: Set,
+    /// This run's writes that may have been in the Lease when it was lost: their rules, and whether they release it.
+    pub doubts: [Option<(Rule, bool)>; 2],
     /// What this member has promised the holder.
     pub given: Option<Given>,
     /// To whom this holder hands over, and the epoch in which it began.
@@ -250,6 +266,8 @@ impl<const N: usize> Member<N> {
             sent: 0,
             slow: false,
             failsafe: [None; N],
+            since_loss: 0,
+            doubts: [None; 2],
             given: None,
             handing: None,
             write: None,

@@ -63,7 +63,7 @@ impl<'a, const N: usize> Stepper<'a, N> {
             self.fail(world, me);
         }
         self.ghost(world);
-        self.delete(world);
+        self.lose_lease(world);
         self.edit(world);
         if self.bounds.timed {
             self.tick(world);
@@ -85,7 +85,7 @@ impl<'a, const N: usize> Stepper<'a, N> {
         if let Some(Next { world: Ok(world), .. }) = self.next.last_mut() {
             settle(world);
             flush(world, self.bounds.reboots);
-            forget(world, self.bounds.mutant);
+            forget(world, self.bounds);
             canonical(world);
         }
     }
@@ -187,11 +187,19 @@ impl<'a, const N: usize> Stepper<'a, N> {
 
     fn ask_failsafe(&mut self, world: &World<N>, me: usize, epoch: u8) {
         for other in (0..N).filter(|other| *other != me) {
-            let given = self.decider.failsafe(world, other, me, epoch);
+            let distorted = self
+                .bounds
+                .mutant
+                .map(|mutant| distort::shown_when_asked(mutant, world, other, me));
+            let given = self
+                .decider
+                .failsafe(distorted.as_ref().unwrap_or(world), other, me, epoch);
             let Some(given) = given else { continue };
             let mut after = *world;
             after.members[me].failsafe[other] = Some((epoch, 0));
-            if !self.has(Mutant::FailsafeIsForgotten) {
+            after.members[me].since_loss |= 1 << other;
+            // Without clocks, what was promised for a time is over at once.
+            if self.bounds.timed && !self.has(Mutant::FailsafeIsForgotten) {
                 after.members[other].given = Some(given);
             }
             let other = other as u8;

@@ -56,6 +56,7 @@ impl<const N: usize> Mood<N> {
             | What::DiesPromoting(_)
             | What::DiesRewinding
             | What::LeaseIsDeleted
+            | What::LeaseIsScribbled
             | What::Reboots
             | What::CannotBePromoted => 2,
             What::UserFences(_)
@@ -63,7 +64,8 @@ impl<const N: usize> Mood<N> {
             | What::UserWants(_)
             | What::UserWantsStandbys(_)
             | What::UserPrefersStandbys(_)
-            | What::UserAcceptsLoss(_) => 3,
+            | What::UserAcceptsLoss(_)
+            | What::LeaseIsPutRight => 3,
             What::Decides(_) if costs => 4,
             What::TimePasses { .. } if costs => 5,
             What::TimePasses { .. } => 6,
@@ -78,7 +80,7 @@ impl<const N: usize> Mood<N> {
             What::Writes => 14,
             What::Streams(_) | What::Receives(_) => 15,
             What::Acknowledges(_) | What::Flushes => 16,
-            What::LateWriteArrives(_) => 17,
+            What::LateWriteArrives(_) | What::LeaseIsMadeEmpty => 17,
         };
         self.0[next.label.actor.map_or(0, usize::from)][kind]
     }

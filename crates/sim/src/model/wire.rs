@@ -2,14 +2,15 @@
 
 use super::bounds::{Event, Mutant};
 use super::label::What;
-use super::state::{Lease, Member, Postgres, Rule, Set, TIMELINES, Wal, World, Write};
+use super::state::{Lease, Loss, Member, Postgres, Rule, Set, TIMELINES, Wal, World, Write};
 use super::step::Stepper;
 use super::world::{following, holders, noticed, see};
 
 impl<const N: usize> Stepper<'_, N> {
     pub(super) fn lease(&mut self, world: &World<N>, me: usize) {
         let member = &world.members[me];
-        if member.seen != world.lease {
+        let lost = world.lease.loss.is_some();
+        if member.seen != world.lease && !(lost && member.seen.version == world.lease.version) {
             let mut after = *world;
             see(&mut after.members[me], world.lease);
             self.push(after, me, What::SeesLease, None);
@@ -19,6 +20,9 @@ impl<const N: usize> Stepper<'_, N> {
         match write.answer {
             None => {
                 let taken = self.arrive(&mut after, write.content);
+                if taken && let Some(wrong) = restored_wrongly(world, &after.lease) {
+                    return self.wrong(me, What::WriteArrives(taken), wrong);
+                }
                 after.members[me].write = Some(Write {
                     answer: Some(taken),
                     ..write
@@ -42,7 +46,7 @@ impl<const N: usize> Stepper<'_, N> {
 
     /// A write of the Lease arrives.
     fn arrive(&self, after: &mut World<N>, content: Lease) -> bool {
-        let fits = if after.lease.missing {
+        let fits = if after.lease.loss == Some(Loss::Missing) {
             self.has(Mutant::LeaseIsMadeAgain)
         } else {
             content.version == after.lease.version || self.has(Mutant::LeaseIsOverwritten)
@@ -61,6 +65,9 @@ impl<const N: usize> Stepper<'_, N> {
         let mut after = *world;
         after.ghost = None;
         let taken = self.arrive(&mut after, ghost);
+        if taken && let Some((wrong, holder)) = restored_wrongly(world, &after.lease).zip(ghost.holder) {
+            return self.wrong(usize::from(holder.0), What::LateWriteArrives(taken), wrong);
+        }
         let event = (!taken).then_some(Event::Refused);
         self.push(after, None, What::LateWriteArrives(taken), event);
     }
@@ -162,6 +169,31 @@ fn give_up<const N: usize>(after: &mut World<N>, before: &Lease) {
     }
 }
 
+/// What is wrong with a Lease that was lost and is written again: it belongs to who held it last and has all that was acknowledged, in no
+/// earlier epoch, and every timeline that was ever reserved stays so.
+fn restored_wrongly<const N: usize>(world: &World<N>, written: &Lease) -> Option<String> {
+    let before = &world.lease;
+    before.loss?;
+    let (holder, _) = written.holder?;
+    let wal = world.members[usize::from(holder)].wal;
+    let acknowledged = (1..TIMELINES).map(|timeline| Wal {
+        timeline: timeline as u8,
+        end: world.acknowledged[timeline],
+    });
+    let lacks = acknowledged
+        .filter(|at| at.end > 0)
+        .find(|at| !world.contains(wal, *at));
+    let stands = |lease: &Lease| format!("{:?} in epoch {}", lease.holder, lease.epoch);
+    if before.holder != written.holder || written.epoch < before.epoch || written.reserved < before.reserved {
+        return Some(format!(
+            "the lost Lease was held by {}, and is written again for {}",
+            stands(before),
+            stands(written)
+        ));
+    }
+    lacks.map(|at| format!("{at} was acknowledged, and {holder} writes the lost Lease again without it"))
+}
+
 /// The outcome of a write reaches its sender.
 fn hear<const N: usize>(after: &mut World<N>, me: usize, write: Write, taken: bool) {
     let lease = after.lease;
@@ -175,6 +207,18 @@ fn hear<const N: usize>(after: &mut World<N>, me: usize, write: Write, taken: bo
     member.confirmed = ours.then_some(write.content.epoch);
     (member.sent, member.slow) = (write.age, member.slow && write.age > 0);
     member.failsafe = [None; N];
+    if member.seen.loss.is_some() && member.seen.version > write.content.version {
+        // It stood in the Lease that is lost by now.
+        let (version, loss) = (member.seen.version, member.seen.loss);
+        see(
+            member,
+            Lease {
+                version,
+                ..write.content
+            },
+        );
+        (member.seen.loss, member.doubts) = (loss, [None; 2]);
+    }
     // The answer is the object as it was written; something newer may have been seen meanwhile.
     if member.seen.version <= write.content.version {
         let version = write.content.version + 1;

@@ -5,6 +5,9 @@ use super::state::{Lease, Member, Postgres, Rule, Set, TIMELINES, Wal, World};
 
 /// A new version of the Lease; the primary that is heard may be another one now.
 pub(super) fn see<const N: usize>(member: &mut Member<N>, lease: Lease) {
+    if lease.loss.is_some() {
+        return see_lost(member, lease);
+    }
     if member.seen.holder != lease.holder {
         member.silent = false;
     }
@@ -18,6 +21,28 @@ pub(super) fn see<const N: usize>(member: &mut Member<N>, lease: Lease) {
         (member.changed, member.unsettled) = (0, None);
     }
     member.seen = lease;
+}
+
+/// A Lease that is lost shows nothing: what was read of it before is remembered, and which of the own writes may have been in it.
+fn see_lost<const N: usize>(member: &mut Member<N>, lease: Lease) {
+    let before = member.seen;
+    if before.version == lease.version {
+        return;
+    }
+    if before.loss.is_none() {
+        let flying = member.write.filter(|write| write.content.version == before.version);
+        let lost = member.unsettled.filter(|lost| lost.version == before.version);
+        member.doubts = [
+            flying.map(|write| (write.content.rule, write.release)),
+            lost.map(|lost| (lost.rule, lost.release)),
+        ];
+    }
+    (member.changed, member.unsettled, member.since_loss) = (0, None, 0);
+    member.seen = Lease {
+        version: lease.version,
+        loss: lease.loss,
+        ..before
+    };
 }
 
 /// A primary that is closed; what may be in doubt ends at `in_doubt`.
@@ -81,6 +106,9 @@ pub(super) fn following<const N: usize>(world: &World<N>, mine: Wal, head: Wal) 
 /// What a write of the Lease by `me` has changed.
 pub(super) fn noticed<const N: usize>(world: &World<N>, after: &Lease, me: usize) -> Option<Event> {
     let before = &world.lease;
+    if before.loss.is_some() {
+        return Some(Event::LeaseRestored);
+    }
     let same = after.holder == before.holder && before.holder.is_some();
     let released = before
         .release

@@ -34,9 +34,9 @@ impl World {
         place.agent = Some(Agent::new(node, pod_uid, run));
         (place.watch_broken, place.watch_tries) = (false, None);
         self.note(Some(node), || format!("the agent starts, run {run}"));
-        let (spec, lease) = (Rc::new(self.api.spec.clone()), Rc::clone(&self.api.lease));
+        let (spec, lease) = (Rc::new(self.api.spec.clone()), self.api.lease_news());
         self.tell_if_api(node, News::Cluster(spec));
-        self.tell_if_api(node, News::Lease(lease));
+        self.tell_if_api(node, lease);
         self.tell(1, node, News::Room);
         self.wake_now(node);
     }

@@ -20,7 +20,9 @@ use super::world::World;
 /// The API server.
 #[derive(Clone, Debug)]
 pub struct Api {
+    /// What stands in the Lease, or stood in it before it was lost.
     pub lease: Rc<LeaseRecord>,
+    pub lost: Option<LostLease>,
     pub version: u64,
     pub spec: Spec,
     /// What the operator works on, where one runs.
@@ -31,6 +33,27 @@ pub struct Api {
     pub down: u8,
     /// Of a thousand requests so many go wrong.
     pub errors: u64,
+}
+
+/// How the Lease is lost.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Loss {
+    /// There is none.
+    Gone,
+    /// The operator has made an empty one.
+    Empty,
+    /// Somebody has edited it, and nobody understands it.
+    Scribbled,
+}
+
+/// A Lease that is lost.
+#[derive(Clone, Debug)]
+pub struct LostLease {
+    pub how: Loss,
+    pub uid: String,
+    pub version: u64,
+    /// When the operator saw it so first.
+    pub seen: Option<u64>,
 }
 
 /// The `ClusteredDatabase`: what the user wants, and what the operator has written.
@@ -65,6 +88,8 @@ const WATCH: u64 = 800;
 const LONGEST_WATCH: u64 = 30_000;
 /// How long the operator needs to see something, in milliseconds.
 const OPERATOR: u64 = 1_000;
+/// So long the user waits for a lost Lease to be healed, in milliseconds, before saying that it is to be made again.
+const USER: u64 = 30_000;
 
 impl Api {
     pub fn new(plan: &Plan) -> Self {
@@ -103,6 +128,7 @@ impl Api {
         };
         Self {
             lease: Rc::new(lease),
+            lost: None,
             version: 1,
             spec: Spec {
                 version: 0,
@@ -128,6 +154,23 @@ impl Api {
             route: None,
             down: 0,
             errors: 0,
+        }
+    }
+
+    /// What a reading of the Lease tells.
+    pub fn lease_news(&self) -> News {
+        match &self.lost {
+            Some(lost) => News::LostLease(lost.clone()),
+            None => News::Lease(Rc::clone(&self.lease)),
+        }
+    }
+
+    /// A write of this content replaces what is there.
+    fn takes(&self, content: &LeaseContent) -> bool {
+        match &self.lost {
+            None => content.version == self.lease.version,
+            Some(lost) if lost.how == Loss::Gone => false,
+            Some(lost) => content.uid == lost.uid && content.version == lost.version.to_string(),
         }
     }
 
@@ -172,14 +215,17 @@ impl World {
     /// A write of the Lease arrives: a compare-and-swap. `answer`: its sender is told.
     pub fn lease_arrives(&mut self, node: usize, run: u32, call: u64, content: &LeaseContent, answer: bool) {
         let overwrites = self.overwrites_lease();
-        let outcome = if content.version == self.api.lease.version || overwrites {
+        let outcome = if self.api.takes(content) || overwrites {
             let before = Rc::clone(&self.api.lease);
+            if self.api.lost.take().is_some() {
+                self.check_healed(&before, content);
+            }
             let version = self.api.next();
             self.api.lease = Rc::new(written(content, version, self.now));
             self.lease_changed(node, run, &before);
             Ok(Rc::clone(&self.api.lease))
         } else {
-            Err(Some(Rc::clone(&self.api.lease)))
+            Err(self.api.lost.is_none().then(|| Rc::clone(&self.api.lease)))
         };
         let delay = 1 + self.random.api.below(6);
         let heard = answer && self.api.down == 0 && self.net.hears_api(node);
@@ -192,16 +238,50 @@ impl World {
     /// A reading of the Lease arrives: what is there now is on its way.
     pub fn lease_is_read(&mut self, node: usize, run: u32, call: u64) {
         let still = self.nodes[node].agent.as_ref().is_some_and(|agent| agent.run == run);
-        if still && self.api.down == 0 && self.net.hears_api(node) {
+        // That it is lost is told by the watch alone.
+        if still && self.api.down == 0 && self.net.hears_api(node) && self.api.lost.is_none() {
             let record = Rc::clone(&self.api.lease);
             let delay = 1 + self.random.api.below(6);
             self.tell(delay, node, News::Read { call, record });
         }
     }
 
-    /// Somebody deletes the Lease, and the operator makes it again from its status, as the user asks it to. What lies between is like
-    /// an API server that is away: nobody can renew.
-    pub fn lose_lease(&mut self) {
+    /// Somebody deletes the Lease, or edits it; or the operator makes an empty one.
+    pub fn lose_lease(&mut self, how: Loss) {
+        let version = self.api.next();
+        let uid = match (how, &self.api.lost) {
+            (Loss::Empty, _) => format!("{LEASE}-{version}"),
+            (Loss::Gone | Loss::Scribbled, Some(lost)) => lost.uid.clone(),
+            (Loss::Gone | Loss::Scribbled, None) => self.api.lease.uid.clone(),
+        };
+        self.note(None, || format!("the Lease is lost: {how:?}"));
+        self.api.lost = Some(LostLease {
+            how,
+            uid,
+            version,
+            seen: None,
+        });
+        for watcher in 0..self.plan.members {
+            self.watch(watcher, self.api.lease_news());
+        }
+    }
+
+    /// The operator makes an empty Lease in the place of one that is gone. If that does not heal it, the user says that it is to be made
+    /// again.
+    fn mend_lease(&mut self, how: Loss) {
+        let now = self.now;
+        let Some(lost) = &mut self.api.lost else { return };
+        let seen = *lost.seen.get_or_insert(now);
+        if now > seen + USER {
+            self.recreate_lease();
+        } else if how == Loss::Gone && now > seen {
+            self.lose_lease(Loss::Empty);
+        }
+    }
+
+    /// The operator makes the Lease again from its status, as the user asks it to.
+    pub fn recreate_lease(&mut self) {
+        self.api.lost = None;
         let lost = Rc::clone(&self.api.lease);
         let holder = lost.holder.as_ref().map(|holder| &holder.incarnation.member);
         let Some(last) = holder.or(lost.release.as_ref().map(|release| &release.member)).cloned() else {
@@ -290,7 +370,7 @@ impl World {
             return self.relist_later(node);
         }
         (self.nodes[node].watch_broken, self.nodes[node].watch_tries) = (false, Some(0));
-        self.watch(node, News::Lease(Rc::clone(&self.api.lease)));
+        self.watch(node, self.api.lease_news());
         self.watch(node, News::Cluster(Rc::new(self.api.spec.clone())));
     }
 
@@ -316,6 +396,9 @@ impl World {
         self.after(OPERATOR, Event::Operator);
         if self.api.down > 0 {
             return;
+        }
+        if let Some(how) = self.api.lost.as_ref().map(|lost| lost.how) {
+            return self.mend_lease(how);
         }
         let lease = Rc::clone(&self.api.lease);
         let spec = &mut self.api.spec;

@@ -31,7 +31,9 @@ impl Agent {
                 };
                 self.observed.failsafe.clear();
                 self.observed.lease.unsettled = None;
-                self.lease_version(&record, now);
+                if !self.observed.lease.recall(&record) {
+                    self.lease_version(&record, now);
+                }
             }
             Err(news) => {
                 self.ended(Work::WriteLease, Err("the write has failed".to_owned()), now);

@@ -11,7 +11,7 @@ use machine::protocol::{
 use machine::quorum::SyncRule;
 use machine::timing::{BootTime, Timing};
 
-use super::api::Spec;
+use super::api::{LostLease, Spec};
 use super::operator::{Kind, Operating, Request};
 use super::status::Status;
 use super::wal::End;
@@ -125,6 +125,7 @@ pub enum Inner {
 #[derive(Clone, Debug)]
 pub enum News {
     Lease(Rc<LeaseRecord>),
+    LostLease(LostLease),
     Cluster(Rc<Spec>),
     /// The outcome of a write of the Lease; `Err`: conflict (with what is there), or nothing that is known.
     Written {

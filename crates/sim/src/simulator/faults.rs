@@ -1,5 +1,6 @@
 //! Faults, and their end.
 
+use super::api::Loss;
 use super::event::{Event, Inner, News};
 use super::names::claim;
 use super::net::{Way, count};
@@ -90,7 +91,9 @@ impl World {
             Fault::ApiOutage => count(&mut self.api.down, begins),
             Fault::ApiErrors => self.api.errors = if begins { 300 } else { 0 },
             Fault::LagWatch => self.nodes[node].watch_lag = if begins { LAG } else { 0 },
-            Fault::LoseLease if begins => self.lose_lease(),
+            Fault::LoseLease if begins => self.recreate_lease(),
+            Fault::DeleteLease if begins => self.lose_lease(Loss::Gone),
+            Fault::ScribbleLease if begins && self.api.lost.is_none() => self.lose_lease(Loss::Scribbled),
             Fault::KillWatch => {
                 count(&mut self.nodes[node].watch_dead, begins);
                 if !begins {

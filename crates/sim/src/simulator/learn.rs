@@ -1,16 +1,19 @@
 //! What an agent makes of what it hears: the bookkeeping of `agent::observe`.
 
+use std::collections::BTreeMap;
 use std::rc::Rc;
 
 use machine::instance::{
-    Answer, Contact, Exit, Mode, Process, Promise, Reading, Route, SyncSetting, Work, failsafe, heard,
+    Answer, Contact, Exit, LeaseVersion, Mode, Process, Promise, Reading, Route, SyncSetting, Work, failsafe, heard,
 };
 use machine::protocol::{Epoch, LeaseRecord, Lsn, Volume};
+use machine::quorum::SyncRule;
 use machine::timing::BootTime;
 
 use super::agent::Agent;
+use super::api::{Loss, LostLease};
 use super::event::{Answered, Body, News};
-use super::names::number;
+use super::names::{CLUSTER, number};
 use super::status::Status;
 use super::world::World;
 
@@ -29,6 +32,7 @@ impl World {
         };
         match news {
             News::Lease(record) => agent.lease_version(&record, now),
+            News::LostLease(lost) => agent.lease_is_lost(&lost, now),
             // What a watch begins with may come later than what it tells then.
             News::Cluster(spec) if spec.version < agent.spec => {}
             News::Cluster(spec) => {
@@ -110,6 +114,34 @@ impl World {
     }
 }
 
+fn place(uid: &str, version: u64) -> LeaseVersion {
+    LeaseVersion {
+        uid: uid.to_owned(),
+        version: version.to_string(),
+        owner: Some(CLUSTER.to_owned()),
+    }
+}
+
+/// The Lease as the operator makes it.
+fn empty(place: &LeaseVersion) -> LeaseRecord {
+    LeaseRecord {
+        version: place.version.clone(),
+        uid: place.uid.clone(),
+        holder: None,
+        renewal: None,
+        duration: 0,
+        epoch: Epoch(0),
+        system_id: None,
+        release: None,
+        rule: SyncRule::default(),
+        timeline: None,
+        lossy: None,
+        history: Vec::new(),
+        members: BTreeMap::new(),
+        positions: BTreeMap::new(),
+    }
+}
+
 impl Agent {
     /// Takes a version of the Lease, unless a newer one is known.
     pub fn lease_version(&mut self, record: &Rc<LeaseRecord>, now: BootTime) {
@@ -117,8 +149,16 @@ impl Agent {
         if version < self.version {
             return;
         }
+        self.version = version;
         let lease = &mut self.observed.lease;
-        let before = lease.record.is();
+        let before = lease.record.clone();
+        lease.see(
+            Some((place(&record.uid, version), Some(LeaseRecord::clone(record)))),
+            now,
+        );
+        let (before, Reading::Is(record)) = (before.is(), &lease.record) else {
+            return;
+        };
         let tenancy = |record: &LeaseRecord| {
             (
                 record.holder.as_ref().map(|holder| holder.incarnation.run.clone()),
@@ -139,8 +179,24 @@ impl Agent {
         if before.is_none_or(|before| life(before) != life(record)) {
             lease.changed = now;
         }
-        lease.record = Reading::Is(LeaseRecord::clone(record));
-        self.version = version;
+    }
+
+    /// The Lease is gone, or there is one that says nothing that can be understood.
+    fn lease_is_lost(&mut self, lost: &LostLease, now: BootTime) {
+        if lost.version < self.version {
+            return;
+        }
+        self.version = lost.version;
+        let place = place(&lost.uid, lost.version);
+        let found = match lost.how {
+            Loss::Gone => None,
+            Loss::Scribbled => Some((place, None)),
+            Loss::Empty => {
+                let record = empty(&place);
+                Some((place, Some(record)))
+            }
+        };
+        self.observed.lease.see(found, now);
     }
 
     /// Work has ended.

@@ -128,6 +128,9 @@ impl World {
         if !(0..self.plan.members).any(|node| live(&node)) {
             return excuse("no member that lives has data that is consistent", false);
         }
+        if record.is_made_again() {
+            return excuse("the Lease was made again, and who held it last does not answer", true);
+        }
         let last = record.holder.as_ref().map(|holder| &holder.incarnation.member);
         let last = last.or(record.release.as_ref().map(|release| &release.member));
         let there = |member: &machine::protocol::MemberId| {

@@ -3,7 +3,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use machine::protocol::{LeaseRecord, Timeline};
+use machine::lease_object::LeaseContent;
+use machine::protocol::{HolderRecord, LeaseRecord, Timeline};
 use machine::quorum::SyncRule;
 
 use super::names::owner;
@@ -284,6 +285,21 @@ impl World {
         {
             checks.given_up.insert(timeline.0);
         }
+    }
+
+    /// A lost Lease is written again by the run that held it last, in no earlier epoch.
+    pub fn check_healed(&mut self, before: &LeaseRecord, content: &LeaseContent) {
+        let run = |holder: &Option<HolderRecord>| holder.as_ref().map(|holder| holder.incarnation.identity());
+        if content.holder.is_none() || run(&before.holder) != run(&content.holder) || content.epoch < before.epoch {
+            self.violate(format!(
+                "the Lease was lost, which {:?} held in epoch {}, and is written by {:?} in epoch {}",
+                run(&before.holder),
+                before.epoch.0,
+                run(&content.holder),
+                content.epoch.0
+            ));
+        }
+        self.coverage.reach("a lost Lease healed");
     }
 
     /// Epochs and reserved timelines only grow; another holder comes with another epoch.

@@ -35,7 +35,7 @@ pub enum Fault {
     FreezePod,
     /// A standby's PostgreSQL loses its stream, and whom it follows or how: scripts only.
     LoseUpstream,
-    /// The Lease is deleted, and made again on the user's word, for who held it last: scripts only.
+    /// The Lease is deleted, and made again at once on the user's word, for who held it last: scripts only.
     LoseLease,
     /// The disk flushes nothing.
     HangDisk,
@@ -93,10 +93,14 @@ pub enum Fault {
     ReplaceOperator,
     /// A role that may replicate does so from the primary under the name of a member, again whenever it is ended.
     Impersonate,
+    /// Somebody deletes the Lease.
+    DeleteLease,
+    /// Somebody edits the Lease, and nobody understands it.
+    ScribbleLease,
 }
 
 impl Fault {
-    /// All kinds but two, which are drawn last: a loss is accepted, and a member is impersonated, in runs of agents alone.
+    /// All kinds but those of agents alone, which are drawn last: a loss is accepted, a member is impersonated, and the Lease is lost.
     pub const ALL: [Fault; 22] = [
         Fault::KillPostgres,
         Fault::KillAgent,
@@ -138,10 +142,17 @@ impl Fault {
         Fault::ReplaceOperator,
     ];
 
+    /// Those that are there only where no operator runs.
+    pub const OF_AGENTS: [Fault; 4] = [
+        Fault::AcceptLoss,
+        Fault::Impersonate,
+        Fault::DeleteLease,
+        Fault::ScribbleLease,
+    ];
+
     /// By its name, as it is written here.
     pub fn named(name: &str) -> Option<Fault> {
-        let last = [Fault::AcceptLoss, Fault::Impersonate];
-        let mut all = Fault::ALL.into_iter().chain(Fault::OPERATED).chain(last);
+        let mut all = Fault::ALL.into_iter().chain(Fault::OPERATED).chain(Fault::OF_AGENTS);
         all.find(|fault| format!("{fault:?}") == name)
     }
 
@@ -150,7 +161,7 @@ impl Fault {
         match self {
             Fault::KillPostgres | Fault::EditDurability | Fault::LoseVolume => (0, 0),
             Fault::EditTemplate | Fault::EditParameter | Fault::RequestSwitchover | Fault::AcceptLoss => (0, 0),
-            Fault::EditReplicas | Fault::DeletePod => (0, 0),
+            Fault::EditReplicas | Fault::DeletePod | Fault::DeleteLease | Fault::ScribbleLease => (0, 0),
             Fault::EditHibernated | Fault::DrainNode => (5_000, 60_000),
             Fault::ReplaceOperator => (16_000, 40_000),
             Fault::KillAgent | Fault::Terminate => (500, 4_000),
@@ -249,6 +260,11 @@ impl Plan {
         }
         if random.chance(150) {
             kinds.insert(Fault::Impersonate);
+        }
+        for lost in [Fault::DeleteLease, Fault::ScribbleLease] {
+            if random.chance(100) {
+                kinds.insert(lost);
+            }
         }
         Self {
             seed,

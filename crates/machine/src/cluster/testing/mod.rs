@@ -4,7 +4,7 @@
 mod scene;
 mod world;
 
-pub use scene::Scene;
 #[cfg(test)]
 pub(super) use scene::wal_claim;
+pub use scene::{Scene, empty_lease};
 pub use world::{Crash, Refusal, Resizes, World, Write};

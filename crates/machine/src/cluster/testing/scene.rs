@@ -556,7 +556,7 @@ pub(super) fn holder(pod: &Pod, serving: bool) -> HolderRecord {
 }
 
 /// A Lease as the operator makes it.
-pub(super) fn empty_lease() -> LeaseRecord {
+pub fn empty_lease() -> LeaseRecord {
     LeaseRecord {
         version: "1".to_owned(),
         uid: child_uid(ChildKind::Lease),

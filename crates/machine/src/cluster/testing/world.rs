@@ -788,11 +788,16 @@ impl World {
         let successor = self.successor(&pod);
         let new_report = self.scene.report(&pod, MemberState::Waiting);
         let mute = self.holder_is_mute();
+        let bootstrapped = self.scene.stored.system_identifier.is_some();
         let Some(lease) = self.scene.lease_mut() else { return };
         if mute {
             // A holder that the API server does not know serves on, by the others' leave, and streams; it writes nothing.
             let holder = lease.holder.as_ref().map(|holder| holder.incarnation.pod_uid.as_str());
             self.scene.pods_mut()[index].ready = has_data || holder == Some(pod.uid.as_str());
+            return;
+        }
+        if bootstrapped && lease.is_empty() {
+            // It is in the place of one that is lost: nobody takes it.
             return;
         }
         let report = lease.members.get(&pod.name).filter(|report| report.pod_uid == pod.uid);
