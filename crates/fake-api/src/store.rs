@@ -101,6 +101,25 @@ impl Store {
         &self.log
     }
 
+    /// Puts an object there with its UID, status and `managedFields`, as a restored etcd has it. Its version is new.
+    pub fn restore(&mut self, plural: &str, mut object: Value, now: DateTime<Utc>) {
+        let text = |field: &str| object["metadata"][field].as_str().unwrap_or_default().to_owned();
+        let key = Key {
+            kind: Kind::of(plural),
+            namespace: text("namespace"),
+            name: text("name"),
+        };
+        self.version += 1;
+        object["metadata"]["resourceVersion"] = json!(self.version.to_string());
+        let object = Arc::new(object);
+        let stored = Stored {
+            object: Arc::clone(&object),
+            owners: Owners::default(),
+        };
+        let before = self.objects.insert(key.clone(), stored).map(|stored| stored.object);
+        self.note(key, before, object, false, now);
+    }
+
     /// The objects as they are now.
     pub(crate) fn snapshot(&self) -> Self {
         Self {
