@@ -25,6 +25,7 @@ use crate::events;
 use crate::execute::Executor;
 use crate::http::{Pages, serve, serve_decisions};
 use crate::leader;
+use crate::lists;
 use crate::metrics::Metrics;
 use crate::queue::{Queue, WORKERS};
 use crate::requests::Requests;
@@ -69,7 +70,11 @@ pub async fn run(arguments: Arguments) -> Result<()> {
         identity: arguments.identity.clone(),
         forbidden: Mutex::default(),
     });
-    let mut watches = caches.watch(&client, arguments.namespace.as_deref(), &reporter);
+    let mut watches = caches.watch(
+        &lists::in_small_pages(client.clone()),
+        arguments.namespace.as_deref(),
+        &reporter,
+    );
 
     let executor = Executor::new(
         requests,
