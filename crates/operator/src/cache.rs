@@ -88,11 +88,26 @@ struct Entry {
 #[derive(Debug)]
 enum Content {
     /// What is left of the object after pruning, as JSON.
-    Kept(Box<[u8]>),
+    Kept(Arc<[u8]>),
     /// The object cannot be read.
     Unreadable(Arc<Unreadable>),
     /// The object belongs to a database that did not exist when it was seen, so nothing of it was kept.
     NotKept,
+}
+
+/// An object as it is kept: parsed only where its version is news.
+#[derive(Clone, Debug)]
+pub struct Text {
+    /// Its version; 0 if that is no number.
+    pub version: u64,
+    json: Arc<[u8]>,
+}
+
+impl Text {
+    /// The object.
+    pub fn read<T: DeserializeOwned>(&self) -> Option<T> {
+        serde_json::from_slice(&self.json).ok()
+    }
 }
 
 /// For how long a disappearance is remembered: no request of ours lasts half as long.
@@ -257,6 +272,23 @@ impl<K: Kept> Cache<K> {
         state.listed.then(|| match state.find(key, name) {
             None => Some(None),
             Some(entry) => entry.read().map(Some),
+        })?
+    }
+
+    /// One object, not parsed yet.
+    pub fn text(&self, key: &Key, name: &str) -> Option<Option<Text>> {
+        let state = self.lock();
+        state.listed.then(|| match state.find(key, name) {
+            None => Some(None),
+            Some(Entry {
+                version,
+                content: Content::Kept(json),
+                ..
+            }) => Some(Some(Text {
+                version: *version,
+                json: Arc::clone(json),
+            })),
+            Some(_) => None,
         })?
     }
 
@@ -518,8 +550,12 @@ fn finish_list(state: &mut State) -> Vec<Key> {
 /// Versions are ordered integers within one kind (documented since Kubernetes 1.35, and so in etcd from the start); 0 if
 /// they are not, which is never taken for older.
 fn version(metadata: &ObjectMeta) -> u64 {
-    let version = metadata.resource_version.as_ref();
-    version.and_then(|version| version.parse().ok()).unwrap_or(0)
+    number(metadata.resource_version.as_deref().unwrap_or_default())
+}
+
+/// A version as a number; 0 if it is none.
+pub fn number(version: &str) -> u64 {
+    version.parse().unwrap_or(0)
 }
 
 #[cfg(test)]

@@ -9,7 +9,7 @@ use machine::cluster::{ChildKind, ChildState, Children, Known, Unreadable};
 use serde_json::Value;
 
 use crate::builders::Subject;
-use crate::cache::Key;
+use crate::cache::{Key, Text, number};
 use crate::caches::Caches;
 use crate::desired::{Desired, desired, name};
 use crate::drift::differences;
@@ -72,11 +72,15 @@ pub fn children(caches: &Caches, key: &Key, subject: &Subject<'_>, memory: &mut 
         let cached = cached(caches, key, kind);
         children[kind] = match (cached, stray) {
             (Some(Some(live)), _) => {
-                let state = compare(&live, kind, subject, memory);
+                let read = || live.read().unwrap_or_default();
+                let state = compare(live.version, read, kind, subject, memory);
                 let checked = memory.checked.get(&kind);
                 Known::Known(checked.map_or(state.clone(), |checked| checked.overlay(state)))
             }
-            (Some(None), Some(Ok(live))) => Known::Known(compare(live, kind, subject, memory)),
+            (Some(None), Some(Ok(live))) => {
+                let version = number(live["metadata"]["resourceVersion"].as_str().unwrap_or_default());
+                Known::Known(compare(version, || live.clone(), kind, subject, memory))
+            }
             (Some(None), None) => Known::Known(ChildState::Missing),
             (Some(None), Some(Err(_))) | (None, _) => unreadable(caches, key, kind, subject.db),
         };
@@ -146,19 +150,26 @@ pub fn verdict(
     }
 }
 
-fn compare(live: &Value, kind: ChildKind, subject: &Subject<'_>, memory: &mut Memory) -> ChildState {
+/// Where the object stands that has this version. It is read only if it was not compared at this version before.
+fn compare(
+    version: u64,
+    read: impl FnOnce() -> Value,
+    kind: ChildKind,
+    subject: &Subject<'_>,
+    memory: &mut Memory,
+) -> ChildState {
     let Some(hash) = memory.wants.as_ref().map(|wants| wants.hashes[&kind].clone()) else {
         return ChildState::Missing;
     };
-    let version = live["metadata"]["resourceVersion"].as_str().unwrap_or_default();
     let known = memory.compared.get(&kind);
-    if let Some(compared) = known.filter(|known| known.version == version && known.hash == hash) {
+    let is_same = |known: &&Compared| known.version == version && version != 0 && known.hash == hash;
+    if let Some(compared) = known.filter(is_same) {
         return compared.state.clone();
     }
     let tolerated = memory.tolerated.get(&kind).map_or(&[][..], Vec::as_slice);
-    let state = verdict(live, kind, subject.db, &desired(subject, kind), tolerated);
+    let state = verdict(&read(), kind, subject.db, &desired(subject, kind), tolerated);
     let compared = Compared {
-        version: version.to_owned(),
+        version,
         hash,
         state: state.clone(),
     };
@@ -193,20 +204,20 @@ fn was_made(metadata: &ObjectMeta, db: &ClusteredDatabase) -> bool {
         .is_some_and(|(made, name)| made.contains_key(name))
 }
 
-fn cached(caches: &Caches, key: &Key, kind: ChildKind) -> Option<Option<Arc<Value>>> {
+fn cached(caches: &Caches, key: &Key, kind: ChildKind) -> Option<Option<Text>> {
     let name = name(&key.name, kind);
     match kind {
-        ChildKind::ServiceAccount => caches.service_accounts.read_as(key, &name),
-        ChildKind::Role => caches.roles.read_as(key, &name),
-        ChildKind::RoleBinding => caches.role_bindings.read_as(key, &name),
-        ChildKind::CaSecret | ChildKind::TlsSecret | ChildKind::AppSecret => caches.secrets.read_as(key, &name),
+        ChildKind::ServiceAccount => caches.service_accounts.text(key, &name),
+        ChildKind::Role => caches.roles.text(key, &name),
+        ChildKind::RoleBinding => caches.role_bindings.text(key, &name),
+        ChildKind::CaSecret | ChildKind::TlsSecret | ChildKind::AppSecret => caches.secrets.text(key, &name),
         ChildKind::HeadlessService | ChildKind::RwService | ChildKind::RoService | ChildKind::RService => {
-            caches.services.read_as(key, &name)
+            caches.services.text(key, &name)
         }
-        ChildKind::EndpointSlice => caches.endpoint_slices.read_as(key, &name),
-        ChildKind::Lease => caches.leases.read_as(key, &name),
-        ChildKind::PodDisruptionBudget | ChildKind::PrimaryBudget => caches.budgets.read_as(key, &name),
-        ChildKind::StatefulSet => caches.stateful_sets.read_as(key, &name),
+        ChildKind::EndpointSlice => caches.endpoint_slices.text(key, &name),
+        ChildKind::Lease => caches.leases.text(key, &name),
+        ChildKind::PodDisruptionBudget | ChildKind::PrimaryBudget => caches.budgets.text(key, &name),
+        ChildKind::StatefulSet => caches.stateful_sets.text(key, &name),
     }
 }
 

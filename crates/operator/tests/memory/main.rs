@@ -1,4 +1,5 @@
-//! How much memory the shipped program takes, in a process of its own, against an API server in memory on a TCP port.
+//! How much memory the shipped program takes, and how fast it is beside broken databases: in a process of its own, against an
+//! API server in memory on a TCP port.
 //!
 //! `cargo xtask memory` runs it. It takes minutes, so `cargo test` leaves it out.
 #![allow(clippy::unwrap_used, reason = "a test fails by it")]
@@ -18,7 +19,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use api::ClusteredDatabase;
-use api::names::ANNOTATION_APPLIED;
+use api::names::{ANNOTATION_APPLIED, LABEL_ROLE};
 use chrono::Utc;
 use fake_api::faults::Faults;
 use fake_api::{Call, Clock, Kind, Server, Store, Verb, merge_patch};
@@ -53,17 +54,19 @@ fn databases() -> usize {
     number.unwrap_or(1_000)
 }
 
-/// All objects of a database that hibernates, by the names of their kinds.
-fn hibernated() -> Vec<(&'static str, String)> {
+/// All objects of a database that is ready or hibernates, by the names of their kinds.
+fn template(hibernated: bool) -> Vec<(&'static str, String)> {
     run(1, async || {
         let world = World::new(Faults::none(), PACE);
         let _operator = Operator::start(&world.server, Config::default());
         world.create(&json!({"replicas": 3}));
         world.ready().await;
-        world.edit(&json!({"hibernated": true}));
-        world
-            .until("hibernated", |world| world.status()["phase"] == "Hibernated")
-            .await;
+        if hibernated {
+            world.edit(&json!({"hibernated": true}));
+            world
+                .until("hibernated", |world| world.status()["phase"] == "Hibernated")
+                .await;
+        }
         // What can wait is written by then.
         tokio::time::sleep(Duration::from_secs(60)).await;
         world.server.within(|store, _| {
@@ -97,8 +100,7 @@ struct Cluster {
 }
 
 impl Cluster {
-    fn new(name: &str, databases: usize) -> Self {
-        let template = hibernated();
+    fn new(name: &str, databases: usize, template: Vec<(&'static str, String)>) -> Self {
         let mut store = Store::default();
         let class = json!({"metadata": {"name": "standard", "uid": "c", "annotations":
             {"storageclass.kubernetes.io/is-default-class": "true"}}, "provisioner": "p", "allowVolumeExpansion": true});
@@ -237,6 +239,17 @@ impl Drop for Cluster {
     }
 }
 
+/// What the manifests tell glibc's allocator.
+fn allocation() -> Vec<(String, String)> {
+    let manifest = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../manifests/base/deployment.yaml");
+    let manifest: Value = serde_saphyr::from_str(&std::fs::read_to_string(manifest).unwrap()).unwrap();
+    let variables = &manifest["spec"]["template"]["spec"]["containers"][0]["env"];
+    let text = |variable: &Value, field: &str| variable[field].as_str().unwrap_or_default().to_owned();
+    let all = variables.as_array().unwrap().iter();
+    let all = all.map(|variable| (text(variable, "name"), text(variable, "value")));
+    all.filter(|(name, _)| name.starts_with("MALLOC_")).collect()
+}
+
 /// An operator in a process of its own; it ends when this is dropped.
 struct Program {
     child: Child,
@@ -256,6 +269,7 @@ impl Program {
         command
             .env("KUBECONFIG", directory.join("kubeconfig"))
             .env("LOG_FORMAT", "json")
+            .envs(allocation())
             .args(["--listen", &pages.to_string(), "--decisions", "127.0.0.1:0"])
             .stdin(Stdio::null())
             .stderr(std::fs::File::create(&log).unwrap());
@@ -347,7 +361,7 @@ fn build() -> String {
 #[test]
 fn leader_and_standby_of_many_databases_that_hibernate() {
     let databases = databases();
-    let cluster = Cluster::new("databases", databases);
+    let cluster = Cluster::new("databases", databases, template(true));
     let mut all = Vec::new();
     let mut note = |what: &'static str, takes: Takes| {
         println!("{databases} hibernated databases, {what}: {takes}; {}", build());
@@ -427,7 +441,7 @@ fn strangers_objects_and_long_sql_move_nothing() {
     ];
     let strangers = databases() * 2;
     let resources = databases() / 5;
-    let cluster = Cluster::new("strangers", 10);
+    let cluster = Cluster::new("strangers", 10, template(true));
     let first = cluster.start(false);
     let without = {
         let again = cluster.start(false);
@@ -480,5 +494,84 @@ fn strangers_objects_and_long_sql_move_nothing() {
         ("SQL, listed", all),
     ] {
         assert!(takes.peak <= without.peak + MOST_OF_STRANGERS, "{what}: {takes}");
+    }
+}
+
+/// How long the operator takes to put the label of the primary's pod back, as it does after a failover: the median of many
+/// times.
+fn bookkeeping(cluster: &Cluster) -> Duration {
+    let pod = |store: &Store| {
+        let pods = store.list("pods").into_iter();
+        let of_database = pods.filter(|pod| pod["metadata"]["namespace"] == "ns-0000");
+        of_database.map(|pod| (*pod).clone()).collect::<Vec<_>>()
+    };
+    let is_primary = |pod: &Value| pod["metadata"]["labels"][LABEL_ROLE] == "primary";
+    let primary = || {
+        cluster
+            .server
+            .within(|store, _| pod(store).into_iter().find(is_primary))
+    };
+    let mut times: Vec<_> = (0..31)
+        .map(|_| {
+            let name = primary().unwrap()["metadata"]["name"].as_str().unwrap().to_owned();
+            let change = json!({"metadata": {"labels": {LABEL_ROLE: null}}});
+            let call = Call::new(Verb::Merge, "pods", "ns-0000", &name, change);
+            cluster
+                .server
+                .within(|store, now| assert_eq!(store.call(&call, now).code, 200));
+            let began = Instant::now();
+            while primary().is_none() {
+                assert!(began.elapsed() < Duration::from_secs(60), "no label");
+                std::thread::sleep(Duration::from_millis(1));
+            }
+            let took = began.elapsed();
+            std::thread::sleep(Duration::from_millis(150));
+            took
+        })
+        .collect();
+    times.sort();
+    times[times.len() / 2]
+}
+
+#[test]
+fn broken_databases_do_not_slow_another_namespace() {
+    let cluster = Cluster::new("broken", 1, template(false));
+    let operator = cluster.start(false);
+    let alone = bookkeeping(&cluster);
+    println!(
+        "A primary's label is put back after {alone:?}, without other databases; {}",
+        build()
+    );
+    let broken = databases() / 2;
+    for number in 0..broken {
+        // Nobody makes the pods of their StatefulSets.
+        let db = json!({
+            "apiVersion": "clustereddatabase.io/v1alpha1", "kind": "ClusteredDatabase",
+            "metadata": {"name": format!("db-{number}"), "namespace": "broken", "uid": format!("broken-{number}"), "generation": 1},
+            "spec": {"replicas": 3, "storage": {"size": "1Gi"}},
+        });
+        cluster
+            .server
+            .within(|store, now| store.restore("clustereddatabases", db, now));
+    }
+    let busy = bookkeeping(&cluster);
+    println!(
+        "{busy:?} while {broken} broken databases are made in another namespace; {}",
+        build()
+    );
+    let sets = || cluster.server.within(|store, _| store.list("statefulsets").len());
+    let limit = Instant::now() + Duration::from_secs(600);
+    while sets() <= broken {
+        assert!(Instant::now() < limit, "{} StatefulSets", sets());
+        std::thread::sleep(Duration::from_millis(500));
+    }
+    let beside = bookkeeping(&cluster);
+    println!(
+        "{beside:?} while {broken} broken databases wait for pods in another namespace; {}",
+        build()
+    );
+    drop(operator);
+    for slowed in [busy, beside] {
+        assert!(slowed <= 2 * alone, "{slowed:?} instead of {alone:?}");
     }
 }
