@@ -14,6 +14,7 @@ mod text;
 
 use std::sync::LazyLock;
 
+pub use self::bootstrap::shortest_alike;
 pub use self::parameters::is_managed_parameter;
 pub(crate) use self::parameters::{FORBIDDEN, forbidden_message};
 use crate::ClusteredDatabase;

@@ -9,18 +9,16 @@ use api::status::FailureReason;
 use api::{ClusteredDatabase, ClusteredDatabaseStatus, Guarded};
 use chrono::{DateTime, Utc};
 use k8s_openapi::api::apps::v1::StatefulSet;
-use kube::ResourceExt;
 use kube::runtime::watcher::Event;
 use machine::cluster::{ChildKind, ChildState, Decision, Facts, Known, Observed, decide, status};
 use operator::builders::Subject;
-use operator::cache::{Cache, Key};
+use operator::cache::{Cache, Kept, Key};
 use operator::caches::Caches;
 use operator::config::Config;
 use operator::desired::{self, Wants};
 use operator::execute::WantedFacts;
 use operator::memory::Memory;
 use operator::observe::{Stray, observe};
-use serde::de::DeserializeOwned;
 
 use crate::snapshot::Snapshot;
 
@@ -59,9 +57,17 @@ impl Look {
         memory.adopt(&uid, db.metadata.generation.unwrap_or(0));
         let caches = caches(snapshot)?;
         let wal = operator::observe::wal_volumes(&caches, &key).unwrap_or_default();
-        memory.wants = Some(Arc::new(Wants::new(&subject.with_wal(wal))));
+        let subject = subject.with_wal(wal);
+        memory.wants = Some(Arc::new(Wants::new(&subject)));
         let facts = WantedFacts::new(&db, &memory);
-        let mut observed = observe(&caches, &key, &db, &mut memory, &strays(snapshot, name), snapshot.at);
+        let mut observed = observe(
+            &caches,
+            &key,
+            &subject,
+            &mut memory,
+            &strays(snapshot, name),
+            snapshot.at,
+        );
         forget_absent(snapshot, &mut observed);
         Ok(Self {
             db,
@@ -217,7 +223,7 @@ fn caches(snapshot: &Snapshot) -> Result<Caches> {
 }
 
 /// What a watch would have listed. A kind of which nothing is known was never listed.
-fn feed<K: ResourceExt + Clone + DeserializeOwned>(snapshot: &Snapshot, cache: &Cache<K>) -> Result<()> {
+fn feed<K: Kept>(snapshot: &Snapshot, cache: &Cache<K>) -> Result<()> {
     if !snapshot.knows(cache.kind) {
         return Ok(());
     }

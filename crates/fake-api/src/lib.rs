@@ -1,7 +1,8 @@
 //! A Kubernetes API server in memory.
 //!
 //! [`Store`] is its core: objects in, answers out, no I/O, and the time is a parameter. [`faults`] distorts what clients
-//! see, by a seed. [`Server`] puts both behind a service that [`kube::Client`] takes, on tokio's clock. [`stubs`] move
+//! see, by a seed. [`Server`] puts both behind a service that [`kube::Client`] takes, on tokio's clock, or on a
+//! TCP port. [`stubs`] move
 //! the rest of a cluster: StatefulSets, the scheduler, kubelets, volumes, the garbage collector. What the core does is
 //! held against a real API server by [`conformance`].
 
@@ -12,6 +13,7 @@ mod definition;
 mod deletion;
 pub mod faults;
 mod fields;
+mod http;
 pub mod kinds;
 mod merge;
 mod ownership;

@@ -162,6 +162,11 @@ impl Server {
         self.lock().trace.clone()
     }
 
+    /// All requests so far, which are forgotten with that.
+    pub fn take_trace(&self) -> Vec<String> {
+        std::mem::take(&mut self.lock().trace)
+    }
+
     /// Forgets the requests so far, and sets when the client is killed: the requests are counted from here.
     pub fn kill(&self, kill: Option<Kill>) {
         let mut state = self.lock();
@@ -179,7 +184,11 @@ impl Server {
         self.0.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    async fn answer(&self, request: Request<Body>, process: Option<Process>) -> Result<Response<Answer>, io::Error> {
+    pub(crate) async fn answer(
+        &self,
+        request: Request<Body>,
+        process: Option<Process>,
+    ) -> Result<Response<Answer>, io::Error> {
         let call = match read(request).await? {
             Ok(call) => call,
             Err(refusal) => {

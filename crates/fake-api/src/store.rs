@@ -1,6 +1,7 @@
 //! The objects, and what requests do to them.
 
 use std::collections::BTreeMap;
+use std::ops::Bound;
 use std::sync::Arc;
 
 use chrono::{DateTime, SecondsFormat, Utc};
@@ -101,6 +102,25 @@ impl Store {
         &self.log
     }
 
+    /// Puts an object there with its UID, status and `managedFields`, as a restored etcd has it. Its version is new.
+    pub fn restore(&mut self, plural: &str, mut object: Value, now: DateTime<Utc>) {
+        let text = |field: &str| object["metadata"][field].as_str().unwrap_or_default().to_owned();
+        let key = Key {
+            kind: Kind::of(plural),
+            namespace: text("namespace"),
+            name: text("name"),
+        };
+        self.version += 1;
+        object["metadata"]["resourceVersion"] = json!(self.version.to_string());
+        let object = Arc::new(object);
+        let stored = Stored {
+            object: Arc::clone(&object),
+            owners: Owners::default(),
+        };
+        let before = self.objects.insert(key.clone(), stored).map(|stored| stored.object);
+        self.note(key, before, object, false, now);
+    }
+
     /// The objects as they are now.
     pub(crate) fn snapshot(&self) -> Self {
         Self {
@@ -139,10 +159,20 @@ impl Store {
     /// A list; `limit` and `continue` go on by name in what there is then.
     pub(crate) fn list_for(&self, call: &Call) -> Reply {
         let watching = Watching::new(call);
-        let after = call.query.get("continue").unwrap_or_default();
         let place = |key: &Key| format!("{}/{}", key.namespace, key.name);
-        let selected = self.objects.iter().filter(|(key, _)| watching.is_about(key));
-        let mut selected = selected.filter(|(key, stored)| *place(key) > *after && watching.selects(&stored.object));
+        let (namespace, name) = call
+            .query
+            .get("continue")
+            .and_then(|after| after.split_once('/'))
+            .unwrap_or_default();
+        let after = Key {
+            kind: call.kind,
+            namespace: namespace.to_owned(),
+            name: name.to_owned(),
+        };
+        let behind = self.objects.range((Bound::Excluded(after), Bound::Unbounded));
+        let of_kind = behind.take_while(|(key, _)| key.kind == call.kind);
+        let mut selected = of_kind.filter(|(key, stored)| watching.is_about(key) && watching.selects(&stored.object));
         let limit = call
             .query
             .number("limit")
@@ -150,13 +180,13 @@ impl Store {
             .unwrap_or(u64::MAX);
         let mut metadata = json!({"resourceVersion": self.version.to_string()});
         let mut items = Vec::new();
-        let mut last = String::new();
+        let mut last = None;
         for (key, stored) in selected.by_ref() {
             if u64::try_from(items.len()).unwrap_or(u64::MAX) == limit {
-                metadata["continue"] = json!(last);
+                metadata["continue"] = json!(last.map(place));
                 break;
             }
-            last = place(key);
+            last = Some(key);
             items.push(watching.shown(&stored.object));
         }
         let (api_version, kind) = match call.metadata_only {

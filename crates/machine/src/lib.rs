@@ -12,6 +12,7 @@ mod numbers;
 pub mod protocol;
 pub mod quorum;
 pub mod timing;
+pub mod turns;
 
 /// The code of the page is run as tests.
 #[cfg(doctest)]

@@ -1,15 +1,21 @@
 //! What the watches have seen, together with what we have written ourselves: a cache never shows an object older than
 //! our own last write to it.
+//!
+//! Objects are kept as JSON text of what is left of them after pruning, which takes a fraction of the memory that their
+//! types take, and are parsed each time that they are asked for.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use api::names::LABEL_CLUSTER;
 use api::{Guarded, Unreadable};
 use kube::core::ObjectMeta;
 use kube::runtime::watcher::Event;
 use kube::{Resource, ResourceExt};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
 use tokio::time::Instant;
 
 /// A database, by namespace and name. The empty key stands for all of them.
@@ -34,6 +40,11 @@ impl std::fmt::Display for Key {
     }
 }
 
+/// What can be kept in a cache.
+pub trait Kept: ResourceExt + Clone + Serialize + DeserializeOwned {}
+
+impl<K: ResourceExt + Clone + Serialize + DeserializeOwned> Kept for K {}
+
 /// The objects of one kind, by database and name.
 #[derive(Debug)]
 pub struct Cache<K> {
@@ -41,19 +52,21 @@ pub struct Cache<K> {
     pub kind: &'static str,
     owner: fn(&ObjectMeta) -> Option<Key>,
     significant: fn(&K, &K) -> bool,
-    state: Mutex<State<K>>,
+    prune: fn(&mut K),
+    /// An object of which more bytes than this are left after pruning counts as one that cannot be read.
+    largest: usize,
+    state: Mutex<State>,
     stale: AtomicU64,
 }
 
 #[derive(Debug)]
-struct State<K> {
-    objects: BTreeMap<Key, BTreeMap<String, Entry<K>>>,
+struct State {
+    /// The objects of each database, in the order of their names.
+    objects: BTreeMap<Key, Vec<Entry>>,
     /// UIDs that we deleted, and whose disappearance the watch has not reported yet.
     deleted: BTreeSet<String>,
     /// UIDs whose disappearance the watch has reported, and when: an answer to a write of ours may still be on its way.
     gone: BTreeMap<String, Instant>,
-    /// A list is coming in: what it has named so far.
-    listing: Option<BTreeSet<(Key, String)>>,
     /// How many lists have begun.
     lists: u64,
     listed: bool,
@@ -61,20 +74,50 @@ struct State<K> {
 }
 
 #[derive(Debug)]
-struct Entry<K> {
-    object: Held<K>,
+struct Entry {
+    name: Box<str>,
+    uid: Option<Box<str>>,
     version: u64,
+    content: Content,
+    /// The last list that named it.
+    named: u64,
     /// Our own write, not seen by the watch yet: how many lists had begun when it was answered.
     unseen: Option<u64>,
 }
 
-/// An object, or what is known of one that cannot be read.
-type Held<K> = Result<Arc<K>, Arc<Unreadable>>;
+#[derive(Debug)]
+enum Content {
+    /// What is left of the object after pruning, as JSON.
+    Kept(Arc<[u8]>),
+    /// The object cannot be read.
+    Unreadable(Arc<Unreadable>),
+    /// The object belongs to a database that did not exist when it was seen, so nothing of it was kept.
+    NotKept,
+}
+
+/// An object as it is kept: parsed only where its version is news.
+#[derive(Clone, Debug)]
+pub struct Text {
+    /// Its version; 0 if that is no number.
+    pub version: u64,
+    json: Arc<[u8]>,
+}
+
+impl Text {
+    /// The object.
+    pub fn read<T: DeserializeOwned>(&self) -> Option<T> {
+        serde_json::from_slice(&self.json).ok()
+    }
+}
 
 /// For how long a disappearance is remembered: no request of ours lasts half as long.
 const GONE_FOR: Duration = Duration::from_secs(60);
+/// See [`Cache::largest`]: an object that the operator made has a few KiB.
+const LARGEST: usize = 64 << 10;
+/// Of an object that cannot be read so many owners are kept.
+const MOST_OWNERS: usize = 16;
 
-impl<K: ResourceExt + Clone> Cache<K> {
+impl<K: Kept> Cache<K> {
     /// An empty cache. `owner` says which database an object belongs to (`None`: not kept); `significant` whether the
     /// change from one version to the next is worth a look at that database.
     pub fn new(kind: &'static str, owner: fn(&ObjectMeta) -> Option<Key>, significant: fn(&K, &K) -> bool) -> Self {
@@ -82,7 +125,6 @@ impl<K: ResourceExt + Clone> Cache<K> {
             objects: BTreeMap::new(),
             deleted: BTreeSet::new(),
             gone: BTreeMap::new(),
-            listing: None,
             lists: 0,
             listed: false,
             last_event: Instant::now(),
@@ -91,9 +133,23 @@ impl<K: ResourceExt + Clone> Cache<K> {
             kind,
             owner,
             significant,
+            prune: |_| {},
+            largest: LARGEST,
             state: Mutex::new(state),
             stale: AtomicU64::new(0),
         }
+    }
+
+    /// The same cache, which takes out of each object what nothing reads.
+    #[must_use]
+    pub fn pruning(self, prune: fn(&mut K)) -> Self {
+        Self { prune, ..self }
+    }
+
+    /// The same cache for objects that may keep up to so many bytes.
+    #[must_use]
+    pub fn up_to(self, largest: usize) -> Self {
+        Self { largest, ..self }
     }
 
     /// Takes in an event about objects that can be read; returns the databases that it concerns.
@@ -113,18 +169,15 @@ impl<K: ResourceExt + Clone> Cache<K> {
         state.last_event = Instant::now();
         match event {
             Event::Init => {
-                state.listing = Some(BTreeSet::new());
                 state.lists += 1;
                 Vec::new()
             }
-            Event::InitApply(object) => self.place(object.meta()).map_or_else(Vec::new, |place| {
-                if let Some(listing) = &mut state.listing {
-                    listing.insert(place.clone());
-                }
-                self.apply(&mut state, place, object)
-            }),
+            Event::InitApply(object) => match self.place(object.meta()) {
+                Some(place) => self.apply(&mut state, place, object, true),
+                None => Vec::new(),
+            },
             Event::Apply(object) => match self.place(object.meta()) {
-                Some(place) => self.apply(&mut state, place, object),
+                Some(place) => self.apply(&mut state, place, object, false),
                 None => Vec::new(),
             },
             Event::Delete(object) => match self.place(object.meta()) {
@@ -137,10 +190,14 @@ impl<K: ResourceExt + Clone> Cache<K> {
 
     /// Takes in what the API server returned for our own write, unless the watch was faster and has seen it go.
     pub fn put(&self, object: K) {
+        self.put_guarded(object.into());
+    }
+
+    /// Takes in an object that we read ourselves, like an answer to our own write.
+    pub fn put_guarded(&self, object: Guarded<K>) {
         let Some((key, name)) = self.place(object.meta()) else {
             return;
         };
-        let version = version(object.meta());
         let mut state = self.lock();
         let lists = state.lists;
         if object
@@ -150,89 +207,127 @@ impl<K: ResourceExt + Clone> Cache<K> {
             self.stale.fetch_add(1, Ordering::Relaxed);
             return;
         }
-        let entries = state.objects.entry(key).or_default();
-        if entries.get(&name).is_none_or(|entry| entry.version < version) {
-            entries.insert(
-                name,
-                Entry {
-                    object: Ok(Arc::new(object)),
-                    version,
-                    unseen: Some(lists),
-                },
-            );
+        let version = version(object.meta());
+        let is_newer = |entry: &Entry| entry.version < version || entry.is_not_kept();
+        if state.find(&key, &name).is_none_or(is_newer) {
+            let entry = self.entry(&name, object, 0, Some(lists));
+            state.insert(key, entry);
         }
     }
 
     /// We deleted this object, and it is gone.
     pub fn forget(&self, key: &Key, name: &str, uid: &str) {
         let mut state = self.lock();
-        let Some(entries) = state.objects.get_mut(key) else {
-            return;
-        };
-        if entries
-            .get(name)
-            .is_some_and(|entry| entry.metadata().uid.as_deref() == Some(uid))
+        if state
+            .find(key, name)
+            .is_some_and(|entry| entry.uid.as_deref() == Some(uid))
         {
-            entries.remove(name);
+            state.remove(key, name);
             state.deleted.insert(uid.to_owned());
         }
     }
 
-    /// The database's objects of this kind; `None` before the first list, and while one of them cannot be read.
+    /// Forgets what the database's objects hold: it does not exist. Their names, UIDs and versions stay.
+    pub fn forget_contents(&self, key: &Key) {
+        for entry in self.lock().objects.get_mut(key).into_iter().flatten() {
+            entry.content = Content::NotKept;
+        }
+    }
+
+    /// Names and UIDs of the database's objects of which nothing else was kept.
+    pub fn not_kept(&self, key: &Key) -> Vec<(String, String)> {
+        let state = self.lock();
+        let found = state.of(key).iter().filter(|entry| entry.is_not_kept());
+        let told = |entry: &Entry| {
+            (
+                entry.name.to_string(),
+                entry.uid.as_deref().unwrap_or_default().to_owned(),
+            )
+        };
+        found.map(told).collect()
+    }
+
+    /// The database's objects of this kind; `None` before the first list, and while the content of one of them is not known.
     pub fn list(&self, key: &Key) -> Option<Vec<Arc<K>>> {
         let state = self.lock();
-        let entries = state.objects.get(key).into_iter().flat_map(BTreeMap::values);
-        let objects = entries.map(|entry| entry.object.clone().ok()).collect();
+        let objects = state.of(key).iter().map(Entry::read).collect();
         state.listed.then_some(objects)?
     }
 
     /// Those of them that can be read; `None` before the first list.
     pub fn list_readable(&self, key: &Key) -> Option<Vec<Arc<K>>> {
         let state = self.lock();
-        let entries = state.objects.get(key).into_iter().flat_map(BTreeMap::values);
-        state
-            .listed
-            .then(|| entries.filter_map(|entry| entry.object.clone().ok()).collect())
+        let objects = state.of(key).iter().filter_map(Entry::read).collect();
+        state.listed.then_some(objects)
     }
 
-    /// One object; the outer `None` before the first list, and while it cannot be read.
+    /// One object; the outer `None` before the first list, and while its content is not known.
     pub fn get(&self, key: &Key, name: &str) -> Option<Option<Arc<K>>> {
+        self.read_as(key, name)
+    }
+
+    /// One object, read as another type than its own.
+    pub fn read_as<T: DeserializeOwned>(&self, key: &Key, name: &str) -> Option<Option<Arc<T>>> {
         let state = self.lock();
-        let entry = state.objects.get(key).and_then(|entries| entries.get(name));
-        state.listed.then(|| match entry {
+        state.listed.then(|| match state.find(key, name) {
             None => Some(None),
-            Some(entry) => entry.object.clone().ok().map(Some),
+            Some(entry) => entry.read().map(Some),
+        })?
+    }
+
+    /// One object, not parsed yet.
+    pub fn text(&self, key: &Key, name: &str) -> Option<Option<Text>> {
+        let state = self.lock();
+        state.listed.then(|| match state.find(key, name) {
+            None => Some(None),
+            Some(Entry {
+                version,
+                content: Content::Kept(json),
+                ..
+            }) => Some(Some(Text {
+                version: *version,
+                json: Arc::clone(json),
+            })),
+            Some(_) => None,
         })?
     }
 
     /// What is known of the database's objects that cannot be read.
     pub fn unreadable(&self, key: &Key) -> Vec<Arc<Unreadable>> {
         let state = self.lock();
-        let entries = state.objects.get(key).into_iter().flat_map(BTreeMap::values);
-        entries.filter_map(|entry| entry.object.clone().err()).collect()
+        state.of(key).iter().filter_map(Entry::unreadable).cloned().collect()
     }
 
-    /// It is known already that this object cannot be read, for this reason.
-    pub fn is_known_unreadable(&self, object: &Unreadable) -> bool {
-        let Some((key, name)) = self.place(&object.metadata) else {
-            // Not kept, so it is nobody's.
-            return true;
-        };
-        let state = self.lock();
-        let entry = state.objects.get(&key).and_then(|entries| entries.get(&name));
-        entry.is_some_and(|entry| entry.object.as_ref().is_err_and(|known| known.why == object.why))
+    /// What is known of this object, if it cannot be read.
+    pub fn find_unreadable(&self, key: &Key, name: &str) -> Option<Arc<Unreadable>> {
+        self.lock().find(key, name)?.unreadable().cloned()
     }
 
     /// How many objects of all databases cannot be read.
     pub fn count_unreadable(&self) -> usize {
         let state = self.lock();
-        let entries = state.objects.values().flat_map(BTreeMap::values);
-        entries.filter(|entry| entry.object.is_err()).count()
+        let entries = state.objects.values().flatten();
+        entries.filter(|entry| entry.unreadable().is_some()).count()
     }
 
     /// The databases of which there are objects.
     pub fn keys(&self) -> Vec<Key> {
         self.lock().objects.keys().cloned().collect()
+    }
+
+    /// There is an object of this database.
+    pub fn has(&self, key: &Key) -> bool {
+        self.lock().objects.contains_key(key)
+    }
+
+    /// So many bytes are kept of the objects of this database, without their names and UIDs.
+    pub fn bytes(&self, key: &Key) -> usize {
+        let state = self.lock();
+        let kept = |entry: &Entry| match &entry.content {
+            Content::Kept(text) => text.len(),
+            Content::Unreadable(_) | Content::NotKept => 0,
+        };
+        state.of(key).iter().map(kept).sum()
     }
 
     /// The first list has come in.
@@ -250,92 +345,200 @@ impl<K: ResourceExt + Clone> Cache<K> {
         self.stale.load(Ordering::Relaxed)
     }
 
-    fn apply(&self, state: &mut State<K>, (key, name): (Key, String), object: Guarded<K>) -> Vec<Key> {
+    /// The database that an object belongs to, and the object's name; `None` if such objects are not kept.
+    pub fn place(&self, metadata: &ObjectMeta) -> Option<(Key, String)> {
+        Some(((self.owner)(metadata)?, metadata.name.clone()?))
+    }
+
+    fn apply(&self, state: &mut State, (key, name): (Key, String), object: Guarded<K>, in_list: bool) -> Vec<Key> {
         let version = version(object.meta());
-        let entries = state.objects.entry(key.clone()).or_default();
-        let known = entries.get_mut(&name);
-        let older = known
+        let lists = state.lists;
+        let deleted = object
+            .meta()
+            .uid
             .as_ref()
+            .is_some_and(|uid| state.deleted.contains(uid));
+        let mut known = state.find_mut(&key, &name);
+        if let Some(entry) = known.as_deref_mut().filter(|_| in_list) {
+            entry.named = lists;
+        }
+        let older = known
+            .as_deref()
             .is_some_and(|entry| version != 0 && version < entry.version);
-        let uid = object.meta().uid.as_ref();
-        if older || uid.is_some_and(|uid| state.deleted.contains(uid)) {
+        if older || deleted {
             self.stale.fetch_add(1, Ordering::Relaxed);
             return Vec::new();
         }
-        let interesting = match known {
-            Some(entry) if entry.version == version => {
-                entry.unseen = None;
-                return Vec::new();
-            }
-            Some(entry) => match (&entry.object, &object.0) {
-                (Ok(old), Ok(new)) => (self.significant)(old, new),
-                (Err(old), Err(new)) => old.why != new.why,
-                (Ok(_), Err(_)) | (Err(_), Ok(_)) => true,
-            },
-            None => true,
+        if let Some(entry) = known
+            .as_deref_mut()
+            .filter(|entry| entry.version == version && !entry.is_not_kept())
+        {
+            entry.unseen = None;
+            return Vec::new();
+        }
+        let named = if in_list {
+            lists
+        } else {
+            known.as_deref().map_or(0, |entry| entry.named)
         };
-        entries.insert(
-            name,
-            Entry {
-                object: object.0.map(Arc::new).map_err(Arc::from),
-                version,
-                unseen: None,
+        let new = self.entry(&name, object, named, None);
+        let interesting = known.is_none_or(|old| match (&old.content, &new.content) {
+            (Content::Kept(_), Content::Kept(_)) => match (old.read(), new.read()) {
+                (Some(old), Some(new)) => (self.significant)(&old, &new),
+                _ => true,
             },
-        );
+            (Content::Unreadable(old), Content::Unreadable(new)) => old.why != new.why,
+            _ => true,
+        });
+        state.insert(key.clone(), new);
         if interesting { vec![key] } else { Vec::new() }
     }
 
-    fn delete(&self, state: &mut State<K>, (key, name): &(Key, String), metadata: &ObjectMeta) -> Vec<Key> {
-        let uid = metadata.uid.clone();
-        if let Some(uid) = &uid {
+    fn entry(&self, name: &str, object: Guarded<K>, named: u64, unseen: Option<u64>) -> Entry {
+        let metadata = object.meta();
+        Entry {
+            name: name.into(),
+            uid: metadata.uid.as_deref().map(Into::into),
+            version: version(metadata),
+            content: self.content(object),
+            named,
+            unseen,
+        }
+    }
+
+    /// What is kept of an object.
+    fn content(&self, object: Guarded<K>) -> Content {
+        let (metadata, why) = match object.0 {
+            Ok(mut object) => {
+                (self.prune)(&mut object);
+                match serde_json::to_vec(&object) {
+                    Ok(text) if text.len() <= self.largest => return Content::Kept(text.into()),
+                    Ok(text) => {
+                        let (size, largest) = (text.len(), self.largest);
+                        let why = format!("{size} bytes of it are of interest, and at most {largest} are taken");
+                        (object.meta().clone(), why)
+                    }
+                    Err(error) => (object.meta().clone(), error.to_string()),
+                }
+            }
+            Err(unreadable) => (unreadable.metadata, unreadable.why),
+        };
+        Content::Unreadable(Arc::new(Unreadable {
+            metadata: shortened(metadata),
+            why,
+        }))
+    }
+
+    fn delete(&self, state: &mut State, (key, name): &(Key, String), metadata: &ObjectMeta) -> Vec<Key> {
+        if let Some(uid) = &metadata.uid {
             state.deleted.remove(uid);
             let now = Instant::now();
             state.gone.retain(|_, since| now - *since < GONE_FOR);
             state.gone.insert(uid.clone(), now);
         }
-        if let Some(entries) = state.objects.get_mut(key) {
-            // Another object of the same name may have been made since.
-            if entries.get(name).is_some_and(|entry| entry.metadata().uid != uid) {
-                self.stale.fetch_add(1, Ordering::Relaxed);
-                return Vec::new();
-            }
-            entries.remove(name);
-            if entries.is_empty() {
-                state.objects.remove(key);
-            }
+        // Another object of the same name may have been made since.
+        if state
+            .find(key, name)
+            .is_some_and(|entry| entry.uid.as_deref() != metadata.uid.as_deref())
+        {
+            self.stale.fetch_add(1, Ordering::Relaxed);
+            return Vec::new();
         }
+        state.remove(key, name);
         vec![key.clone()]
     }
 
-    fn place(&self, metadata: &ObjectMeta) -> Option<(Key, String)> {
-        Some(((self.owner)(metadata)?, metadata.name.clone()?))
-    }
-
-    fn lock(&self) -> MutexGuard<'_, State<K>> {
+    fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl<K: ResourceExt> Entry<K> {
-    fn metadata(&self) -> &ObjectMeta {
-        match &self.object {
-            Ok(object) => object.meta(),
-            Err(unreadable) => &unreadable.metadata,
+impl State {
+    fn of(&self, key: &Key) -> &[Entry] {
+        self.objects.get(key).map_or(&[], Vec::as_slice)
+    }
+
+    fn find(&self, key: &Key, name: &str) -> Option<&Entry> {
+        self.of(key).iter().find(|entry| *entry.name == *name)
+    }
+
+    fn find_mut(&mut self, key: &Key, name: &str) -> Option<&mut Entry> {
+        let entries = self.objects.get_mut(key)?;
+        entries.iter_mut().find(|entry| *entry.name == *name)
+    }
+
+    fn insert(&mut self, key: Key, entry: Entry) {
+        let entries = self.objects.entry(key).or_default();
+        match entries.binary_search_by(|other| other.name.cmp(&entry.name)) {
+            Ok(index) => entries[index] = entry,
+            Err(index) => {
+                // There are few of each database: no room is kept for more.
+                entries.reserve_exact(1);
+                entries.insert(index, entry);
+            }
         }
+    }
+
+    fn remove(&mut self, key: &Key, name: &str) {
+        let Some(entries) = self.objects.get_mut(key) else {
+            return;
+        };
+        entries.retain(|entry| *entry.name != *name);
+        if entries.is_empty() {
+            self.objects.remove(key);
+        }
+    }
+}
+
+impl Entry {
+    fn read<T: DeserializeOwned>(&self) -> Option<Arc<T>> {
+        match &self.content {
+            Content::Kept(text) => serde_json::from_slice(text).ok().map(Arc::new),
+            Content::Unreadable(_) | Content::NotKept => None,
+        }
+    }
+
+    fn unreadable(&self) -> Option<&Arc<Unreadable>> {
+        match &self.content {
+            Content::Unreadable(unreadable) => Some(unreadable),
+            Content::Kept(_) | Content::NotKept => None,
+        }
+    }
+
+    fn is_not_kept(&self) -> bool {
+        matches!(self.content, Content::NotKept)
+    }
+}
+
+/// What of an object that cannot be read says whose it is.
+fn shortened(mut metadata: ObjectMeta) -> ObjectMeta {
+    if let Some(labels) = &mut metadata.labels {
+        labels.retain(|name, _| name == LABEL_CLUSTER);
+    }
+    if let Some(owners) = &mut metadata.owner_references {
+        owners.truncate(MOST_OWNERS);
+    }
+    ObjectMeta {
+        name: metadata.name,
+        namespace: metadata.namespace,
+        uid: metadata.uid,
+        resource_version: metadata.resource_version,
+        labels: metadata.labels,
+        owner_references: metadata.owner_references,
+        ..ObjectMeta::default()
     }
 }
 
 /// Removes what the list did not name, except our own writes that were answered after it had begun: only for those can
 /// it be too old.
-fn finish_list<K>(state: &mut State<K>) -> Vec<Key> {
-    let listed = state.listing.take().unwrap_or_default();
+fn finish_list(state: &mut State) -> Vec<Key> {
     state.listed = true;
     state.deleted.clear();
-    let this_list = Some(state.lists);
+    let this_list = state.lists;
     let mut concerned = Vec::new();
     for (key, entries) in &mut state.objects {
         let before = entries.len();
-        entries.retain(|name, entry| entry.unseen == this_list || listed.contains(&(key.clone(), name.clone())));
+        entries.retain(|entry| entry.unseen == Some(this_list) || entry.named == this_list);
         if entries.len() != before {
             concerned.push(key.clone());
         }
@@ -347,8 +550,12 @@ fn finish_list<K>(state: &mut State<K>) -> Vec<Key> {
 /// Versions are ordered integers within one kind (documented since Kubernetes 1.35, and so in etcd from the start); 0 if
 /// they are not, which is never taken for older.
 fn version(metadata: &ObjectMeta) -> u64 {
-    let version = metadata.resource_version.as_ref();
-    version.and_then(|version| version.parse().ok()).unwrap_or(0)
+    number(metadata.resource_version.as_deref().unwrap_or_default())
+}
+
+/// A version as a number; 0 if it is none.
+pub fn number(version: &str) -> u64 {
+    version.parse().unwrap_or(0)
 }
 
 #[cfg(test)]

@@ -1,28 +1,31 @@
 //! Everything that the operator watches: the resources, and what carries the label of one.
 
 use std::sync::Arc;
+use std::time::Duration;
 
-use api::names::{CONTAINER, DATA_VOLUME, LABEL_CLUSTER, LEASE_POSITIONS, WAL_VOLUME};
+use api::names::{DATA_VOLUME, LABEL_CLUSTER, LEASE_POSITIONS, Names, WAL_VOLUME};
 use api::{ClusteredDatabase, Guarded, Unreadable};
 use futures::StreamExt;
 use k8s_openapi::NamespaceResourceScope;
 use k8s_openapi::api::apps::v1::StatefulSet;
 use k8s_openapi::api::coordination::v1::Lease;
-use k8s_openapi::api::core::v1::{
-    Container, Node, NodeSpec, PersistentVolumeClaim, Pod, Secret, Service, ServiceAccount,
-};
+use k8s_openapi::api::core::v1::{Node, PersistentVolumeClaim, Pod, Secret, Service, ServiceAccount};
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use k8s_openapi::api::rbac::v1::{Role, RoleBinding};
 use k8s_openapi::api::storage::v1::StorageClass;
+use kube::api::ListParams;
 use kube::core::{ObjectMeta, PartialObjectMeta};
 use kube::runtime::{WatchStreamExt, watcher};
-use kube::{Api, Client, Resource, ResourceExt};
+use kube::{Api, Client, Resource};
 use machine::cluster::ChildKind;
+use tokio::sync::Notify;
 use tokio::task::JoinSet;
+use tokio::time::Instant;
 
-use crate::builders::stateful_set::SELECTED_NODE;
-use crate::cache::{Cache, Key};
+use crate::cache::{Cache, Kept, Key};
+use crate::prune;
+use crate::requests::{Refused, Requests};
 
 /// One cache a kind.
 #[derive(Debug)]
@@ -55,25 +58,53 @@ pub struct Caches {
     pub storage_classes: Cache<StorageClass>,
     /// See the kind. Of no database in particular.
     pub nodes: Cache<Node>,
+    /// The resources have been listed. What belongs to databases is listed after them: of what belongs to none nothing is kept.
+    listed: Notify,
+    made: Instant,
 }
+
+/// A StatefulSet or a resource may be so large after pruning: users choose annotations, affinities and tolerations.
+const LARGE: usize = 512 << 10;
+/// For so long after the start nothing is decided while a kind has not been listed: a thousand databases take seconds.
+const LISTING: Duration = Duration::from_secs(30);
+/// How many objects are asked for at a time. A StatefulSet has some 20 KB with its `managedFields`.
+const PAGE: u32 = 100;
 
 impl Default for Caches {
     fn default() -> Self {
         Self {
-            databases: Cache::new("ClusteredDatabase", itself, always),
-            service_accounts: Cache::new("ServiceAccount", labelled, always),
-            roles: Cache::new("Role", labelled, always),
-            role_bindings: Cache::new("RoleBinding", labelled, always),
-            secrets: Cache::new("Secret", labelled, always),
-            services: Cache::new("Service", labelled, always),
-            endpoint_slices: Cache::new("EndpointSlice", labelled, metadata_changes),
-            leases: Cache::new("Lease", labelled, lease_changes),
-            budgets: Cache::new("PodDisruptionBudget", labelled, always),
-            stateful_sets: Cache::new("StatefulSet", labelled, always),
-            pods: Cache::new("Pod", labelled, always),
-            claims: Cache::new("PersistentVolumeClaim", claimed, always),
-            storage_classes: Cache::new(STORAGE_CLASS, |_| Some(Key::all()), always),
-            nodes: Cache::new(NODE, |_| Some(Key::all()), takes_pods_changes),
+            databases: Cache::new("ClusteredDatabase", itself, always)
+                .pruning(prune::database)
+                .up_to(LARGE),
+            service_accounts: Cache::new("ServiceAccount", |object| child(object, "ServiceAccount"), always)
+                .pruning(prune::service_account),
+            roles: Cache::new("Role", |object| child(object, "Role"), always).pruning(prune::role),
+            role_bindings: Cache::new("RoleBinding", |object| child(object, "RoleBinding"), always)
+                .pruning(prune::role_binding),
+            secrets: Cache::new("Secret", |object| child(object, "Secret"), always).pruning(prune::secret),
+            services: Cache::new("Service", |object| child(object, "Service"), always).pruning(prune::service),
+            endpoint_slices: Cache::new(
+                "EndpointSlice",
+                |object| child(object, "EndpointSlice"),
+                metadata_changes,
+            )
+            .pruning(prune::endpoint_slice),
+            leases: Cache::new("Lease", |object| child(object, "Lease"), lease_changes).pruning(prune::lease),
+            budgets: Cache::new(
+                "PodDisruptionBudget",
+                |object| child(object, "PodDisruptionBudget"),
+                always,
+            )
+            .pruning(prune::budget),
+            stateful_sets: Cache::new("StatefulSet", |object| child(object, "StatefulSet"), always)
+                .pruning(prune::stateful_set)
+                .up_to(LARGE),
+            pods: Cache::new("Pod", member, always).pruning(prune::pod),
+            claims: Cache::new("PersistentVolumeClaim", claimed, always).pruning(prune::claim),
+            storage_classes: Cache::new(STORAGE_CLASS, |_| Some(Key::all()), always).pruning(prune::storage_class),
+            nodes: Cache::new(NODE, |_| Some(Key::all()), takes_pods_changes).pruning(prune::node),
+            listed: Notify::new(),
+            made: Instant::now(),
         }
     }
 }
@@ -97,31 +128,134 @@ impl Caches {
         report: &Arc<R>,
     ) -> JoinSet<()> {
         let mut tasks = JoinSet::new();
-        let ours = watcher::Config::default().labels(LABEL_CLUSTER);
-        let all = watcher::Config::default();
+        let all = watcher::Config::default().page_size(PAGE);
+        let ours = all.clone().labels(LABEL_CLUSTER);
         macro_rules! watch {
-            ($field:ident, $api:expr, $config:expr, $prune:expr) => {
+            ($field:ident, $api:expr, $config:expr) => {
                 let (caches, report) = (Arc::clone(self), Arc::clone(report));
-                let stream = pruned(watcher($api, $config), $prune);
-                tasks.spawn(async move { feed(stream, &caches.$field, &*report).await });
+                let stream = watcher($api, $config).default_backoff();
+                tasks.spawn(async move {
+                    let exists = |key: &Key| *key == Key::all() || caches.databases.has(key);
+                    caches.databases_listed().await;
+                    feed(stream, &caches.$field, &*report, exists).await;
+                });
             };
         }
-        watch!(databases, scoped(client, namespace), all.clone(), |_| {});
-        watch!(service_accounts, scoped(client, namespace), ours.clone(), |_| {});
-        watch!(roles, scoped(client, namespace), ours.clone(), |_| {});
-        watch!(role_bindings, scoped(client, namespace), ours.clone(), |_| {});
+        watch!(service_accounts, scoped(client, namespace), ours.clone());
+        watch!(roles, scoped(client, namespace), ours.clone());
+        watch!(role_bindings, scoped(client, namespace), ours.clone());
         // By its type this asks for metadata only: no content of a Secret comes by a watch.
-        watch!(secrets, scoped(client, namespace), ours.clone(), |_| {});
-        watch!(services, scoped(client, namespace), ours.clone(), |_| {});
-        watch!(endpoint_slices, scoped(client, namespace), ours.clone(), |_| {});
-        watch!(leases, scoped(client, namespace), ours.clone(), |_| {});
-        watch!(budgets, scoped(client, namespace), ours.clone(), |_| {});
-        watch!(stateful_sets, scoped(client, namespace), ours.clone(), |_| {});
-        watch!(pods, scoped(client, namespace), ours, prune_pod);
-        watch!(claims, scoped(client, namespace), all.clone(), prune_claim);
-        watch!(storage_classes, Api::all(client.clone()), all.clone(), |_| {});
-        watch!(nodes, Api::all(client.clone()), all, prune_node);
+        watch!(secrets, scoped(client, namespace), ours.clone());
+        watch!(services, scoped(client, namespace), ours.clone());
+        watch!(endpoint_slices, scoped(client, namespace), ours.clone());
+        watch!(leases, scoped(client, namespace), ours.clone());
+        watch!(budgets, scoped(client, namespace), ours.clone());
+        watch!(stateful_sets, scoped(client, namespace), ours.clone());
+        watch!(pods, scoped(client, namespace), ours);
+        watch!(claims, scoped(client, namespace), all.clone());
+        watch!(storage_classes, Api::all(client.clone()), all.clone());
+        watch!(nodes, Api::all(client.clone()), all.clone());
+        let (caches, report) = (Arc::clone(self), Arc::clone(report));
+        let stream = watcher(scoped(client, namespace), all).default_backoff();
+        tasks.spawn(async move {
+            let exists = |key: &Key| {
+                if *key == Key::all() {
+                    caches.listed.notify_waiters();
+                } else if !caches.databases.has(key) {
+                    caches.forget_contents(key);
+                }
+                // That it is gone has to be looked at, too.
+                true
+            };
+            feed(stream, &caches.databases, &*report, exists).await;
+        });
         tasks
+    }
+
+    /// Returns when the resources have been listed.
+    async fn databases_listed(&self) {
+        loop {
+            let listed = self.listed.notified();
+            tokio::pin!(listed);
+            // From here on it is not missed.
+            listed.as_mut().enable();
+            if self.are_ready() {
+                return;
+            }
+            listed.await;
+        }
+    }
+
+    /// All that a decision looks at has been listed; or something cannot be listed, and databases are told that they wait for it.
+    pub fn are_complete(&self) -> bool {
+        macro_rules! each {
+            ($($field:ident),*) => {
+                $(self.$field.is_listed())&&*
+            };
+        }
+        let listed = each!(
+            databases,
+            service_accounts,
+            roles,
+            role_bindings,
+            secrets,
+            services,
+            endpoint_slices,
+            leases,
+            budgets,
+            stateful_sets,
+            pods,
+            claims
+        );
+        listed || self.made.elapsed() > LISTING
+    }
+
+    /// Forgets what the objects of a database hold that does not exist.
+    fn forget_contents(&self, key: &Key) {
+        macro_rules! each {
+            ($($field:ident),*) => {
+                $(self.$field.forget_contents(key);)*
+            };
+        }
+        each!(
+            service_accounts,
+            roles,
+            role_bindings,
+            secrets,
+            services,
+            endpoint_slices,
+            leases,
+            budgets,
+            stateful_sets,
+            pods,
+            claims
+        );
+    }
+
+    /// Reads what the watches have shown of a database before it existed, since nothing of it was kept then.
+    ///
+    /// # Errors
+    /// When one of these objects cannot be asked for.
+    pub async fn read_not_kept(&self, key: &Key, requests: &Requests) -> Result<(), Refused> {
+        macro_rules! each {
+            ($($field:ident),*) => {
+                $(read_not_kept(&self.$field, key, requests).await?;)*
+            };
+        }
+        each!(
+            service_accounts,
+            roles,
+            role_bindings,
+            secrets,
+            services,
+            endpoint_slices,
+            leases,
+            budgets,
+            stateful_sets,
+            pods,
+            claims
+        );
+        Ok(())
     }
 
     /// What is told of every cache.
@@ -154,17 +288,38 @@ impl Caches {
         )
     }
 
-    /// The objects of one database that cannot be read and that a decision about it looks at.
+    /// How many bytes are kept of the objects of one database, by kind.
+    pub fn bytes(&self, key: &Key) -> Vec<(&'static str, usize)> {
+        macro_rules! each {
+            ($($field:ident),*) => {
+                vec![$((self.$field.kind, self.$field.bytes(key))),*]
+            };
+        }
+        each!(
+            databases,
+            service_accounts,
+            roles,
+            role_bindings,
+            secrets,
+            services,
+            endpoint_slices,
+            leases,
+            budgets,
+            stateful_sets,
+            pods,
+            claims
+        )
+    }
+
+    /// The objects of one database that cannot be read.
     pub fn unreadable(&self, key: &Key) -> Vec<machine::cluster::Unreadable> {
         let mut found = Vec::new();
         macro_rules! each {
             ($($field:ident),*) => {
                 $(for object in self.$field.unreadable(key) {
-                    let name = object.metadata.name.clone().unwrap_or_default();
-                    if is_looked_at(self.$field.kind, key, &name) {
-                        let object_name = format!("{} {name}", self.$field.kind);
-                        found.push(machine::cluster::Unreadable { object: object_name, why: object.why.clone() });
-                    }
+                    let name = object.metadata.name.as_deref().unwrap_or_default();
+                    let object_name = format!("{} {name}", self.$field.kind);
+                    found.push(machine::cluster::Unreadable { object: object_name, why: object.why.clone() });
                 })*
             };
         }
@@ -196,20 +351,11 @@ pub struct CacheHealth {
     /// The kind.
     pub kind: &'static str,
     /// How long ago its watch last reported anything.
-    pub silence: std::time::Duration,
+    pub silence: Duration,
     /// How many events were older than our own writes.
     pub stale_events: u64,
     /// How many of its objects cannot be read.
     pub unreadable: usize,
-}
-
-/// Of objects that are made once for a database only those with its names count; of pods and claims all.
-fn is_looked_at(kind: &str, database: &Key, name: &str) -> bool {
-    let mut children = ChildKind::ALL
-        .into_iter()
-        .filter(|child| child.kind() == kind)
-        .peekable();
-    children.peek().is_none() || children.any(|child| name.strip_prefix(&database.name) == Some(child.suffix()))
 }
 
 fn scoped<K>(client: &Client, namespace: Option<&str>) -> Api<K>
@@ -222,48 +368,40 @@ where
     }
 }
 
-/// Failures are followed by longer and longer pauses; of objects only what is looked at is kept.
-fn pruned<K: Resource>(
-    stream: impl futures::Stream<Item = watcher::Result<watcher::Event<Guarded<K>>>> + Send,
-    prune: fn(&mut K),
-) -> impl futures::Stream<Item = watcher::Result<watcher::Event<Guarded<K>>>> + Send {
-    stream.default_backoff().modify(move |object| {
-        if let Ok(object) = &mut object.0 {
-            prune(object);
-        }
-    })
-}
-
-/// The object of this event, if it cannot be read and that is news.
-fn newly_unreadable<K: ResourceExt + Clone>(
-    event: &watcher::Event<Guarded<K>>,
-    cache: &Cache<K>,
-) -> Option<Unreadable> {
-    use watcher::Event::{Apply, Delete, Init, InitApply, InitDone};
-    let object = match event {
-        Apply(Guarded(Err(object))) | InitApply(Guarded(Err(object))) => object,
-        Apply(_) | InitApply(_) | Delete(_) | Init | InitDone => return None,
-    };
-    (!cache.is_known_unreadable(object)).then(|| (**object).clone())
-}
-
-async fn feed<K: ResourceExt + Clone>(
+/// Takes in what a watch tells, for ever. `exists` is asked after each change about the databases that it concerns, and about
+/// `Key::all()` once the first list is in; it says whether there is such a database.
+async fn feed<K: Kept>(
     stream: impl futures::Stream<Item = watcher::Result<watcher::Event<Guarded<K>>>> + Send,
     cache: &Cache<K>,
     report: &impl Report,
+    exists: impl Fn(&Key) -> bool + Send,
 ) {
     futures::pin_mut!(stream);
     while let Some(event) = stream.next().await {
         match event {
             Ok(event) => {
                 let first = matches!(event, watcher::Event::InitDone) && !cache.is_listed();
-                let unreadable = newly_unreadable(&event, cache);
-                cache.take(event).into_iter().for_each(|key| report.touched(key));
-                if let Some(object) = unreadable {
+                let place = match &event {
+                    watcher::Event::Apply(object) | watcher::Event::InitApply(object) => cache.place(object.meta()),
+                    watcher::Event::Delete(_) | watcher::Event::Init | watcher::Event::InitDone => None,
+                };
+                let unreadable = || place.as_ref().and_then(|(key, name)| cache.find_unreadable(key, name));
+                let before = unreadable();
+                let concerned = cache.take(event);
+                if let Some((key, _)) = place.as_ref().filter(|(key, _)| !exists(key)) {
+                    cache.forget_contents(key);
+                }
+                concerned
+                    .into_iter()
+                    .filter(|key| exists(key))
+                    .for_each(|key| report.touched(key));
+                let is_news = |now: &Arc<Unreadable>| before.as_ref().is_none_or(|before| before.why != now.why);
+                if let Some(object) = unreadable().filter(is_news) {
                     report.unreadable(cache.kind, &object);
                 }
                 if first {
                     // What was unknown so far is known now, for every database.
+                    exists(&Key::all());
                     report.touched(Key::all());
                 }
             }
@@ -275,6 +413,22 @@ async fn feed<K: ResourceExt + Clone>(
             }
         }
     }
+}
+
+async fn read_not_kept<K>(cache: &Cache<K>, key: &Key, requests: &Requests) -> Result<(), Refused>
+where
+    K: Resource<DynamicType = (), Scope = NamespaceResourceScope> + Kept + std::fmt::Debug,
+{
+    for (name, uid) in cache.not_kept(key) {
+        let api: Api<Guarded<K>> = Api::namespaced(requests.client().clone(), &key.namespace);
+        // What the operator watches it may list; it may not read each kind by name.
+        let named = ListParams::default().fields(&format!("metadata.name={name}"));
+        match requests.limited(api.list(&named)).await?.items.pop() {
+            Some(object) => cache.put_guarded(object),
+            None => cache.forget(key, &name, &uid),
+        }
+    }
+    Ok(())
 }
 
 const STORAGE_CLASS: &str = "StorageClass";
@@ -291,7 +445,7 @@ pub fn unread(kind: &str) -> Option<&'static str> {
 }
 
 /// How often it is tried whether it may be read now.
-const FORBIDDEN_PAUSE: std::time::Duration = std::time::Duration::from_secs(60);
+const FORBIDDEN_PAUSE: Duration = Duration::from_secs(60);
 
 /// The API server does not let us read this kind.
 pub fn is_forbidden(error: &watcher::Error) -> bool {
@@ -311,11 +465,29 @@ fn itself(metadata: &ObjectMeta) -> Option<Key> {
     })
 }
 
+/// The database whose label an object has.
 fn labelled(metadata: &ObjectMeta) -> Option<Key> {
     Some(Key {
         namespace: metadata.namespace.clone()?,
         name: metadata.labels.as_ref()?.get(LABEL_CLUSTER)?.clone(),
     })
+}
+
+/// The database of an object that is made once, by label and name: one of another name is never looked at.
+fn child(metadata: &ObjectMeta, kind: &str) -> Option<Key> {
+    let name = metadata.name.as_deref()?;
+    let key = labelled(metadata)?;
+    let suffix = name.strip_prefix(&*key.name)?;
+    let mut children = ChildKind::ALL.into_iter();
+    let is_child = children.any(|child| child.kind() == kind && child.suffix() == suffix);
+    is_child.then_some(key)
+}
+
+/// The database of a member's pod, by label and name.
+fn member(metadata: &ObjectMeta) -> Option<Key> {
+    let key = labelled(metadata)?;
+    Names::new(&*key.name).ordinal(metadata.name.as_deref()?)?;
+    Some(key)
 }
 
 /// The database that a claim of this name is for: `data-<database>-<ordinal>`.
@@ -379,46 +551,6 @@ pub fn takes_pods(node: &Node) -> bool {
     spec.unschedulable != Some(true) && !taints.any(drains)
 }
 
-/// Keeps of a node its name, and what says whether it takes pods.
-fn prune_node(node: &mut Node) {
-    node.metadata.annotations = None;
-    node.metadata.labels = None;
-    node.status = None;
-    if let Some(spec) = &mut node.spec {
-        *spec = NodeSpec {
-            unschedulable: spec.unschedulable,
-            taints: spec.taints.take(),
-            ..NodeSpec::default()
-        };
-    }
-}
-
-/// Keeps of a pod what decisions look at: metadata, node, WAL volume, conditions, what the containers do.
-fn prune_pod(pod: &mut Pod) {
-    if let Some(spec) = &mut pod.spec {
-        let node_name = spec.node_name.take();
-        let volumes = spec.volumes.take().into_iter().flatten();
-        let wal: Vec<_> = volumes.filter(|volume| volume.name == WAL_VOLUME).collect();
-        let postgres = spec.containers.iter_mut().find(|container| container.name == CONTAINER);
-        let resources = postgres.and_then(|container| container.resources.take());
-        *spec = k8s_openapi::api::core::v1::PodSpec {
-            node_name,
-            containers: vec![Container {
-                name: CONTAINER.to_owned(),
-                resources,
-                ..Default::default()
-            }],
-            volumes: Some(wal),
-            ..Default::default()
-        };
-    }
-}
-
-fn prune_claim(claim: &mut PersistentVolumeClaim) {
-    let annotations = claim.metadata.annotations.iter_mut();
-    annotations.for_each(|annotations| annotations.retain(|name, _| name == SELECTED_NODE));
-}
-
 #[cfg(test)]
 mod tests {
     use serde_json::json;
@@ -432,30 +564,6 @@ mod tests {
             "spec": {"holderIdentity": holder, "leaseTransitions": 1, "renewTime": renewed},
         }))
         .unwrap()
-    }
-
-    #[test]
-    fn of_a_pods_volumes_the_one_for_wal_is_kept() {
-        let claim = |name: &str| json!({"name": name, "persistentVolumeClaim": {"claimName": format!("{name}-db-1")}});
-        let mut pod: Pod = serde_json::from_value(json!({"metadata": {"name": "db-1"}, "spec": {
-            "nodeName": "n1", "containers": [{"name": CONTAINER}], "volumes": [claim("data"), claim("wal")]}}))
-        .unwrap();
-        prune_pod(&mut pod);
-        let spec = serde_json::to_value(pod.spec).unwrap();
-        assert_eq!(
-            (&spec["nodeName"], &spec["volumes"]),
-            (&json!("n1"), &json!([claim("wal")]))
-        );
-    }
-
-    #[test]
-    fn of_a_claims_annotations_its_node_is_kept() {
-        let mut claim: PersistentVolumeClaim = serde_json::from_value(json!({
-            "metadata": {"name": "wal-db-0", "annotations": {SELECTED_NODE: "n1", "pv.kubernetes.io/bind-completed": "yes"}},
-        }))
-        .unwrap();
-        prune_claim(&mut claim);
-        assert_eq!(json!(claim.metadata.annotations), json!({SELECTED_NODE: "n1"}));
     }
 
     #[test]
@@ -488,7 +596,7 @@ mod tests {
             async { Err::<http::Response<kube::client::Body>, _>(std::io::Error::other("enough")) }
         });
         let api: Api<Guarded<PartialObjectMeta<Secret>>> = scoped(&Client::new(service, "default"), None);
-        let stream = pruned(watcher(api, watcher::Config::default()), |_| {});
+        let stream = watcher(api, watcher::Config::default()).default_backoff();
         futures::pin_mut!(stream);
         while !matches!(stream.next().await, Some(Err(_))) {}
         let asked = asked.lock().unwrap();
@@ -529,7 +637,7 @@ mod tests {
         };
         let see = async |events: Vec<watcher::Event<Guarded<ClusteredDatabase>>>| {
             let events = futures::stream::iter(events.into_iter().map(Ok));
-            feed(events, &caches.databases, &reported).await;
+            feed(events, &caches.databases, &reported, |_| true).await;
             let (touched, unreadable) = std::mem::take(&mut *reported.0.lock().unwrap());
             (touched.into_iter().map(|key| key.name).collect::<Vec<_>>(), unreadable)
         };
@@ -571,6 +679,167 @@ mod tests {
         assert!(!known("good"), "nothing is done for it by what it was before");
     }
 
+    fn key() -> Key {
+        Key {
+            namespace: "ns".to_owned(),
+            name: "db".to_owned(),
+        }
+    }
+
+    /// An object of the database with annotations of 256 KiB, the most that Kubernetes takes, and more.
+    fn object<K: Kept>(name: &str, more: &serde_json::Value) -> K {
+        let mut object = json!({
+            "metadata": {"name": name, "namespace": "ns", "uid": "u", "resourceVersion": "1",
+                "labels": {LABEL_CLUSTER: "db"}, "annotations": {"a": long()}},
+        });
+        object
+            .as_object_mut()
+            .unwrap()
+            .extend(more.as_object().unwrap().clone());
+        serde_json::from_value(object).unwrap()
+    }
+
+    fn long() -> String {
+        "x".repeat(256 << 10)
+    }
+
+    fn see<K: Kept>(cache: &Cache<K>, name: &str, more: &serde_json::Value) {
+        cache.observe(watcher::Event::Init);
+        cache.observe(watcher::Event::InitApply(object(name, more)));
+        cache.observe(watcher::Event::InitDone);
+    }
+
+    #[test]
+    fn what_nothing_reads_is_not_kept() {
+        fn bytes<K: Kept>(cache: &Cache<K>, key: &Key, name: &str, more: &serde_json::Value) -> (&'static str, usize) {
+            see(cache, name, more);
+            assert!(matches!(cache.get(key, name), Some(Some(_))), "{}", cache.kind);
+            (cache.kind, cache.bytes(key))
+        }
+        let (caches, key) = (Caches::default(), key());
+        let db = json!({"apiVersion": "clustereddatabase.io/v1alpha1", "kind": "ClusteredDatabase",
+            "spec": {"storage": {"size": "1Gi"}, "bootstrap": {"initdb": {"postInitSql": [long()]}}}});
+        let reference = json!({"roleRef": {"apiGroup": "", "kind": "Role", "name": "db"}});
+        let condition = json!([{"type": "X", "status": "True", "reason": "X", "message": long(),
+            "lastTransitionTime": "2027-01-01T00:00:00Z"}]);
+        let template = json!({"metadata": {}, "spec": {"containers": []}});
+        let set = json!({"spec": {"serviceName": "s", "selector": {}, "template": template},
+            "status": {"replicas": 1, "conditions": condition}});
+        let container = json!({"name": "other", "image": long(), "env": [{"name": "A", "value": long()}]});
+        let image = json!([{"names": [long()]}]);
+        let kept = [
+            // An annotation of the user's own is asked for in a ServiceAccount, and each violation of the SQL counts.
+            bytes(&caches.databases, &key, "db", &db),
+            bytes(&caches.roles, &key, "db", &json!({})),
+            bytes(&caches.role_bindings, &key, "db", &reference),
+            bytes(&caches.secrets, &key, "db-app", &json!({})),
+            bytes(
+                &caches.services,
+                &key,
+                "db-rw",
+                &json!({"status": {"conditions": condition}}),
+            ),
+            bytes(
+                &caches.endpoint_slices,
+                &key,
+                "db-rw",
+                &json!({"addressType": "IPv4", "endpoints": [{"addresses": [long()]}]}),
+            ),
+            bytes(&caches.leases, &key, "db", &json!({})),
+            bytes(
+                &caches.budgets,
+                &key,
+                "db",
+                &json!({"status": {"conditions": condition, "currentHealthy": 0,
+                "desiredHealthy": 0, "disruptionsAllowed": 0, "expectedPods": 0}}),
+            ),
+            bytes(&caches.stateful_sets, &key, "db", &set),
+            bytes(
+                &caches.pods,
+                &key,
+                "db-1",
+                &json!({"spec": {"containers": [container]}}),
+            ),
+            bytes(&caches.claims, &key, "data-db-1", &json!({})),
+            bytes(
+                &caches.storage_classes,
+                &Key::all(),
+                "c",
+                &json!({"provisioner": "p", "parameters": {"a": long()}}),
+            ),
+            bytes(&caches.nodes, &Key::all(), "n", &json!({"status": {"images": image}})),
+        ];
+        for (kind, bytes) in kept {
+            assert!(bytes < 1_000, "{bytes} of a {kind}");
+        }
+    }
+
+    #[test]
+    fn what_is_too_large_cannot_be_read_and_what_has_another_name_is_not_there() {
+        let caches = Caches::default();
+        see(&caches.service_accounts, "db", &json!({}));
+        assert_eq!(
+            (
+                caches.service_accounts.get(&key(), "db"),
+                caches.service_accounts.bytes(&key())
+            ),
+            (None, 0)
+        );
+        let found = caches.unreadable(&key());
+        assert_eq!(found[0].object, "ServiceAccount db");
+        assert!(found[0].why.ends_with("at most 65536 are taken"), "{}", found[0].why);
+        see(&caches.roles, "db-of-a-stranger", &json!({}));
+        see(&caches.pods, "db-x", &json!({}));
+        assert!(!caches.roles.has(&key()) && !caches.pods.has(&key()));
+    }
+
+    /// An API server with this Role, and nothing else.
+    fn server_with_a_role() -> Requests {
+        let role: Role = object(
+            "db",
+            &json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "Role"}),
+        );
+        let service = tower::service_fn(move |request: http::Request<kube::client::Body>| {
+            let (path, query) = (request.uri().path(), request.uri().query().unwrap_or_default());
+            assert!(
+                path.ends_with("/namespaces/ns/roles") && query.contains("metadata.name%3Ddb"),
+                "{path}?{query}"
+            );
+            let list = json!({"apiVersion": "v1", "kind": "RoleList", "metadata": {}, "items": [role]});
+            let answer = http::Response::new(kube::client::Body::from(list.to_string().into_bytes()));
+            async { Ok::<_, std::convert::Infallible>(answer) }
+        });
+        Requests::new(Client::new(service, "default"), crate::metrics::Metrics::default())
+    }
+
+    #[tokio::test]
+    async fn nothing_is_kept_of_a_database_that_does_not_exist() {
+        use watcher::Event::{Apply, Init, InitApply, InitDone};
+        let (caches, reported) = (Caches::default(), Reported::default());
+        let events = [Init, InitApply(object::<Role>("db", &json!({})).into()), InitDone];
+        let events = futures::stream::iter(events.into_iter().map(Ok));
+        feed(events, &caches.roles, &reported, |key| caches.databases.has(key)).await;
+        assert_eq!(reported.0.lock().unwrap().0, [Key::all()], "nobody is to look at it");
+        assert_eq!((caches.roles.bytes(&key()), caches.roles.get(&key(), "db")), (0, None));
+
+        let db = json!({"apiVersion": "clustereddatabase.io/v1alpha1", "kind": "ClusteredDatabase",
+            "spec": {"storage": {"size": "1Gi"}}});
+        caches.databases.observe(Apply(object("db", &db)));
+        caches.read_not_kept(&key(), &server_with_a_role()).await.unwrap();
+        assert!(
+            matches!(caches.roles.get(&key(), "db"), Some(Some(_))),
+            "now it is looked at"
+        );
+        // The same version comes by the watch.
+        assert!(caches.roles.observe(Apply(object("db", &json!({})))).is_empty());
+
+        caches.forget_contents(&key());
+        assert_eq!((caches.roles.bytes(&key()), caches.roles.get(&key(), "db")), (0, None));
+        // Seen again with a database, it is kept again, even at the same version.
+        assert_eq!(caches.roles.observe(Apply(object("db", &json!({})))), [key()]);
+        assert!(caches.roles.bytes(&key()) > 0);
+    }
+
     fn node(version: &str, more: serde_json::Value) -> Node {
         let mut node = json!({"metadata": {"name": "n1", "uid": "n", "resourceVersion": version}});
         node.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
@@ -596,11 +865,7 @@ mod tests {
     #[test]
     fn of_nodes_only_a_drain_wakes_anybody() {
         let caches = Caches::default();
-        let see = |version: &str, more| {
-            let mut node = node(version, more);
-            prune_node(&mut node);
-            caches.nodes.observe(watcher::Event::Apply(node)).len()
-        };
+        let see = |version: &str, more| caches.nodes.observe(watcher::Event::Apply(node(version, more))).len();
         let status = |time: &str| json!({"status": {"conditions": [{"type": "Ready", "status": "True", "lastHeartbeatTime": time}]}});
         assert_eq!(see("1", status("2027-01-01T00:00:00Z")), 1);
         assert_eq!(see("2", status("2027-01-01T00:05:00Z")), 0);

@@ -9,6 +9,7 @@ use chrono::{DateTime, Utc};
 use machine::cluster::{Action, Decision, Observed, Wanted};
 
 use crate::cache::Key;
+use crate::drift::hash;
 use crate::recording::{Entry, FORMAT, Header, VERSION};
 
 /// How many decisions are kept of one database. A creation has some forty, a failover some ten: that is a bad day's.
@@ -35,8 +36,8 @@ struct Kept {
 #[derive(Debug)]
 struct Log {
     uid: String,
-    /// The last one.
-    decision: Decision,
+    /// The hash of the last one.
+    last: String,
     /// The oldest first.
     lines: VecDeque<Box<str>>,
     /// Bytes of the lines.
@@ -64,17 +65,14 @@ impl Decisions {
         decision: &Decision,
         now: DateTime<Utc>,
     ) {
-        if self
-            .kept()
-            .databases
-            .get(key)
-            .is_some_and(|log| log.ends_with(wanted.uid, decision))
-        {
+        let hash = hash(&timeless(decision));
+        let is_last = |log: &Log| log.uid == wanted.uid && log.last == hash;
+        if self.kept().databases.get(key).is_some_and(is_last) {
             return;
         }
         let entry = Entry::new(wanted, observed, stored, decision, now);
         match serde_json::to_string(&entry) {
-            Ok(text) => self.kept().add(key, wanted.uid, decision, text.into(), self.most_bytes),
+            Ok(text) => self.kept().add(key, wanted.uid, hash, text.into(), self.most_bytes),
             Err(error) => tracing::warn!(database = %key, %error, "cannot write a decision down"),
         }
     }
@@ -111,17 +109,14 @@ impl Decisions {
     }
 }
 
-impl Log {
-    /// The last decision about this very resource was this one. The times of a wait are left aside: until they stand in the
-    /// status they move on.
-    fn ends_with(&self, uid: &str, decision: &Decision) -> bool {
-        let mut last = self.decision.clone();
-        last.wake = decision.wake;
-        if let (Action::Wait(last), Action::Wait(now)) = (&mut last.action, &decision.action) {
-            (last.since, last.deadline) = (now.since, now.deadline);
-        }
-        self.uid == uid && last == *decision
+/// The decision without the times of a wait: until they stand in the status they move on.
+fn timeless(decision: &Decision) -> Decision {
+    let mut decision = decision.clone();
+    decision.wake = DateTime::UNIX_EPOCH;
+    if let Action::Wait(wait) = &mut decision.action {
+        (wait.since, wait.deadline) = (DateTime::UNIX_EPOCH, None);
     }
+    decision
 }
 
 impl Log {
@@ -135,18 +130,18 @@ impl Log {
 }
 
 impl Kept {
-    fn add(&mut self, key: &Key, uid: &str, decision: &Decision, text: Box<str>, most_bytes: usize) {
+    fn add(&mut self, key: &Key, uid: &str, last: String, text: Box<str>, most_bytes: usize) {
         if self.databases.get(key).is_some_and(|log| log.uid != uid) {
             self.forget(key);
         }
         let log = self.databases.entry(key.clone()).or_insert_with(|| Log {
             uid: uid.to_owned(),
-            decision: decision.clone(),
+            last: String::new(),
             lines: VecDeque::new(),
             bytes: 0,
             dropped: 0,
         });
-        log.decision = decision.clone();
+        log.last = last;
         log.bytes += text.len();
         self.bytes += text.len();
         log.lines.push_back(text);

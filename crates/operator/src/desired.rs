@@ -40,8 +40,8 @@ pub struct Wants {
     pub image: String,
     /// See [`machine::cluster::Wanted::default_image`].
     pub default_image: String,
-    /// The objects.
-    pub objects: BTreeMap<ChildKind, Desired>,
+    /// [`Desired::hash`] of each object. What is wanted of it is made anew when it is compared or applied.
+    pub hashes: BTreeMap<ChildKind, Option<String>>,
     /// The revisions of its pods.
     pub revisions: Revisions,
 }
@@ -63,7 +63,10 @@ impl Wants {
             granted: subject.granted(),
             image: subject.image(),
             default_image: subject.default_image(),
-            objects: all(subject),
+            hashes: all(subject)
+                .into_iter()
+                .map(|(kind, desired)| (kind, desired.hash))
+                .collect(),
             revisions: Revisions {
                 revision: full.remove(ANNOTATION_REVISION).unwrap_or_default(),
                 base: full.remove(ANNOTATION_BASE_REVISION).unwrap_or_default(),
@@ -219,20 +222,23 @@ mod tests {
         assert_eq!(claim["persistentVolumeClaim"]["claimName"], "wal-db-1");
         let env = named["spec"]["containers"][0]["env"].as_array().unwrap();
         assert_eq!(env.last().unwrap(), &json!({"name": "WAL_VOLUME_OF", "value": "db-1"}));
-        let wants = Wants::new(&subject.with_wal(WalVolumes::Withheld));
+        let withheld = subject.with_wal(WalVolumes::Withheld);
+        let wants = Wants::new(&withheld);
         assert_eq!(
             templated["metadata"]["annotations"][ANNOTATION_REVISION],
             wants.revisions.revision.as_str()
         );
-        let without = Wants::new(&Subject::new(&smallest(), &config).unwrap());
+        let db = smallest();
+        let subject = Subject::new(&db, &config).unwrap();
+        let without = Wants::new(&subject);
         assert_eq!(
             wants.revisions.bare, without.revisions.revision,
             "as before the volume was asked for"
         );
-        let set = |wants: &Wants| wants.objects[&ChildKind::StatefulSet].content.clone();
+        let set = |subject: &Subject<'_>| desired(subject, ChildKind::StatefulSet).content;
         assert_eq!(
-            set(&wants),
-            set(&without),
+            set(&withheld),
+            set(&subject),
             "nothing is changed before the first pod's turn"
         );
     }
@@ -243,8 +249,9 @@ mod tests {
     fn the_revisions_of_the_smallest_database_and_of_a_full_one_are_pinned() {
         let revisions = |spec| {
             let (db, config) = (database(spec), Config::default());
-            let wants = Wants::new(&Subject::new(&db, &config).unwrap());
-            let set = wants.objects[&ChildKind::StatefulSet].content["spec"]["template"].clone();
+            let subject = Subject::new(&db, &config).unwrap();
+            let wants = Wants::new(&subject);
+            let set = desired(&subject, ChildKind::StatefulSet).content["spec"]["template"].clone();
             let annotation = set["metadata"]["annotations"][ANNOTATION_REVISION].clone();
             assert_eq!(annotation, wants.revisions.revision.as_str());
             [wants.revisions.revision, wants.revisions.base, wants.revisions.bare]

@@ -10,6 +10,7 @@ use hyper::body::Bytes;
 use hyper::header::{CONTENT_TYPE, HeaderValue};
 use hyper::{Response, StatusCode};
 use listen::{Bounds, Port};
+use serde::Deserialize;
 use tokio::net::TcpListener;
 
 use crate::cache::Key;
@@ -100,6 +101,18 @@ fn recording(path: &str, decisions: &Decisions) -> Response<Full<Bytes>> {
     }
 }
 
+/// Of a resource all that the metrics tell.
+#[derive(Deserialize)]
+struct WithPhase {
+    status: Option<StatusWithPhase>,
+}
+
+/// See [`WithPhase`].
+#[derive(Deserialize)]
+struct StatusWithPhase {
+    phase: Option<Phase>,
+}
+
 /// The metrics, made anew if those that were made last are older than a second.
 fn metrics(pages: &Pages, made: &Mutex<Option<(Instant, Bytes)>>) -> Bytes {
     let mut made = made.lock().unwrap_or_else(PoisonError::into_inner);
@@ -109,7 +122,7 @@ fn metrics(pages: &Pages, made: &Mutex<Option<(Instant, Bytes)>>) -> Bytes {
         return text.clone();
     }
     let databases = pages.caches.databases.keys().into_iter();
-    let found = databases.filter_map(|key| pages.caches.databases.get(&key, &key.name).flatten());
+    let found = databases.filter_map(|key| pages.caches.databases.read_as::<WithPhase>(&key, &key.name).flatten());
     let phases: Vec<Phase> = found
         .map(|db| db.status.as_ref().and_then(|status| status.phase).unwrap_or_default())
         .collect();

@@ -49,8 +49,8 @@ pub struct Memory {
 /// One comparison of a live object with what it should be.
 #[derive(Clone, Debug)]
 pub struct Compared {
-    /// Version of the live object.
-    pub version: String,
+    /// Version of the live object; 0 if that is no number, and the comparison counts for nothing then.
+    pub version: u64,
     /// Hash of the desired content.
     pub hash: Option<String>,
     /// What came of it.

@@ -1,12 +1,18 @@
-//! Which databases have to be looked at, and when: each at most once at a time, and no two copies of one wait.
+//! Which databases have to be looked at, and when: each at most once at a time, no two copies of one wait, and those of one
+//! namespace in the way of no other's ([`machine::turns`]).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use machine::turns::{Next, Turns, Waiting};
 use tokio::sync::Notify;
 use tokio::time::{Instant, sleep_until};
 
 use crate::cache::Key;
+
+/// How many databases are looked at at once: enough that one slow request holds up nobody, and few enough that a restart
+/// with a thousand databases does not flood the API server.
+pub const WORKERS: usize = 8;
 
 /// The databases that wait for their turn.
 #[derive(Debug, Default)]
@@ -15,11 +21,23 @@ pub struct Queue {
     changed: Notify,
 }
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct State {
     due: BTreeMap<Key, Instant>,
     running: BTreeSet<Key>,
+    turns: Turns,
     closed: bool,
+}
+
+impl Default for State {
+    fn default() -> Self {
+        Self {
+            due: BTreeMap::new(),
+            running: BTreeSet::new(),
+            turns: Turns::new(WORKERS),
+            closed: false,
+        }
+    }
 }
 
 impl Queue {
@@ -50,7 +68,10 @@ impl Queue {
 
     /// `key` has been looked at; what came in meanwhile has its turn now.
     pub fn done(&self, key: &Key) {
-        self.lock().running.remove(key);
+        let mut state = self.lock();
+        state.running.remove(key);
+        state.turns.end(&key.namespace);
+        drop(state);
         self.changed.notify_waiters();
     }
 
@@ -76,17 +97,20 @@ impl Queue {
         if state.closed {
             return Turn::Closed;
         }
-        let first = state
-            .due
-            .iter()
-            .filter(|(key, _)| !state.running.contains(*key))
-            .min_by_key(|(_, at)| **at);
-        match first.map(|(key, at)| (key.clone(), *at)) {
-            None => Turn::Unknown,
-            Some((_, at)) if at > now => Turn::At(at),
-            Some((key, _)) => {
+        let waiting = state.due.iter().filter(|(key, _)| !state.running.contains(*key));
+        let waiting = waiting.map(|(key, due)| Waiting {
+            namespace: &key.namespace,
+            database: key,
+            due: *due,
+        });
+        match state.turns.next(waiting, now) {
+            Next::Nothing => Turn::Unknown,
+            Next::At(at) => Turn::At(at),
+            Next::Now(key) => {
+                let key = key.clone();
                 state.due.remove(&key);
                 state.running.insert(key.clone());
+                state.turns.begin(&key.namespace);
                 Turn::Now(key)
             }
         }
@@ -146,6 +170,46 @@ mod tests {
         assert!(!second.is_finished());
         queue.done(&first);
         assert_eq!(second.await.unwrap(), Some(key("a")));
+    }
+
+    /// So many databases of one namespace are due again and again, and each look takes a second: how long one of another
+    /// namespace waits for its turn.
+    async fn waits_behind(others: u32) -> Duration {
+        let queue = Arc::new(Queue::default());
+        for number in 0..others {
+            queue.add(key(&format!("broken-{number}")), Instant::now());
+        }
+        for _ in 0..WORKERS {
+            let queue = Arc::clone(&queue);
+            tokio::spawn(async move {
+                while let Some(key) = queue.next().await {
+                    tokio::time::sleep(Duration::from_secs(1)).await;
+                    if key.namespace == "ns" {
+                        queue.add(key.clone(), Instant::now());
+                    }
+                    queue.done(&key);
+                }
+            });
+        }
+        let other = Key {
+            namespace: "other".to_owned(),
+            name: "db".to_owned(),
+        };
+        // Each database has a time at which it is looked at, also if nothing happens.
+        queue.add(other.clone(), Instant::now() + Duration::from_secs(600));
+        tokio::time::sleep(Duration::from_millis(60_500)).await;
+        let asked = Instant::now();
+        queue.add(other.clone(), asked);
+        while !queue.lock().running.contains(&other) {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+        asked.elapsed()
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_database_does_not_wait_for_those_of_another_namespace() {
+        assert!(waits_behind(0).await <= Duration::from_millis(10));
+        assert!(waits_behind(500).await <= Duration::from_millis(10));
     }
 
     #[tokio::test]

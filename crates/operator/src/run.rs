@@ -25,13 +25,11 @@ use crate::events;
 use crate::execute::Executor;
 use crate::http::{Pages, serve, serve_decisions};
 use crate::leader::{self, Lead};
+use crate::lists;
 use crate::metrics::Metrics;
-use crate::queue::Queue;
+use crate::queue::{Queue, WORKERS};
 use crate::requests::Requests;
 
-/// How many databases are looked at at once: enough that one slow request holds up nobody, and few enough that a restart
-/// with a thousand databases does not flood the API server.
-const WORKERS: usize = 8;
 /// How long a look that is under way may go on after the signal to end; the pod's grace period is 30 s.
 const DRAIN: Duration = Duration::from_secs(20);
 
@@ -72,7 +70,11 @@ pub async fn run(arguments: Arguments) -> Result<()> {
         identity: arguments.identity.clone(),
         forbidden: Mutex::default(),
     });
-    let mut watches = caches.watch(&client, arguments.namespace.as_deref(), &reporter);
+    let mut watches = caches.watch(
+        &lists::in_small_pages(client.clone()),
+        arguments.namespace.as_deref(),
+        &reporter,
+    );
 
     let lead = match arguments.no_leader_election {
         true => Lead::without_election(),

@@ -216,7 +216,9 @@ fn the_deployment_is_restricted_and_fits_the_program() {
             "POD_NAMESPACE",
             "OPERATOR_IMAGE",
             "POSTGRES_IMAGE_17",
-            "ALIVE_SOCKET"
+            "ALIVE_SOCKET",
+            "MALLOC_ARENA_MAX",
+            "MALLOC_MMAP_THRESHOLD_"
         ]
     );
     // What ends the container asks within it, by a socket in a volume that it can write.

@@ -8,7 +8,7 @@ use clap::Args;
 
 use crate::shell::{cargo_command, step};
 use crate::suites::{self, Suite};
-use crate::{mutants, summary, times};
+use crate::{memory, mutants, summary, times};
 
 /// Which checks to run; all without an option.
 #[derive(Debug, Args)]
@@ -60,6 +60,9 @@ pub async fn run(arguments: Arguments) -> Result<()> {
         offline(&mut tally).await?;
     } else {
         all(arguments.e2e.as_deref(), &mut tally).await?;
+    }
+    if arguments.long {
+        tally.run("memory of the operator", memory::command()).await?;
     }
     // Otherwise parts of suites run, or they run alone or for longer: the budgets are for the whole.
     if !arguments.offline && arguments.e2e.is_none() && !arguments.long {

@@ -6,6 +6,7 @@ mod check;
 mod lanes;
 #[cfg(target_os = "linux")]
 mod linux;
+mod memory;
 mod mutants;
 mod shell;
 mod suites;
@@ -24,6 +25,8 @@ enum Task {
     Test(check::Arguments),
     /// Break rules of the machine, one at a time, and see each found by its check.
     Mutants(mutants::Arguments),
+    /// Measure the operator's memory with many databases, and with strangers' objects.
+    Memory,
     #[cfg(target_os = "linux")]
     #[command(flatten)]
     Linux(linux::Task),
@@ -34,6 +37,7 @@ async fn main() -> ExitCode {
     let done = match Task::parse() {
         Task::Test(arguments) => check::run(arguments).await,
         Task::Mutants(arguments) => mutants::run(arguments).await,
+        Task::Memory => memory::run(),
         #[cfg(target_os = "linux")]
         Task::Linux(task) => linux::run(task).await,
     };

@@ -140,7 +140,7 @@ impl Executor {
     }
 
     /// Deletes one object, after reading the resource and the Lease once more.
-    async fn remove<K: Writable + ResourceExt>(
+    async fn remove<K: Writable>(
         &self,
         key: &Key,
         situation: &Situation,

@@ -4,7 +4,6 @@ use k8s_openapi::api::apps::v1::StatefulSet;
 use k8s_openapi::api::core::v1::{Secret, Service, ServiceAccount};
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use k8s_openapi::api::rbac::v1::{Role, RoleBinding};
-use kube::ResourceExt;
 use kube::core::{ObjectMeta, PartialObjectMetaExt};
 use machine::cluster::{Apply, ApplyHow, ChildKind, ChildState, Exact, FaultKind, Known, password_refusal};
 use serde_json::{Value, json};
@@ -12,7 +11,7 @@ use serde_json::{Value, json};
 use super::reads::note_content;
 use super::{Executor, Failure, Outcome, Situation};
 use crate::builders::{Subject, endpoint_slice, lease, secrets};
-use crate::cache::{Cache, Key};
+use crate::cache::{Cache, Kept, Key};
 use crate::certificates;
 use crate::credentials::Password;
 use crate::desired::{Desired, applied, desired, metadata_only};
@@ -131,7 +130,7 @@ impl Executor {
     }
 
     /// By server-side apply.
-    async fn put<K: Writable + ResourceExt>(
+    async fn put<K: Writable>(
         &self,
         key: &Key,
         cache: &Cache<K>,
@@ -161,7 +160,7 @@ impl Executor {
     }
 
     /// Made whole, and from then on only its metadata is ours.
-    async fn once<K: Writable + ResourceExt>(
+    async fn once<K: Writable>(
         &self,
         key: &Key,
         cache: &Cache<K>,
@@ -263,7 +262,7 @@ impl Executor {
 
     /// The metadata of the child of this kind, as the watch has shown it.
     pub(super) fn child(&self, key: &Key, kind: ChildKind) -> Option<ObjectMeta> {
-        fn of<K: ResourceExt + Clone>(cache: &Cache<K>, key: &Key, kind: ChildKind) -> Option<ObjectMeta> {
+        fn of<K: Kept>(cache: &Cache<K>, key: &Key, kind: ChildKind) -> Option<ObjectMeta> {
             let object = cache.get(key, &crate::desired::name(&key.name, kind)).flatten();
             object.map(|object| object.meta().clone())
         }

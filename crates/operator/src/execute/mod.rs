@@ -17,11 +17,12 @@ use api::{ClusteredDatabase, ClusteredDatabaseStatus};
 use chrono::{DateTime, SubsecRound, TimeDelta, Utc};
 use futures::FutureExt;
 use kube::ResourceExt;
+use kube::core::PartialObjectMeta;
 use machine::cluster::{Action, Decision, Due, FaultKind, InternalErrors, Observed, Target, Wanted, decide, due};
 use machine::protocol::settings_hash;
 
 use crate::builders::Subject;
-use crate::cache::{Cache, Key};
+use crate::cache::{Cache, Kept, Key};
 use crate::caches::Caches;
 use crate::config::Config;
 use crate::decisions::Decisions;
@@ -37,6 +38,8 @@ use crate::requests::{Refused, Requests};
 const MOST_STEPS: u32 = 64;
 /// How many times one look may write the status: one that never comes to rest must not hold up the action for ever.
 const MOST_STATUS_WRITES: u32 = 8;
+/// How long a look is put off at the start, while a kind has not been listed.
+const UNTIL_LISTED: Duration = Duration::from_secs(5);
 /// How long to wait after a failure before observing again: a cache that was behind has caught up by then. How long the
 /// action itself waits is the machine's decision.
 const AFTER_FAILURE: Duration = Duration::from_millis(200);
@@ -160,6 +163,10 @@ impl Executor {
     /// bug that this database's objects bring out: it rests, and the others go on.
     pub async fn look(&self, key: &Key) -> Option<Duration> {
         let began = tokio::time::Instant::now();
+        if self.caches.databases.has(key) && !self.caches.are_complete() {
+            // Whatever is listed next brings all databases to be looked at again.
+            return Some(UNTIL_LISTED);
+        }
         let known = self.known(key);
         let mut known = known.lock().await;
         let (spec, now) = (self.spec(key), (self.clock)());
@@ -209,8 +216,9 @@ impl Executor {
 
     /// UID and generation of the resource.
     fn spec(&self, key: &Key) -> (String, i64) {
-        let db = self.caches.databases.get(key, &key.name).flatten();
-        let told = |db: Arc<ClusteredDatabase>| (db.uid().unwrap_or_default(), db.metadata.generation.unwrap_or(0));
+        type Metadata = PartialObjectMeta<ClusteredDatabase>;
+        let db = self.caches.databases.read_as::<Metadata>(key, &key.name).flatten();
+        let told = |db: Arc<Metadata>| (db.uid().unwrap_or_default(), db.metadata.generation.unwrap_or(0));
         db.map(told).unwrap_or_default()
     }
 
@@ -242,8 +250,13 @@ impl Executor {
         };
         memory.adopt(&subject.uid, db.metadata.generation.unwrap_or(0));
         memory.catch_up(|target| self.version(key, target));
-        self.refresh_wants(key, &subject, memory);
-        let Some(observed) = self.observe(key, &db, memory, now).await else {
+        if let Err(error) = self.caches.read_not_kept(key, &self.requests).await {
+            tracing::warn!(database = %key, %error, "cannot read what was there before the database");
+            return Next::At(now + AFTER_FAILURE);
+        }
+        let compared = self.compared_with(key, &subject);
+        refresh_wants(&compared, memory);
+        let Some(observed) = self.observe(key, &compared, memory, now).await else {
             return Next::At(now + AFTER_FAILURE);
         };
         let facts = WantedFacts::new(&db, memory);
@@ -370,7 +383,7 @@ impl Executor {
 
     /// The version that the watches have shown of what actions of this target change.
     fn version(&self, key: &Key, target: &Target) -> Option<String> {
-        fn of<K: ResourceExt + Clone>(cache: &Cache<K>, key: &Key, name: &str) -> Option<String> {
+        fn of<K: Kept>(cache: &Cache<K>, key: &Key, name: &str) -> Option<String> {
             cache.get(key, name)??.resource_version()
         }
         match target {
@@ -396,39 +409,32 @@ impl Executor {
         wake
     }
 
-    fn refresh_wants(&self, key: &Key, subject: &Subject<'_>, memory: &mut Memory) {
-        let generation = subject.db.metadata.generation.unwrap_or(0);
+    /// The subject as the live objects are compared with it.
+    fn compared_with<'a>(&self, key: &Key, subject: &Subject<'a>) -> Subject<'a> {
         // Who gets a WAL volume is decided: what is there is compared with the rest.
         let wal = observe::wal_volumes(&self.caches, key).unwrap_or_default();
         let status = subject.db.status.as_ref();
         let recorded = status.is_some_and(|status| status.memo.image.is_some());
-        let subject = Subject {
+        Subject {
             running: (!recorded).then(|| observe::running_image(&self.caches, key)).flatten(),
             ..subject.with_wal(wal)
-        };
-        let is_same = |known: &Wants| {
-            (known.generation, known.wal) == (generation, wal)
-                && (&known.granted, &known.image) == (&subject.granted(), &subject.image())
-        };
-        if !memory.wants.as_deref().is_some_and(is_same) {
-            memory.wants = Some(Arc::new(Wants::new(&subject)));
-            memory.compared.clear();
         }
     }
 
     async fn observe(
         &self,
         key: &Key,
-        db: &ClusteredDatabase,
+        subject: &Subject<'_>,
         memory: &mut Memory,
         now: DateTime<Utc>,
     ) -> Option<Observed> {
+        let db = subject.db;
         self.suspect_strays(key, db, memory);
         let strays = self.read_strays(key, memory).await?;
         self.read_events(key, memory, now).await;
         self.read_events_of_pods(key, memory, now).await;
         self.check_secrets(key, db, memory).await;
-        let mut observed = observe(&self.caches, key, db, memory, &strays, now);
+        let mut observed = observe(&self.caches, key, subject, memory, &strays, now);
         if db.metadata.deletion_timestamp.is_some() {
             observed.namespace_terminating = self.is_namespace_terminating(&key.namespace).await;
         }
@@ -438,6 +444,18 @@ impl Executor {
     fn known(&self, key: &Key) -> Arc<tokio::sync::Mutex<Known>> {
         let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
         Arc::clone(known.entry(key.clone()).or_default())
+    }
+}
+
+fn refresh_wants(subject: &Subject<'_>, memory: &mut Memory) {
+    let generation = subject.db.metadata.generation.unwrap_or(0);
+    let is_same = |known: &Wants| {
+        (known.generation, known.wal) == (generation, subject.wal)
+            && (&known.granted, &known.image) == (&subject.granted(), &subject.image())
+    };
+    if !memory.wants.as_deref().is_some_and(is_same) {
+        memory.wants = Some(Arc::new(Wants::new(subject)));
+        memory.compared.clear();
     }
 }
 

@@ -5,14 +5,13 @@ use std::sync::Arc;
 use api::ClusteredDatabase;
 use api::names::{ANNOTATION_APPLIED, LABEL_CLUSTER};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
-use kube::{Resource, ResourceExt};
 use machine::cluster::{ChildKind, ChildState, Children, Known, Unreadable};
-use serde::Serialize;
-use serde_json::{Value, json};
+use serde_json::Value;
 
-use crate::cache::{Cache, Key};
+use crate::builders::Subject;
+use crate::cache::{Key, Text, number};
 use crate::caches::Caches;
-use crate::desired::{Desired, metadata_only, name};
+use crate::desired::{Desired, desired, name};
 use crate::drift::differences;
 use crate::memory::{Compared, Memory};
 
@@ -62,8 +61,8 @@ impl Stray {
     }
 }
 
-/// Where every child stands.
-pub fn children(caches: &Caches, key: &Key, db: &ClusteredDatabase, memory: &mut Memory, strays: &[Stray]) -> Children {
+/// Where every child of the subject stands.
+pub fn children(caches: &Caches, key: &Key, subject: &Subject<'_>, memory: &mut Memory, strays: &[Stray]) -> Children {
     let mut children = Children::default();
     for kind in ChildKind::ALL {
         let stray = strays
@@ -73,13 +72,17 @@ pub fn children(caches: &Caches, key: &Key, db: &ClusteredDatabase, memory: &mut
         let cached = cached(caches, key, kind);
         children[kind] = match (cached, stray) {
             (Some(Some(live)), _) => {
-                let state = compare(&live, kind, db, memory);
+                let read = || live.read().unwrap_or_default();
+                let state = compare(live.version, read, kind, subject, memory);
                 let checked = memory.checked.get(&kind);
                 Known::Known(checked.map_or(state.clone(), |checked| checked.overlay(state)))
             }
-            (Some(None), Some(Ok(live))) => Known::Known(compare(live, kind, db, memory)),
+            (Some(None), Some(Ok(live))) => {
+                let version = number(live["metadata"]["resourceVersion"].as_str().unwrap_or_default());
+                Known::Known(compare(version, || live.clone(), kind, subject, memory))
+            }
             (Some(None), None) => Known::Known(ChildState::Missing),
-            (Some(None), Some(Err(_))) | (None, _) => unreadable(caches, key, kind, db),
+            (Some(None), Some(Err(_))) | (None, _) => unreadable(caches, key, kind, subject.db),
         };
     }
     children
@@ -147,20 +150,27 @@ pub fn verdict(
     }
 }
 
-fn compare(live: &Value, kind: ChildKind, db: &ClusteredDatabase, memory: &mut Memory) -> ChildState {
-    let Some(desired) = memory.wants.as_ref().and_then(|wants| wants.objects.get(&kind)) else {
+/// Where the object stands that has this version. It is read only if it was not compared at this version before.
+fn compare(
+    version: u64,
+    read: impl FnOnce() -> Value,
+    kind: ChildKind,
+    subject: &Subject<'_>,
+    memory: &mut Memory,
+) -> ChildState {
+    let Some(hash) = memory.wants.as_ref().map(|wants| wants.hashes[&kind].clone()) else {
         return ChildState::Missing;
     };
-    let version = live["metadata"]["resourceVersion"].as_str().unwrap_or_default();
     let known = memory.compared.get(&kind);
-    if let Some(compared) = known.filter(|known| known.version == version && known.hash == desired.hash) {
+    let is_same = |known: &&Compared| known.version == version && version != 0 && known.hash == hash;
+    if let Some(compared) = known.filter(is_same) {
         return compared.state.clone();
     }
     let tolerated = memory.tolerated.get(&kind).map_or(&[][..], Vec::as_slice);
-    let state = verdict(live, kind, db, desired, tolerated);
+    let state = verdict(&read(), kind, subject.db, &desired(subject, kind), tolerated);
     let compared = Compared {
-        version: version.to_owned(),
-        hash: desired.hash.clone(),
+        version,
+        hash,
         state: state.clone(),
     };
     memory.compared.insert(kind, compared);
@@ -194,62 +204,45 @@ fn was_made(metadata: &ObjectMeta, db: &ClusteredDatabase) -> bool {
         .is_some_and(|(made, name)| made.contains_key(name))
 }
 
-fn cached(caches: &Caches, key: &Key, kind: ChildKind) -> Option<Option<Value>> {
+fn cached(caches: &Caches, key: &Key, kind: ChildKind) -> Option<Option<Text>> {
+    let name = name(&key.name, kind);
     match kind {
-        ChildKind::ServiceAccount => value(&caches.service_accounts, key, kind),
-        ChildKind::Role => value(&caches.roles, key, kind),
-        ChildKind::RoleBinding => value(&caches.role_bindings, key, kind),
-        ChildKind::CaSecret | ChildKind::TlsSecret | ChildKind::AppSecret => value(&caches.secrets, key, kind),
+        ChildKind::ServiceAccount => caches.service_accounts.text(key, &name),
+        ChildKind::Role => caches.roles.text(key, &name),
+        ChildKind::RoleBinding => caches.role_bindings.text(key, &name),
+        ChildKind::CaSecret | ChildKind::TlsSecret | ChildKind::AppSecret => caches.secrets.text(key, &name),
         ChildKind::HeadlessService | ChildKind::RwService | ChildKind::RoService | ChildKind::RService => {
-            value(&caches.services, key, kind)
+            caches.services.text(key, &name)
         }
-        ChildKind::EndpointSlice => value(&caches.endpoint_slices, key, kind),
-        ChildKind::Lease => value(&caches.leases, key, kind),
-        ChildKind::PodDisruptionBudget | ChildKind::PrimaryBudget => value(&caches.budgets, key, kind),
-        ChildKind::StatefulSet => value(&caches.stateful_sets, key, kind),
+        ChildKind::EndpointSlice => caches.endpoint_slices.text(key, &name),
+        ChildKind::Lease => caches.leases.text(key, &name),
+        ChildKind::PodDisruptionBudget | ChildKind::PrimaryBudget => caches.budgets.text(key, &name),
+        ChildKind::StatefulSet => caches.stateful_sets.text(key, &name),
     }
 }
 
 fn unreadable_child(caches: &Caches, key: &Key, kind: ChildKind) -> Option<Arc<api::Unreadable>> {
-    let found = match kind {
-        ChildKind::ServiceAccount => caches.service_accounts.unreadable(key),
-        ChildKind::Role => caches.roles.unreadable(key),
-        ChildKind::RoleBinding => caches.role_bindings.unreadable(key),
-        ChildKind::CaSecret | ChildKind::TlsSecret | ChildKind::AppSecret => caches.secrets.unreadable(key),
-        ChildKind::HeadlessService | ChildKind::RwService | ChildKind::RoService | ChildKind::RService => {
-            caches.services.unreadable(key)
-        }
-        ChildKind::EndpointSlice => caches.endpoint_slices.unreadable(key),
-        ChildKind::Lease => caches.leases.unreadable(key),
-        ChildKind::PodDisruptionBudget | ChildKind::PrimaryBudget => caches.budgets.unreadable(key),
-        ChildKind::StatefulSet => caches.stateful_sets.unreadable(key),
-    };
     let name = name(&key.name, kind);
-    found
-        .into_iter()
-        .find(|object| object.metadata.name.as_deref() == Some(&name))
-}
-
-fn value<K: Resource + ResourceExt + Clone + Serialize>(
-    cache: &Cache<K>,
-    key: &Key,
-    kind: ChildKind,
-) -> Option<Option<Value>> {
-    let object = cache.get(key, &name(&key.name, kind))?;
-    Some(object.map(|object| {
-        if metadata_only(kind) {
-            // Nothing else is compared, and a Lease can be large.
-            json!({"metadata": object.meta()})
-        } else {
-            serde_json::to_value(&*object).unwrap_or_default()
+    match kind {
+        ChildKind::ServiceAccount => caches.service_accounts.find_unreadable(key, &name),
+        ChildKind::Role => caches.roles.find_unreadable(key, &name),
+        ChildKind::RoleBinding => caches.role_bindings.find_unreadable(key, &name),
+        ChildKind::CaSecret | ChildKind::TlsSecret | ChildKind::AppSecret => caches.secrets.find_unreadable(key, &name),
+        ChildKind::HeadlessService | ChildKind::RwService | ChildKind::RoService | ChildKind::RService => {
+            caches.services.find_unreadable(key, &name)
         }
-    }))
+        ChildKind::EndpointSlice => caches.endpoint_slices.find_unreadable(key, &name),
+        ChildKind::Lease => caches.leases.find_unreadable(key, &name),
+        ChildKind::PodDisruptionBudget | ChildKind::PrimaryBudget => caches.budgets.find_unreadable(key, &name),
+        ChildKind::StatefulSet => caches.stateful_sets.find_unreadable(key, &name),
+    }
 }
 
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
     use super::*;
-    use crate::builders::Subject;
     use crate::builders::fixture::smallest;
     use crate::config::Config;
     use crate::desired::{all, applied};

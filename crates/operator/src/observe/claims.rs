@@ -12,7 +12,8 @@ use crate::builders::stateful_set::SELECTED_NODE;
 use crate::cache::Key;
 use crate::caches::Caches;
 
-const DEFAULT_CLASS: &str = "storageclass.kubernetes.io/is-default-class";
+/// The annotation of the class that volumes get which name none.
+pub const DEFAULT_CLASS: &str = "storageclass.kubernetes.io/is-default-class";
 
 /// The claims with names of this database's claims, by ordinal, data before WAL.
 pub fn claims(caches: &Caches, key: &Key) -> Option<Vec<Claim>> {

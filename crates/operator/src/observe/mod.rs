@@ -15,10 +15,12 @@ use machine::cluster::{Certificates, ChildKind, ChildState, Known, Observed, Set
 use machine::protocol::LeaseRecord;
 
 pub use children::{Stray, children, verdict};
+pub use claims::DEFAULT_CLASS;
 pub use pods::{is_starting, noted_as};
 pub use resources::resources;
 pub use secrets::{Checked, check};
 
+use crate::builders::Subject;
 use crate::cache::Key;
 use crate::caches::Caches;
 use crate::certificates::validity;
@@ -28,12 +30,13 @@ use crate::memory::Memory;
 pub fn observe(
     caches: &Caches,
     key: &Key,
-    db: &ClusteredDatabase,
+    subject: &Subject<'_>,
     memory: &mut Memory,
     strays: &[Stray],
     now: DateTime<Utc>,
 ) -> Observed {
-    let mut children = children(caches, key, db, memory, strays);
+    let db = subject.db;
+    let mut children = children(caches, key, subject, memory, strays);
     let lease = lease(caches, key, &mut children[ChildKind::Lease]);
     let mut unreadable = caches.unreadable(key);
     unreadable.extend(strays.iter().filter_map(|stray| stray.unreadable(key)));

@@ -8,6 +8,7 @@ mod changes;
 mod conflicts;
 mod course;
 mod creation;
+mod kept;
 mod panics;
 mod record;
 mod repair;

@@ -256,6 +256,8 @@ fn expect(code: u16, reply: Reply) -> Value {
 pub struct Operator {
     /// What it decided.
     pub decisions: Arc<Decisions>,
+    /// What it knows of the cluster.
+    pub caches: Arc<Caches>,
     /// What its watches reported besides changes.
     pub heard: Arc<Mutex<Vec<String>>>,
     _tasks: JoinSet<()>,
@@ -355,6 +357,7 @@ impl Operator {
         tasks.spawn(async move { process.run(work).await });
         Self {
             decisions,
+            caches,
             heard,
             _tasks: tasks,
             _watches: watches,

@@ -1,0 +1,184 @@
+//! What caches keep of objects: what a decision or a comparison reads, and nothing else.
+
+use api::ClusteredDatabase;
+use api::names::{CONTAINER, WAL_VOLUME};
+use api::rules::shortest_alike;
+use k8s_openapi::api::apps::v1::StatefulSet;
+use k8s_openapi::api::coordination::v1::Lease;
+use k8s_openapi::api::core::v1::{
+    Container, Node, NodeSpec, PersistentVolumeClaim, Pod, PodSpec, Secret, Service, ServiceAccount,
+};
+use k8s_openapi::api::discovery::v1::EndpointSlice;
+use k8s_openapi::api::policy::v1::PodDisruptionBudget;
+use k8s_openapi::api::rbac::v1::{Role, RoleBinding};
+use k8s_openapi::api::storage::v1::StorageClass;
+use kube::core::{ObjectMeta, PartialObjectMeta};
+
+use crate::builders::stateful_set::SELECTED_NODE;
+use crate::observe::DEFAULT_CLASS;
+
+/// Keys of the operator's and the agents' own annotations begin so.
+const OWN: &str = "clustereddatabase.io/";
+
+/// Of a resource: the operator's own annotations, and no statement of `postInitSql`, which agents read from the API server.
+pub fn database(db: &mut ClusteredDatabase) {
+    own_metadata(&mut db.metadata);
+    db.metadata.labels = None;
+    let statements = &mut db.spec.bootstrap.initdb.post_init_sql;
+    *statements = shortest_alike(statements);
+}
+
+/// Of a ServiceAccount: all annotations, since its user may want some of his own.
+pub fn service_account(account: &mut ServiceAccount) {
+    lean(&mut account.metadata);
+    account.secrets = None;
+}
+
+/// See [`own_metadata`].
+pub fn role(role: &mut Role) {
+    own_metadata(&mut role.metadata);
+}
+
+/// See [`own_metadata`].
+pub fn role_binding(binding: &mut RoleBinding) {
+    own_metadata(&mut binding.metadata);
+}
+
+/// See [`own_metadata`].
+pub fn secret(secret: &mut PartialObjectMeta<Secret>) {
+    own_metadata(&mut secret.metadata);
+}
+
+/// Without its status.
+pub fn service(service: &mut Service) {
+    own_metadata(&mut service.metadata);
+    service.status = None;
+}
+
+/// Only its metadata: the endpoints are the agents' affair.
+pub fn endpoint_slice(slice: &mut EndpointSlice) {
+    own_metadata(&mut slice.metadata);
+    slice.endpoints = Vec::new();
+    slice.ports = None;
+}
+
+/// See [`own_metadata`].
+pub fn lease(lease: &mut Lease) {
+    own_metadata(&mut lease.metadata);
+}
+
+/// Without its status.
+pub fn budget(budget: &mut PodDisruptionBudget) {
+    own_metadata(&mut budget.metadata);
+    budget.status = None;
+}
+
+/// Without its status.
+pub fn stateful_set(set: &mut StatefulSet) {
+    own_metadata(&mut set.metadata);
+    set.status = None;
+}
+
+/// Of a pod: its node, its WAL volume, its status, and the resources of PostgreSQL's container.
+pub fn pod(pod: &mut Pod) {
+    own_metadata(&mut pod.metadata);
+    if let Some(spec) = &mut pod.spec {
+        let node_name = spec.node_name.take();
+        let volumes = spec.volumes.take().into_iter().flatten();
+        let wal: Vec<_> = volumes.filter(|volume| volume.name == WAL_VOLUME).collect();
+        let postgres = spec.containers.iter_mut().find(|container| container.name == CONTAINER);
+        let resources = postgres.and_then(|container| container.resources.take());
+        *spec = PodSpec {
+            node_name,
+            containers: vec![Container {
+                name: CONTAINER.to_owned(),
+                resources,
+                ..Default::default()
+            }],
+            volumes: Some(wal),
+            ..Default::default()
+        };
+    }
+}
+
+/// Of a claim's annotations: the node that it is for.
+pub fn claim(claim: &mut PersistentVolumeClaim) {
+    lean(&mut claim.metadata);
+    retain_annotations(&mut claim.metadata, |name| name == SELECTED_NODE);
+}
+
+/// Whether it is the default class, and whether its volumes can grow.
+pub fn storage_class(class: &mut StorageClass) {
+    lean(&mut class.metadata);
+    retain_annotations(&mut class.metadata, |name| name == DEFAULT_CLASS);
+    class.metadata.labels = None;
+    class.allowed_topologies = None;
+    class.mount_options = None;
+    class.parameters = None;
+}
+
+/// Of a node: its name, and what says whether it takes pods.
+pub fn node(node: &mut Node) {
+    lean(&mut node.metadata);
+    node.metadata.annotations = None;
+    node.metadata.labels = None;
+    node.status = None;
+    if let Some(spec) = &mut node.spec {
+        *spec = NodeSpec {
+            unschedulable: spec.unschedulable,
+            taints: spec.taints.take(),
+            ..NodeSpec::default()
+        };
+    }
+}
+
+/// Keeps the operator's and the agents' own annotations.
+fn own_metadata(metadata: &mut ObjectMeta) {
+    lean(metadata);
+    retain_annotations(metadata, |name| name.starts_with(OWN));
+}
+
+/// Without what no decision reads of any object.
+fn lean(metadata: &mut ObjectMeta) {
+    metadata.deletion_grace_period_seconds = None;
+    metadata.generate_name = None;
+    metadata.managed_fields = None;
+    metadata.self_link = None;
+}
+
+fn retain_annotations(metadata: &mut ObjectMeta, is_read: impl Fn(&str) -> bool) {
+    if let Some(annotations) = &mut metadata.annotations {
+        annotations.retain(|name, _| is_read(name));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn of_a_pods_volumes_the_one_for_wal_is_kept() {
+        let claim = |name: &str| json!({"name": name, "persistentVolumeClaim": {"claimName": format!("{name}-db-1")}});
+        let mut pod: Pod = serde_json::from_value(json!({"metadata": {"name": "db-1"}, "spec": {
+            "nodeName": "n1", "containers": [{"name": CONTAINER}], "volumes": [claim("data"), claim("wal")]}}))
+        .unwrap();
+        super::pod(&mut pod);
+        let spec = serde_json::to_value(pod.spec).unwrap();
+        assert_eq!(
+            (&spec["nodeName"], &spec["volumes"]),
+            (&json!("n1"), &json!([claim("wal")]))
+        );
+    }
+
+    #[test]
+    fn of_a_claims_annotations_its_node_is_kept() {
+        let mut claim: PersistentVolumeClaim = serde_json::from_value(json!({
+            "metadata": {"name": "wal-db-0", "annotations": {SELECTED_NODE: "n1", "pv.kubernetes.io/bind-completed": "yes"}},
+        }))
+        .unwrap();
+        super::claim(&mut claim);
+        assert_eq!(json!(claim.metadata.annotations), json!({SELECTED_NODE: "n1"}));
+    }
+}
