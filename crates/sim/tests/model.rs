@@ -295,7 +295,7 @@ fn members_that_lose_the_lease_are_searched_as_a_whole() {
         shrinking::<3>(1),
         bounds,
         14,
-        208_506,
+        208_497,
         LOST,
     );
 }
