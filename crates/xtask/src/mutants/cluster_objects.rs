@@ -150,4 +150,13 @@ pub const MUTANTS: &[Mutant] = &[
         instead: "true",
         found_by: unit("cluster::rollout::tests::a_silent_member_does_not_serve_and_halts_the_rollout"),
     },
+    Mutant {
+        name: "one-namespace-takes-all-places",
+        planted: "The databases of one namespace take all places while another's wait.",
+        breaks: "invariant 32",
+        file: "turns.rs",
+        text: "self.places.div_ceil(2)",
+        instead: "self.places",
+        found_by: unit("turns::tests::one_namespace_leaves_half_of_the_places_to_others"),
+    },
 ];

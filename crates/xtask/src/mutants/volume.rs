@@ -355,8 +355,8 @@ pub const MUTANTS: &[Mutant] = &[
         planted: "A standby that refuses its agent is told of another primary, by what its control file said at its start.",
         breaks: "protocol 9",
         file: "instance/settings.rs",
-        text: "if context.position().is_some()",
-        instead: "if true",
+        text: "context.position().is_some()",
+        instead: "true",
         found_by: unit("instance::settings::tests::a_standby_that_refuses_its_agent_is_told_of_no_other_primary"),
     },
     Mutant {
