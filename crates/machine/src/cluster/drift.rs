@@ -627,7 +627,8 @@ mod tests {
             );
             scene.observed.lease = Known::Unknown;
         };
-        let places: [(&dyn Fn(&mut Scene), &str); 2] = [(&empty, EMPTIED), (&damaged, PUT_RIGHT)];
+        type Place<'a> = &'a dyn Fn(&mut Scene);
+        let places: [(Place<'_>, &str); 2] = [(&empty, EMPTIED), (&damaged, PUT_RIGHT)];
         for (place, way_back) in places {
             let mut scene = Scene::ready(3);
             let epoch = scene.status(&scene.decide()).epoch;

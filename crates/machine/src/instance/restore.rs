@@ -125,7 +125,8 @@ mod tests {
 
     #[test]
     fn nothing_is_restored_that_is_not_proven() {
-        let changes: [(&str, fn(&mut Observed)); 16] = [
+        type Change = fn(&mut Observed);
+        let changes: [(&str, Change); 16] = [
             ("nobody has promised", |o| o.failsafe.clear()),
             ("before the loss was seen", |o| {
                 promises(o, 1, other_holder().incarnation.member, 1, LOST - 1);

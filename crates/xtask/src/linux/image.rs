@@ -155,7 +155,7 @@ fn target_directory() -> Result<PathBuf> {
 }
 
 async fn build_image(image: Image, name: &str) -> Result<()> {
-    let context = target_directory()?.join("image").join(image.name);
+    let context = target_directory()?.join("images").join(image.name);
     std::fs::create_dir_all(&context).context("make the build context")?;
     for binary in image.binaries {
         std::fs::copy(binaries()?.join(binary), context.join(binary)).with_context(|| format!("copy {binary}"))?;

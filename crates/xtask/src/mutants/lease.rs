@@ -210,7 +210,9 @@ pub const MUTANTS: &[Mutant] = &[
         file: "instance/failsafe.rs",
         text: "promise.epoch == epoch",
         instead: "true",
-        found_by: property("instance::properties::whatever_may_write_without_the_lease_is_stopped"),
+        found_by: unit(
+            "instance::failsafe::tests::promises_of_others_than_the_names_or_for_another_epoch_do_not_count",
+        ),
     },
     Mutant {
         name: "one-failsafe-is-enough",

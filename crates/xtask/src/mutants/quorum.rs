@@ -1,6 +1,6 @@
 //! Broken rules of the synchronous rule, and of what a primary may do with it.
 
-use super::{COURSES, Mutant, model, property, unit};
+use super::{Mutant, model, property, unit};
 
 pub const MUTANTS: &[Mutant] = &[
     Mutant {
@@ -37,7 +37,7 @@ pub const MUTANTS: &[Mutant] = &[
         file: "quorum.rs",
         text: "now.recorded.intersects(next) || holders(now, next) >= next.required",
         instead: "true",
-        found_by: model(COURSES),
+        found_by: model("two_members_and_five_members_lose_nothing_in_long_courses"),
     },
     Mutant {
         name: "reload-is-not-proven",
