@@ -138,15 +138,6 @@ mod tests {
         }
     }
 
-    /// As after a lost Lease was made again: the status knows the database, and its pods and claims may look like new ones.
-    #[test]
-    fn nothing_is_granted_under_an_empty_lease_if_there_was_a_database() {
-        let mut scene = before();
-        assert!(scene.with_facts(|facts| super::grant(facts).is_some()));
-        scene.stored.system_identifier = Some("7300000000000000001".to_owned());
-        assert!(scene.with_facts(|facts| super::grant(facts).is_none()));
-    }
-
     #[test]
     fn a_grant_moves_only_when_its_claim_and_pod_are_gone_and_known_to_be() {
         let mut scene = before();
@@ -188,5 +179,11 @@ mod tests {
         let mut unknown = before();
         unknown.observed.lease = Known::Unknown;
         assert_eq!(granted(&unknown.decide()), None);
+        let mut named = before();
+        named.lease_mut().unwrap().system_id = Some("7400".to_owned());
+        assert!(
+            named.with_facts(|facts| super::grant(facts).is_none()),
+            "nobody has stored it yet"
+        );
     }
 }

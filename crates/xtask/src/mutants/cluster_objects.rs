@@ -22,7 +22,7 @@ pub const MUTANTS: &[Mutant] = &[
         file: "cluster/bootstrap.rs",
         text: "!untouched || facts.bootstrapped()",
         instead: "!untouched",
-        found_by: unit("cluster::bootstrap::tests::nothing_is_granted_under_an_empty_lease_if_there_was_a_database"),
+        found_by: unit("cluster::bootstrap::tests::nobody_is_granted_a_second_database"),
     },
     Mutant {
         name: "grant-twice",
