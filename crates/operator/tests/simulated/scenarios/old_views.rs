@@ -20,6 +20,8 @@ fn b_11_a_cache_from_before_the_resource_was_made_again() {
         script.does("makes it again", |world| world.create(&spec));
         script.start("b2");
         script.ready().await;
+        // What follows is written down in tenths of seconds, and would stand at the edge of one.
+        script.sleep(Duration::from_millis(50)).await;
         script.kill("b2");
         let all = script.world.uids();
         script.goes_on("a");
