@@ -77,18 +77,29 @@ async fn assert_grown(namespace: &Namespace, gibibytes: u64) -> Result<()> {
     Ok(())
 }
 
-#[tokio::test]
-async fn a_database_whose_volumes_are_all_full_heals_when_they_grow() -> Result<()> {
-    let namespace = Namespace::fresh(connect_for_test().await?, "full-volumes").await?;
-    let spec = json!({"replicas": 3, "storage": {"size": "1Gi", "storageClassName": "loop"}});
-    namespace.create(NAME, spec).await?;
+/// Three instances with 1,000 rows: a client, their pods, and the primary's name.
+async fn with_rows(
+    namespace: &Namespace,
+    storage: serde_json::Value,
+) -> Result<(SqlClient, BTreeMap<String, String>, String)> {
+    namespace
+        .create(NAME, json!({"replicas": 3, "storage": storage}))
+        .await?;
     namespace.wait_ready(NAME, BOUND).await?;
-    let sql = SqlClient::start(&namespace, NAME, POSTGRES_IMAGE).await?;
+    let sql = SqlClient::start(namespace, NAME, POSTGRES_IMAGE).await?;
     sql.sql("CREATE TABLE t (v int)").await?;
     sql.sql("INSERT INTO t SELECT generate_series(1, 1000)").await?;
     let pods = namespace.pod_uids(NAME).await?;
     let status = namespace.get(NAME).await?.status.unwrap_or_default();
     let primary = status.current_primary.context("a primary")?;
+    Ok((sql, pods, primary))
+}
+
+#[tokio::test]
+async fn a_database_whose_volumes_are_all_full_heals_when_they_grow() -> Result<()> {
+    let namespace = Namespace::fresh(connect_for_test().await?, "full-volumes").await?;
+    let storage = json!({"size": "1Gi", "storageClassName": "loop"});
+    let (sql, pods, primary) = with_rows(&namespace, storage).await?;
     for pod in pods.keys() {
         fill(&namespace, pod).await?;
     }
@@ -173,16 +184,7 @@ async fn a_database_whose_wal_volumes_are_all_full_names_them_and_heals_when_the
     let volume = json!({"size": "1Gi", "storageClassName": "loop"});
     let mut storage = volume.clone();
     storage["wal"] = volume;
-    namespace
-        .create(NAME, json!({"replicas": 3, "storage": storage}))
-        .await?;
-    namespace.wait_ready(NAME, BOUND).await?;
-    let sql = SqlClient::start(&namespace, NAME, POSTGRES_IMAGE).await?;
-    sql.sql("CREATE TABLE t (v int)").await?;
-    sql.sql("INSERT INTO t SELECT generate_series(1, 1000)").await?;
-    let pods = namespace.pod_uids(NAME).await?;
-    let status = namespace.get(NAME).await?.status.unwrap_or_default();
-    let primary = status.current_primary.context("a primary")?;
+    let (sql, pods, primary) = with_rows(&namespace, storage).await?;
     // As WAL fills a volume, less than a segment is left; something else may fill it to the last byte.
     for (pod, left) in pods.keys().zip([2 << 20, 2 << 20, 0]) {
         fill_wal(&namespace, pod, left).await?;

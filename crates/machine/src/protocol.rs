@@ -225,6 +225,26 @@ impl LeaseRecord {
         self.positions.get(pod).copied()
     }
 
+    /// As the operator makes it.
+    pub fn empty(uid: &str, version: &str) -> Self {
+        Self {
+            version: version.to_owned(),
+            uid: uid.to_owned(),
+            holder: None,
+            renewal: None,
+            duration: 0,
+            epoch: Epoch(0),
+            system_id: None,
+            release: None,
+            rule: SyncRule::default(),
+            timeline: None,
+            lossy: None,
+            history: Vec::new(),
+            members: BTreeMap::new(),
+            positions: BTreeMap::new(),
+        }
+    }
+
     /// As the operator makes it: by what it says, nobody has ever held it.
     pub fn is_empty(&self) -> bool {
         self.holder.is_none() && self.epoch == Epoch(0) && self.system_id.is_none() && self.release.is_none()

@@ -63,6 +63,16 @@ pub struct Caches {
     made: Instant,
 }
 
+/// Hands the fields of what belongs to single databases to another macro, behind `$more`.
+macro_rules! of_databases {
+    ($each:ident $(, $more:ident)*) => {
+        $each!(
+            $($more,)*
+            service_accounts, roles, role_bindings, secrets, services, endpoint_slices, leases, budgets, stateful_sets, pods, claims
+        )
+    };
+}
+
 /// A StatefulSet or a resource may be so large after pruning: users choose annotations, affinities and tolerations.
 const LARGE: usize = 512 << 10;
 /// For so long after the start nothing is decided while a kind has not been listed: a thousand databases take seconds.
@@ -193,20 +203,7 @@ impl Caches {
                 $(self.$field.is_listed())&&*
             };
         }
-        let listed = each!(
-            databases,
-            service_accounts,
-            roles,
-            role_bindings,
-            secrets,
-            services,
-            endpoint_slices,
-            leases,
-            budgets,
-            stateful_sets,
-            pods,
-            claims
-        );
+        let listed = of_databases!(each, databases);
         listed || self.made.elapsed() > LISTING
     }
 
@@ -217,19 +214,7 @@ impl Caches {
                 $(self.$field.forget_contents(key);)*
             };
         }
-        each!(
-            service_accounts,
-            roles,
-            role_bindings,
-            secrets,
-            services,
-            endpoint_slices,
-            leases,
-            budgets,
-            stateful_sets,
-            pods,
-            claims
-        );
+        of_databases!(each);
     }
 
     /// Reads what the watches have shown of a database before it existed, since nothing of it was kept then.
@@ -242,19 +227,7 @@ impl Caches {
                 $(read_not_kept(&self.$field, key, requests).await?;)*
             };
         }
-        each!(
-            service_accounts,
-            roles,
-            role_bindings,
-            secrets,
-            services,
-            endpoint_slices,
-            leases,
-            budgets,
-            stateful_sets,
-            pods,
-            claims
-        );
+        of_databases!(each);
         Ok(())
     }
 
@@ -270,22 +243,9 @@ impl Caches {
                 }),*]
             };
         }
-        each!(
-            databases,
-            service_accounts,
-            roles,
-            role_bindings,
-            secrets,
-            services,
-            endpoint_slices,
-            leases,
-            budgets,
-            stateful_sets,
-            pods,
-            claims,
-            storage_classes,
-            nodes
-        )
+        let mut all = of_databases!(each, databases);
+        all.extend(each!(storage_classes, nodes));
+        all
     }
 
     /// How many bytes are kept of the objects of one database, by kind.
@@ -295,20 +255,7 @@ impl Caches {
                 vec![$((self.$field.kind, self.$field.bytes(key))),*]
             };
         }
-        each!(
-            databases,
-            service_accounts,
-            roles,
-            role_bindings,
-            secrets,
-            services,
-            endpoint_slices,
-            leases,
-            budgets,
-            stateful_sets,
-            pods,
-            claims
-        )
+        of_databases!(each, databases)
     }
 
     /// The objects of one database that cannot be read.
@@ -323,19 +270,7 @@ impl Caches {
                 })*
             };
         }
-        each!(
-            service_accounts,
-            roles,
-            role_bindings,
-            secrets,
-            services,
-            endpoint_slices,
-            leases,
-            budgets,
-            stateful_sets,
-            pods,
-            claims
-        );
+        of_databases!(each);
         found
     }
 

@@ -66,23 +66,38 @@ fn a_primary_that_is_killed_is_replaced_each_time() {
     );
 }
 
+/// A fault of a node, from one time to another.
+fn strike(fault: Fault, at: u64, until: u64, node: usize, other: usize) -> Injection {
+    Injection {
+        fault,
+        at,
+        lasts: until - at,
+        target: Target::Node(node),
+        other,
+    }
+}
+
+/// Five members, of which two standbys have each commit, and no faults but those that are added.
+fn of_five(seed: u64) -> Plan {
+    let mut plan = Plan::failovers(seed, Fault::CutNode, 1);
+    (plan.members, plan.replicas, plan.rates) = (5, 5, vec![0; 5]);
+    plan.durability.standbys = 2;
+    plan
+}
+
 /// The node of the primary is gone, and with it the API server that the watch of another one went to: that one votes, and has to learn
 /// from elsewhere whom it elected, for without it nobody may be let in.
 #[test]
 fn a_watch_that_is_dead_keeps_no_elected_primary_closed() {
     let mut others = 0;
     for seed in 0..20 {
-        let strike = |fault, at, node| Injection {
-            fault,
-            at,
-            lasts: 64_000,
-            target: Target::Node(node),
-            other: 0,
-        };
         let mut plan = Plan::failovers(seed, Fault::Reboot, 1);
         (plan.length, plan.faults) = (
             75_000,
-            vec![strike(Fault::KillWatch, 4_000, 2), strike(Fault::Reboot, 5_000, 0)],
+            vec![
+                strike(Fault::KillWatch, 4_000, 68_000, 2, 0),
+                strike(Fault::Reboot, 5_000, 69_000, 0, 0),
+            ],
         );
         let outcome = run(plan, true);
         assert_eq!(outcome.wrong, None);
@@ -253,19 +268,12 @@ fn a_standby_that_lost_its_stream_behind_its_agents_back_streams_again() {
 fn an_elected_primary_and_a_former_one_do_not_wait_for_each_other() {
     let (back, mut closed) = (9_500, 0);
     for (seed, lost) in (0..12).flat_map(|seed| (7_600..7_900).step_by(100).map(move |lost| (seed, lost))) {
-        let strike = |fault, at, lasts, node| Injection {
-            fault,
-            at,
-            lasts,
-            target: Target::Node(node),
-            other: 0,
-        };
         let mut plan = Plan::failovers(seed, Fault::CutNode, 1);
         (plan.length, plan.faults) = (
             40_000,
             vec![
-                strike(Fault::CutNode, 5_000, back - 5_000, 0),
-                strike(Fault::FreezePod, lost, 20_000, 1),
+                strike(Fault::CutNode, 5_000, back, 0, 0),
+                strike(Fault::FreezePod, lost, lost + 20_000, 1, 0),
             ],
         );
         let outcome = run(plan, true);
@@ -315,16 +323,8 @@ fn who_follows_a_primary_of_long_ago_is_not_counted_by_that_of_now() {
 }
 
 fn long_ago(seed: u64, heals: u64) -> Plan {
-    let strike = |fault, at, until, node, other| Injection {
-        fault,
-        at,
-        lasts: until - at,
-        target: Target::Node(node),
-        other,
-    };
-    let mut plan = Plan::failovers(seed, Fault::CutNode, 1);
-    (plan.members, plan.replicas, plan.rates) = (5, 5, vec![0; 5]);
-    (plan.durability.standbys, plan.pace, plan.length) = (2, 20, 40_000);
+    let mut plan = of_five(seed);
+    (plan.pace, plan.length) = (20, 40_000);
     plan.faults = vec![
         strike(Fault::CutPair, 4_500, 9_500, 0, 0),
         strike(Fault::CutPair, 4_500, 9_500, 0, 1),
@@ -367,16 +367,8 @@ fn a_standby_leaves_a_former_primary_before_it_follows_another() {
 /// The postmaster of 0 is killed, and 0 cannot start it again before its disk goes on. 1, 2 and 3 do not hear 0 any more, nor does the
 /// API server, and elect one of them. 4 hears the agent of 0 all the time, and promises nothing.
 fn comes_back(seed: u64) -> Plan {
-    let strike = |fault, at, until, node, other| Injection {
-        fault,
-        at,
-        lasts: until - at,
-        target: Target::Node(node),
-        other,
-    };
-    let mut plan = Plan::failovers(seed, Fault::CutNode, 1);
-    (plan.members, plan.replicas, plan.rates) = (5, 5, vec![0; 5]);
-    (plan.durability.standbys, plan.length) = (2, 20_000);
+    let mut plan = of_five(seed);
+    plan.length = 20_000;
     let back = 7_400 + seed * 37 % 200;
     plan.faults = vec![
         strike(Fault::CutApi, 5_000, 15_000, 0, 0),
@@ -397,16 +389,8 @@ fn comes_back(seed: u64) -> Plan {
 fn who_has_most_and_does_not_reach_the_api_server_keeps_no_others_from_being_elected() {
     let mut ahead = 0;
     for seed in 0..20 {
-        let strike = |fault, at, until, node, other| Injection {
-            fault,
-            at,
-            lasts: until - at,
-            target: Target::Node(node),
-            other,
-        };
-        let mut plan = Plan::failovers(seed, Fault::CutNode, 1);
-        (plan.members, plan.replicas, plan.rates) = (5, 5, vec![0; 5]);
-        (plan.durability.standbys, plan.pace, plan.length) = (2, 50, 60_000);
+        let mut plan = of_five(seed);
+        (plan.pace, plan.length) = (50, 60_000);
         // What 0 writes last reaches 4 alone. 1 comes back when 4 has answered 2 and 3.
         plan.faults = (0..3)
             .map(|other| strike(Fault::CutPair, 4_700, 5_000, 0, other))

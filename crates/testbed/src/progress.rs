@@ -124,24 +124,24 @@ mod tests {
     use super::*;
 
     #[tokio::test(start_paused = true)]
-    async fn what_is_under_way_is_in_one_line_and_leaves_it() {
-        let slow = Listed::new("building one thing");
-        tokio::time::advance(Duration::from_secs(61)).await;
-        let quick = Listed::new("another");
-        let own = |work: &&Work| [&slow.what, &quick.what].contains(&&work.what);
-        let works = |board: &[Work]| -> Vec<Work> {
-            let own = board.iter().filter(own);
-            own.map(|work| Work {
-                what: work.what.clone(),
-                start: work.start,
-            })
-            .collect()
+    async fn what_is_under_way_is_in_one_line() {
+        let work = |what: &str| Work {
+            what: what.to_owned(),
+            start: Instant::now(),
         };
-        let shown = line(&works(&board()));
+        let slow = work("building one thing");
+        tokio::time::advance(Duration::from_secs(61)).await;
+        let shown = line(&[slow, work("another")]);
         assert_eq!(shown, "    01:01 building one thing | 00:00 another");
-        let what = quick.what.clone();
-        drop(quick);
-        assert!(board().iter().all(|work| work.what != what));
+    }
+
+    #[tokio::test]
+    async fn what_has_ended_leaves_the_line() {
+        let is_there = || board().iter().any(|work| work.what == "this test");
+        let listed = Listed::new("this test");
+        assert!(is_there());
+        drop(listed);
+        assert!(!is_there());
     }
 
     #[tokio::test]

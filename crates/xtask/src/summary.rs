@@ -145,7 +145,7 @@ pub async fn watch(what: &str, command: Command, mark: &str) -> Result<Outcome> 
     let output = child.stdout.take().context("read the tests' output")?;
     let errors = child.stderr.take().context("read the tests' errors")?;
     let mark_of_errors = mark.to_owned();
-    let complaints = tokio::spawn(async move {
+    let errors = tokio::spawn(async move {
         let (mut reasons, mut lines) = (Reasons::default(), BufReader::new(errors).lines());
         while let Ok(Some(line)) = lines.next_line().await {
             eprintln!("{mark_of_errors}{line}");
@@ -168,7 +168,7 @@ pub async fn watch(what: &str, command: Command, mark: &str) -> Result<Outcome> 
     let status = child.wait().await.with_context(|| format!("await {what}"))?;
     let mut reasons = reasons.lines;
     // What a test has left behind may hold the pipe.
-    if let Ok(Ok(errors)) = timeout(PATIENCE, complaints).await {
+    if let Ok(Ok(errors)) = timeout(PATIENCE, errors).await {
         reasons.extend(errors.lines);
     }
     Ok(Outcome {

@@ -73,6 +73,15 @@ pub struct Executor {
     pub killing: Arc<AtomicBool>,
 }
 
+/// See [`crate::postgres::Server::end_senders_if`].
+fn end_senders(world: &World, ends: impl Fn(i32, &str) -> bool) {
+    if let Some(running) = &world.server
+        && let Err(error) = running.server.end_senders_if(ends)
+    {
+        tracing::error!("end WAL senders: {error}");
+    }
+}
+
 impl Executor {
     /// Carries out `action`. Returns at once.
     pub fn execute(&self, world: &mut World, action: Action) {
@@ -83,26 +92,18 @@ impl Executor {
             Action::Wait | Action::Exit | Action::GiveUp { .. } => {}
             Action::Stop(stop) => self.stop(world, stop),
             Action::EndSenders { keep } => {
-                if let Some(running) = &world.server
-                    && let Err(error) = running.server.end_senders(&keep)
-                {
-                    tracing::error!("end WAL senders: {error}");
-                }
+                end_senders(world, |_, member| keep.iter().all(|kept| kept.as_str() != member));
             }
             Action::EndImpostors { impostors } => {
-                for impostor in impostors {
+                for impostor in &impostors {
                     tracing::warn!(
                         pid = impostor.pid,
                         role = impostor.role,
                         name = impostor.name,
                         "ending a WAL sender that bears a member's name and is of another role"
                     );
-                    if let Some(running) = &world.server
-                        && let Err(error) = running.server.end_sender(impostor.pid)
-                    {
-                        tracing::error!("end a WAL sender: {error}");
-                    }
                 }
+                end_senders(world, |pid, _| impostors.iter().any(|impostor| impostor.pid == pid));
             }
             Action::CreateMember { claim_uid } => self.create_member(world, claim_uid),
             Action::StoreCertificate { pem, member: _ } => self.store_certificate(world, pem),

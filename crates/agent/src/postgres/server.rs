@@ -1,6 +1,5 @@
 //! Starting and stopping the server.
 
-use std::collections::BTreeSet;
 use std::fs;
 use std::io::{self, ErrorKind};
 use std::path::Path;
@@ -8,9 +7,9 @@ use std::process::{ExitStatus, Stdio};
 use std::sync::Arc;
 use std::time::Duration;
 
-use machine::protocol::{Lsn, MemberId};
+use machine::protocol::Lsn;
 use rustix::io::Errno;
-use rustix::process::{Pid, PidfdFlags, kill_process, pidfd_open, pidfd_send_signal};
+use rustix::process::{Pid, PidfdFlags, pidfd_open, pidfd_send_signal};
 use tokio::sync::watch;
 
 use super::{Config, Files, PostgresError, Tools, blocking, history, torn};
@@ -136,48 +135,33 @@ impl Server {
         self.supervisor.signal(self.pid, signal).map(|_| ())
     }
 
-    /// Ends the WAL senders of others than `keep` (SIGTERM); does not wait for it. A server that is asked to stop takes no new ones,
-    /// nor questions: they are found by their titles.
-    pub fn end_senders(&self, keep: &BTreeSet<MemberId>) -> io::Result<()> {
+    /// Ends the WAL senders for which `ends` is true (SIGTERM), by their process and by whom they send to; does not wait for it. A server
+    /// that is asked to stop takes no new ones, nor questions: they are found by their titles.
+    pub fn end_senders_if(&self, ends: impl Fn(i32, &str) -> bool) -> io::Result<()> {
         for process in postgres_processes()?
             .iter()
             .filter(|process| process.parent == self.pid)
         {
+            let Some(pid) = i32::try_from(process.pid).ok().and_then(Pid::from_raw) else {
+                continue;
+            };
+            // Its number may be another process's when the signal is sent; the handle is not.
+            let handle = match pidfd_open(pid, PidfdFlags::empty()) {
+                Err(Errno::SRCH) => continue,
+                handle => handle?,
+            };
             let title = fs::read(format!("/proc/{}/cmdline", process.pid)).unwrap_or_default();
             let title = String::from_utf8_lossy(&title);
-            let ends = sends_to(&title).is_some_and(|member| keep.iter().all(|kept| kept.as_str() != member));
-            let pid = i32::try_from(process.pid).ok().and_then(Pid::from_raw).filter(|_| ends);
-            // One that has ended meanwhile is what is wanted.
-            if let Some(Err(error)) = pid.map(|pid| kill_process(pid, Signal::TERM))
-                && error != Errno::SRCH
-            {
-                return Err(error.into());
+            if !sends_to(&title).is_some_and(|member| ends(pid.as_raw_nonzero().get(), member)) {
+                continue;
+            }
+            match pidfd_send_signal(&handle, Signal::TERM) {
+                // One that has ended meanwhile is what is wanted.
+                Ok(()) | Err(Errno::SRCH) => {}
+                Err(error) => return Err(error.into()),
             }
         }
         Ok(())
-    }
-
-    /// Ends the WAL sender with this process id (SIGTERM), and nobody who has got its number since; does not wait for it.
-    pub fn end_sender(&self, pid: i32) -> io::Result<()> {
-        let Some(own) = Pid::from_raw(pid) else { return Ok(()) };
-        let handle = match pidfd_open(own, PidfdFlags::empty()) {
-            Err(Errno::SRCH) => return Ok(()),
-            handle => handle?,
-        };
-        let title = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
-        let children = postgres_processes()?
-            .into_iter()
-            .filter(|process| process.parent == self.pid);
-        let is_child = children
-            .map(|process| process.pid)
-            .any(|child| i32::try_from(child) == Ok(pid));
-        if !is_child || sends_to(&String::from_utf8_lossy(&title)).is_none() {
-            return Ok(());
-        }
-        match pidfd_send_signal(&handle, Signal::TERM) {
-            Ok(()) | Err(Errno::SRCH) => Ok(()),
-            Err(error) => Err(error.into()),
-        }
     }
 
     /// Waits until the postmaster has ended; `None` if `timeout` came first. After [`StopMode::Fast`] its children have

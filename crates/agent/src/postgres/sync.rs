@@ -3,7 +3,6 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-use machine::instance::PostgresView;
 use machine::protocol::Lsn;
 use machine::quorum::SyncRule;
 use tokio_postgres::types::Type;
@@ -28,8 +27,8 @@ const CHECKPOINT_TIMEOUT: Duration = Duration::from_secs(120);
 const REPORTS: u32 = 2;
 
 /// Sets the rule of `config` (a primary's, rendered with the rule), ends whoever replicates under a member's name and is none, and
-/// proves that every WAL sender uses the rule (protocol.md rules 3 and 11): a fresh session sees it, and each WAL sender is newer than that or has processed two reports since. Unless it
-/// is known that commits wait already (`waits`), a checkpoint makes sure that they begin to, if they are to. Returns
+/// proves that every WAL sender uses the rule (protocol.md rules 3 and 11): a fresh session sees it, and each WAL sender is newer
+/// than that or has processed two reports since. Unless it is known that commits wait already (`waits`), a checkpoint makes sure that they begin to, if they are to. Returns
 /// the end of the WAL then: what was acknowledged by an older rule is before it. After an error some may use the rule and some
 /// not.
 pub async fn set_sync(
@@ -90,20 +89,17 @@ struct Waiting {
 async fn end_impostors(server: &Server, sql: &mut Sql) -> Result<(), PostgresError> {
     let begun = Instant::now();
     loop {
-        let asked = machine::timing::BootTime::default();
         let status = sql.status().await.map_err(sql_failed("look at the WAL senders"))?;
-        let mut seen = PostgresView::stopped();
-        seen.take_senders(&status.wal_senders(), None, asked);
-        if seen.impostors.is_empty() {
+        let impostors = machine::instance::impostors(&status.wal_senders());
+        if impostors.is_empty() {
             return Ok(());
         }
         if begun.elapsed() > PROOF_TIMEOUT {
             let words = "roles that are no members replicate under members' names, again and again";
             return Err(PostgresError::Unproven(words.to_owned()));
         }
-        for impostor in &seen.impostors {
-            server.end_sender(impostor.pid).map_err(file("end a WAL sender"))?;
-        }
+        let ended = server.end_senders_if(|pid, _| impostors.iter().any(|impostor| impostor.pid == pid));
+        ended.map_err(file("end WAL senders"))?;
         tokio::time::sleep(LOOK_AGAIN).await;
     }
 }

@@ -341,13 +341,6 @@ mod tests {
     use super::*;
     use crate::protocol::{Lsn, Release, Timeline};
 
-    fn waiting(scene: &Scene) -> (String, String) {
-        let Action::Wait(waiting) = scene.decide().action else {
-            panic!("{:?}", scene.decide())
-        };
-        (waiting.what.into_owned(), waiting.who_can_end_it.into_owned())
-    }
-
     /// The primary's pod went away without a word; where the members stood is on record.
     fn lost() -> Scene {
         let mut scene = Scene::ready(3);
@@ -375,7 +368,7 @@ mod tests {
             (decision.rule, decision.phase, decision.step),
             ("await-primary", Phase::FailingOver, Some(Step::Primary))
         );
-        let (what, who) = waiting(&scene);
+        let (what, who) = scene.waiting();
         assert_eq!(what, "a primary to serve: demo-0 holds the Lease, and its pod is gone");
         let known = "; last known ends of WAL: \
                      demo-0 0/3000148 on timeline 2, demo-1 0/3000149 on timeline 2, demo-2 unknown";
@@ -386,7 +379,7 @@ mod tests {
         scene.pod_mut(2).node = None;
         let uid = scene.with_wanted(|wanted| wanted.uid.to_owned());
         assert_eq!(
-            waiting(&scene).1,
+            scene.waiting().1,
             format!(
                 "the agents in 2 of the pods demo-1, demo-2, by an election; but demo-2 has no node. If they are lost for \
                  good and the last primary's node is off, the commits that only they have can be given up: kubectl \
@@ -402,7 +395,7 @@ mod tests {
         ] {
             scene.accept_loss = Some(stale.clone());
             let told = format!("says {stale}, which is not of this resource and epoch. If they");
-            assert!(waiting(&scene).1.contains(&told), "{stale}");
+            assert!(scene.waiting().1.contains(&told), "{stale}");
             let decision = scene.decide();
             assert_eq!(
                 (decision.phase, decision.rule),
@@ -411,7 +404,7 @@ mod tests {
             );
         }
         scene.accept_loss = Some(format!("{uid}/1"));
-        assert!(waiting(&scene).1.contains("is accepted: the others go on without them"));
+        assert!(scene.waiting().1.contains("is accepted: the others go on without them"));
         scene.elect(1);
         assert_ne!(scene.decide().phase, Phase::FailingOver, "a holder serves");
     }
@@ -461,7 +454,7 @@ mod tests {
             successor: None,
         });
         lease.rule = Default::default();
-        let (what, who) = waiting(&scene);
+        let (what, who) = scene.waiting();
         assert_eq!(what, "a primary to serve: demo-0 has released the Lease");
         let expected = "an agent with the data, once the Lease is released or has run out; last known ends of WAL: \
                         demo-0 0/4000000 on timeline 2, ";
@@ -477,7 +470,7 @@ mod tests {
             .unwrap()
             .lsn
             .0 += ASYNC_LOSS;
-        let who = waiting(&scene).1;
+        let who = scene.waiting().1;
         let expected = "a member with the WAL of the last primary; the others lack more than 16 MiB of it, which is not given \
                         up unasked. If they are lost for good";
         assert!(who.starts_with(expected), "{who}");
@@ -496,13 +489,13 @@ mod tests {
         });
         lease.members.clear();
         lease.positions.clear();
-        let (what, who) = waiting(&scene);
+        let (what, who) = scene.waiting();
         assert_eq!(what, "a primary to serve: the Lease was made again for demo-0");
         let expected = "the agents in 3 of the pods demo-0, demo-1, demo-2, by an election; but demo-0 has no pod. If they are lost \
                         for good and the last primary's node is off, the commits that only they have can be given up: kubectl";
         assert!(who.starts_with(expected), "{who}");
         scene.lease_mut().unwrap().rule = Default::default();
-        let who = waiting(&scene).1;
+        let who = scene.waiting().1;
         assert!(
             who.starts_with("the agents in 1 of the pods demo-0, by an election; but demo-0 has no pod."),
             "{who}"
@@ -515,16 +508,18 @@ mod tests {
         let mut scene = lost();
         scene.store();
         let deadline = scene.stored.waiting.clone().unwrap().deadline.unwrap();
-        assert!(!waiting(&scene).1.contains("accept-loss"));
+        assert!(!scene.waiting().1.contains("accept-loss"));
         scene.now = deadline;
         assert!(
-            waiting(&scene)
+            scene
+                .waiting()
                 .1
                 .contains("; but they have elected nobody in time. If they are lost for good")
         );
         scene.pod_mut(2).ready = false;
         assert!(
-            waiting(&scene)
+            scene
+                .waiting()
                 .1
                 .contains("; but demo-2 is not ready. If they are lost for good")
         );
@@ -550,7 +545,7 @@ mod tests {
         assert_eq!(scene.store().phase, Phase::SwitchingOver);
         scene.pod_mut(0).ready = false;
         assert_eq!(scene.store().phase, Phase::SwitchingOver, "it stops");
-        assert!(waiting(&scene).0.ends_with("demo-0 holds the Lease and is going away"));
+        assert!(scene.waiting().0.ends_with("demo-0 holds the Lease and is going away"));
         let mut silent = scene.clone();
         let deadline = |scene: &Scene| scene.stored.waiting.as_ref().unwrap().deadline.unwrap();
         let (began, told) = (scene.now, deadline(&silent));
@@ -582,7 +577,7 @@ mod tests {
         let since = scene.stored.waiting.as_ref().unwrap().deadline;
         scene.now += TimeDelta::seconds(1);
         assert_eq!(
-            waiting(&scene).0,
+            scene.waiting().0,
             "a primary to serve: demo-0 has released the Lease to demo-1"
         );
         assert_eq!(scene.store().phase, Phase::SwitchingOver);
@@ -604,7 +599,7 @@ mod tests {
     fn a_holder_that_is_there_can_end_it_itself() {
         let mut scene = Scene::ready(3);
         scene.pod_mut(0).ready = false;
-        let (what, who) = waiting(&scene);
+        let (what, who) = scene.waiting();
         assert!(
             what.starts_with("a primary to serve: demo-0 holds the Lease and is not ready"),
             "{what}"
@@ -616,7 +611,8 @@ mod tests {
         assert_eq!(scene.decide().phase, Phase::FailingOver);
         scene.lease_mut().unwrap().holder.as_mut().unwrap().serving = false;
         assert!(
-            waiting(&scene)
+            scene
+                .waiting()
                 .0
                 .contains("demo-0 holds the Lease and does not serve yet")
         );
@@ -656,11 +652,11 @@ mod tests {
         );
         scene.pod_mut(0).terminating = true;
         assert!(
-            waiting(&scene).1.starts_with("the kubelet of node-0, "),
+            scene.waiting().1.starts_with("the kubelet of node-0, "),
             "its node may be lost"
         );
         scene.pods_mut().clear();
-        assert_eq!(waiting(&scene).1, "the StatefulSet controller");
+        assert_eq!(scene.waiting().1, "the StatefulSet controller");
     }
 
     #[test]
@@ -732,7 +728,7 @@ mod tests {
         let mut others = |lacks: u64| {
             let lsn = Lsn(end.lsn.0 - lacks);
             scene.lease_mut().unwrap().positions.get_mut("demo-1").unwrap().lsn = lsn;
-            waiting(&scene).1
+            scene.waiting().1
         };
         assert!(others(ASYNC_LOSS).starts_with("an agent with the data"));
         assert!(others(ASYNC_LOSS + 1).starts_with("a member with the WAL of the last primary"));

@@ -70,16 +70,9 @@ pub(super) fn who(facts: &Facts<'_>) -> String {
 #[cfg(test)]
 mod tests {
     use super::super::testing::Scene;
-    use super::super::{Action, Known, StorageClass};
+    use super::super::{Known, StorageClass};
     use super::*;
     use crate::protocol::MemberState;
-
-    fn waiting(scene: &Scene) -> (String, String) {
-        let Action::Wait(waiting) = scene.decide().action else {
-            panic!("{:?}", scene.decide())
-        };
-        (waiting.what.into_owned(), waiting.who_can_end_it.into_owned())
-    }
 
     /// The WAL volumes of these are full, and the primary, `demo-0`, does not serve.
     fn without_room(ordinals: &[u32]) -> Scene {
@@ -96,7 +89,7 @@ mod tests {
 
     #[test]
     fn the_wait_for_a_primary_names_full_volumes_and_the_field_to_raise() {
-        let (what, who) = waiting(&without_room(&[0, 1, 2]));
+        let (what, who) = without_room(&[0, 1, 2]).waiting();
         assert_eq!(
             what,
             "room on volumes (reported full: wal-demo-0, wal-demo-1, wal-demo-2), and then a primary to serve: demo-0 holds the Lease and does not serve yet"
@@ -106,7 +99,7 @@ mod tests {
         // Nobody holds the Lease: what all reported last is what is known.
         let mut released = without_room(&[0, 1, 2]);
         released.lease_mut().unwrap().holder = None;
-        let (what, who) = waiting(&released);
+        let (what, who) = released.waiting();
         assert!(
             what.starts_with("room on volumes (reported full: wal-demo-0,") && who.starts_with(RAISE),
             "{what}: {who}"
@@ -114,8 +107,8 @@ mod tests {
         // Somebody has room: that one can be elected.
         let mut others = without_room(&[0, 1]);
         others.lease_mut().unwrap().holder = None;
-        assert!(waiting(&others).0.starts_with("a primary to serve"));
-        let (what, _) = waiting(&without_room(&[0]));
+        assert!(others.waiting().0.starts_with("a primary to serve"));
+        let (what, _) = without_room(&[0]).waiting();
         assert!(
             what.contains("reported full: wal-demo-0)"),
             "it is what keeps the holder from serving: {what}"
@@ -126,7 +119,7 @@ mod tests {
     fn what_a_silent_member_said_of_its_room_does_not_count() {
         let mut scene = without_room(&[0, 1, 2]);
         scene.report_mut(2).fault = Some(crate::protocol::FAULT_SILENT.to_owned());
-        assert!(waiting(&scene).0.contains("(reported full: wal-demo-0, wal-demo-1)"));
+        assert!(scene.waiting().0.contains("(reported full: wal-demo-0, wal-demo-1)"));
     }
 
     #[test]
@@ -144,10 +137,10 @@ mod tests {
         {
             claim.requested = wal_bytes;
         }
-        assert!(waiting(&scene).1.starts_with("the driver of their StorageClass"));
+        assert!(scene.waiting().1.starts_with("the driver of their StorageClass"));
         let mut fixed = without_room(&[0, 1, 2]);
         fixed.observed.wal_storage_class = Known::Known(StorageClass::Present { expandable: false });
-        assert!(waiting(&fixed).1.starts_with("the cluster's administrator"));
+        assert!(fixed.waiting().1.starts_with("the cluster's administrator"));
     }
 
     #[test]
@@ -156,7 +149,7 @@ mod tests {
         let report = scene.report_mut(2);
         (report.full, report.state) = ([Volume::Data].into(), MemberState::CatchingUp);
         report.fault = Some("its data volume is full".to_owned());
-        let (what, who) = waiting(&scene);
+        let (what, who) = scene.waiting();
         assert_eq!(what, "demo-2 to stream from the primary");
         assert!(
             who.starts_with("reported full: data-demo-2; the user, by raising spec.storage.size (now "),

@@ -75,22 +75,7 @@ pub(super) fn blank() -> Observed {
             discard: None,
         }),
         lease: LeaseView {
-            record: Reading::Is(LeaseRecord {
-                version: "7".to_owned(),
-                uid: "lease".to_owned(),
-                holder: None,
-                renewal: None,
-                duration: 0,
-                epoch: Epoch(0),
-                system_id: None,
-                release: None,
-                rule: SyncRule::default(),
-                timeline: None,
-                lossy: None,
-                history: Vec::new(),
-                members: BTreeMap::new(),
-                positions: BTreeMap::new(),
-            }),
+            record: Reading::Is(empty_lease("lease")),
             changed: BootTime(0),
             holder_since: BootTime(0),
             confirmed: None,
@@ -112,10 +97,7 @@ pub(super) fn blank() -> Observed {
 
 /// A Lease as the operator makes it.
 pub(super) fn empty_lease(uid: &str) -> LeaseRecord {
-    LeaseRecord {
-        uid: uid.to_owned(),
-        ..blank().lease.record.is().expect("an empty Lease").clone()
-    }
+    LeaseRecord::empty(uid, "7")
 }
 
 pub(super) fn stopped() -> PostgresView {

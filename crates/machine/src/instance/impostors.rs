@@ -79,6 +79,11 @@ impl WalSender {
     }
 }
 
+/// Those that bear a member's name, and are of another role.
+pub fn impostors(senders: &[WalSender]) -> BTreeSet<Impostor> {
+    senders.iter().filter_map(WalSender::impostor).collect()
+}
+
 /// How far the members that stream have flushed.
 pub fn standbys(senders: &[WalSender]) -> BTreeMap<MemberId, Lsn> {
     let streaming = senders.iter().filter(|sender| sender.streaming);
@@ -98,7 +103,7 @@ pub fn receiving(senders: &[WalSender]) -> BTreeMap<MemberId, Lsn> {
 impl PostgresView {
     /// Takes the WAL senders that there were when PostgreSQL was asked at `asked`. A primary's WAL (`Some`) ended there then.
     pub fn take_senders(&mut self, senders: &[WalSender], end: Option<Lsn>, asked: BootTime) {
-        self.impostors = senders.iter().filter_map(WalSender::impostor).collect();
+        self.impostors = impostors(senders);
         let Some(end) = end else {
             self.standbys.clear();
             self.receiving.clear();

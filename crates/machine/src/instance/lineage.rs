@@ -90,7 +90,7 @@ fn extent(context: &Context) -> Option<Extent> {
     })
 }
 
-/// PostgreSQL is told to follow nobody, and no promise may have left a WAL receiver behind.
+/// PostgreSQL's settings name no primary to receive from, and no promise that failed may have left a WAL receiver running.
 fn follows_nobody(context: &Context) -> bool {
     let configured = context.observed.postgres.configured.as_ref();
     configured.is_some_and(|configured| configured.upstream.is_none()) && election::is_kept(context)

@@ -60,7 +60,7 @@ pub use action::{Action, Purpose, Stop};
 pub use context::Tenure;
 pub use copying::Copied;
 pub use handover::Wish;
-pub use impostors::{Doubt, Impostor, WalSender, receiving, standbys};
+pub use impostors::{Doubt, Impostor, WalSender, impostors, receiving, standbys};
 pub use lost::{LeaseVersion, Lost};
 pub use observed::*;
 pub use rejoin::{MissingWal, Rewound};

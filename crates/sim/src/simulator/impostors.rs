@@ -55,8 +55,8 @@ impl World {
         }
     }
 
-    /// PostgreSQL counts an impostor among the standbys: commits that wait for one more name are let go. The application may be told
-    /// so, and nobody relies on it: docs/design.md says for how long that is so.
+    /// PostgreSQL counts an impostor among the standbys: a commit that waits for one more of them is acknowledged. The check of lost
+    /// commits leaves these out: docs/design.md says for how long that can happen.
     fn let_go(&mut self, node: usize) {
         let place = &mut self.nodes[node];
         let (Some(server), Some(data)) = (place.postgres.as_mut(), place.volume.data.as_ref()) else {

@@ -1,13 +1,11 @@
 //! What an agent makes of what it hears: the bookkeeping of `agent::observe`.
 
-use std::collections::BTreeMap;
 use std::rc::Rc;
 
 use machine::instance::{
     Answer, Contact, Exit, LeaseVersion, Mode, Process, Promise, Reading, Route, SyncSetting, Work, failsafe, heard,
 };
 use machine::protocol::{Epoch, LeaseRecord, Lsn, Volume};
-use machine::quorum::SyncRule;
 use machine::timing::BootTime;
 
 use super::agent::Agent;
@@ -122,26 +120,6 @@ fn place(uid: &str, version: u64) -> LeaseVersion {
     }
 }
 
-/// The Lease as the operator makes it.
-fn empty(place: &LeaseVersion) -> LeaseRecord {
-    LeaseRecord {
-        version: place.version.clone(),
-        uid: place.uid.clone(),
-        holder: None,
-        renewal: None,
-        duration: 0,
-        epoch: Epoch(0),
-        system_id: None,
-        release: None,
-        rule: SyncRule::default(),
-        timeline: None,
-        lossy: None,
-        history: Vec::new(),
-        members: BTreeMap::new(),
-        positions: BTreeMap::new(),
-    }
-}
-
 impl Agent {
     /// Takes a version of the Lease, unless a newer one is known.
     pub fn lease_version(&mut self, record: &Rc<LeaseRecord>, now: BootTime) {
@@ -192,7 +170,7 @@ impl Agent {
             Loss::Gone => None,
             Loss::Scribbled => Some((place, None)),
             Loss::Empty => {
-                let record = empty(&place);
+                let record = LeaseRecord::empty(&place.uid, &place.version);
                 Some((place, Some(record)))
             }
         };

@@ -354,6 +354,14 @@ impl Scene {
         self.with_wanted(|wanted| decide(wanted, &self.observed, &self.stored, self.now))
     }
 
+    /// What is waited for, and who can end it; panics if something is done instead.
+    pub fn waiting(&self) -> (String, String) {
+        let Action::Wait(waiting) = self.decide().action else {
+            panic!("{:?}", self.decide())
+        };
+        (waiting.what.into_owned(), waiting.who_can_end_it.into_owned())
+    }
+
     /// The status that belongs to `decision`, with a certificate for each key that it signs.
     pub fn status(&self, decision: &Decision) -> ClusteredDatabaseStatus {
         let mut certificates = std::collections::BTreeMap::new();
@@ -558,19 +566,7 @@ pub(super) fn holder(pod: &Pod, serving: bool) -> HolderRecord {
 /// A Lease as the operator makes it.
 pub fn empty_lease() -> LeaseRecord {
     LeaseRecord {
-        version: "1".to_owned(),
-        uid: child_uid(ChildKind::Lease),
-        holder: None,
-        renewal: None,
         duration: 10_000,
-        epoch: Epoch(0),
-        system_id: None,
-        release: None,
-        rule: Default::default(),
-        timeline: None,
-        lossy: None,
-        history: Vec::new(),
-        members: Default::default(),
-        positions: Default::default(),
+        ..LeaseRecord::empty(&child_uid(ChildKind::Lease), "1")
     }
 }
