@@ -12,8 +12,9 @@ use e2e::namespace::{members, summary};
 use e2e::wait::{Seen, until};
 use e2e::{Namespace, OPERATOR_IMAGE_VARIABLE, SqlClient, connect_for_test, is_long, manifest, writing};
 use k8s_openapi::api::apps::v1::StatefulSet;
+use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::{ConfigMap, Pod, Secret, Service};
-use kube::api::{DeleteParams, ObjectMeta, PostParams};
+use kube::api::{ApiResource, DeleteParams, DynamicObject, ObjectMeta, PostParams};
 use kube::{Api, ResourceExt};
 use serde_json::json;
 use testbed::{Options, POSTGRES_IMAGE, Testbed};
@@ -355,12 +356,28 @@ async fn an_upgrade_of_the_operator_restarts_nobody_and_the_new_one_goes_on() ->
     for (name, _) in UPGRADED {
         namespace.wait_ready(name, BOUND).await?;
     }
+    strangers_lease(&namespace).await?;
     let image = std::env::var(OPERATOR_IMAGE_VARIABLE).context("read the operator image's name")?;
     testbed()?.tag_image(&image, OTHER_VERSION).await?;
     let upgraded = upgraded(&namespace).await;
     e2e::install::upgrade(&namespace.client, &image).await?;
     upgraded?;
     namespace.begin_removal().await
+}
+
+/// A Lease with the operator's label and a time that the operator's types cannot hold: the next operator lists it at its start.
+async fn strangers_lease(namespace: &Namespace) -> Result<()> {
+    let lease: DynamicObject = serde_json::from_value(json!({
+        "apiVersion": "coordination.k8s.io/v1",
+        "kind": "Lease",
+        "metadata": {"name": "strangers", "labels": {"clustereddatabase.io/cluster": "strangers"}},
+        "spec": {"renewTime": "9999-12-31T23:59:59.000000Z"},
+    }))?;
+    let leases = ApiResource::erase::<Lease>(&());
+    let api: Api<DynamicObject> = Api::namespaced_with(namespace.client.clone(), &namespace.name, &leases);
+    let made = api.create(&PostParams::default(), &lease).await?;
+    ensure!(made.data["spec"]["renewTime"] == lease.data["spec"]["renewTime"], "the API server changed it: {made:?}");
+    Ok(())
 }
 
 /// Upgrades the operator under writes to all databases, and has the new one carry out a change of each.

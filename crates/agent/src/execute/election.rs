@@ -12,6 +12,7 @@ use machine::instance::{Mode, Work};
 use machine::protocol::{Epoch, FailsafeRequest, MemberId, PromiseRequest, Timeline};
 use machine::quorum::SyncRule;
 use machine::timing::BootTime;
+use tokio::time::timeout;
 
 use super::server::Written;
 use super::{Executor, SMALL, blocking, telling_promise};
@@ -22,6 +23,9 @@ use crate::postgres::{promise, promote};
 use crate::run::Event;
 use crate::volume::Volume;
 
+/// How long a round of asking waits for promises of either kind: an election is to take less than a second, and one silent member
+/// must not use it up.
+const ROUND: Duration = Duration::from_millis(400);
 /// The longest that a promotion may take, its preparation included.
 const PROMOTE: Duration = Duration::from_secs(60);
 
@@ -134,31 +138,42 @@ where
     F: Future<Output = Result<Effect, Failure>>,
 {
     let late = || Failure::said(format!("it did not end within {} s", limit.as_secs()));
-    let done = tokio::time::timeout(limit, work).await;
+    let done = timeout(limit, work).await;
     match done.unwrap_or_else(|_| Err(late())) {
         Ok(effect) => Ok(effect),
         Err(failure) => Err(telling_promise(volume, failure).await),
     }
 }
 
-/// Asks all `peers` (pod names, and addresses where they are known) at once. A refusal is an answer, too; without any answer it has failed.
-async fn ask_all<F: Future<Output = Result<(), PeerError>>>(
+/// Asks all `peers` (pod names, and addresses where they are known) at once. A refusal is an answer, too; without any answer within
+/// a [`ROUND`] it has failed. Who answers later, over a slow network, is heard all the same.
+async fn ask_all<F>(
     peers: BTreeMap<String, String>,
-    what: &str,
+    what: &'static str,
     ask: impl Fn(String, SocketAddr) -> F,
-) -> Result<Effect, Failure> {
+) -> Result<Effect, Failure>
+where
+    F: Future<Output = Result<(), PeerError>> + Send + 'static,
+{
     let calls = peers.into_iter().map(|(pod, address)| {
-        let ask = &ask;
-        async move {
-            // What is no address is the pod's name.
-            let address = address.parse().unwrap_or(UNKNOWN);
-            match ask(pod.clone(), SocketAddr::new(address, PEER_PORT)).await {
+        // What is no address is the pod's name.
+        let address = address.parse().unwrap_or(UNKNOWN);
+        let asked = ask(pod.clone(), SocketAddr::new(address, PEER_PORT));
+        let silent = format!("{pod}: no answer within {} ms", ROUND.as_millis());
+        let call = tokio::spawn(async move {
+            match asked.await {
                 Ok(()) => Ok(()),
                 Err(error @ (PeerError::Refused { .. } | PeerError::Garbled { .. })) => {
                     tracing::info!(pod, "no {what}: {error}");
                     Ok(())
                 }
                 Err(error) => Err(format!("{pod}: {error}")),
+            }
+        });
+        async move {
+            match timeout(ROUND, call).await {
+                Ok(Ok(ended)) => ended,
+                Ok(Err(_)) | Err(_) => Err(silent),
             }
         }
     });

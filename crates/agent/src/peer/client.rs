@@ -19,9 +19,9 @@ use super::message::{check_failsafe_reply, check_reply, read};
 use super::server::{LIMIT, LONGEST};
 use super::{Resolver, Tls};
 
-/// How long a promise of either kind is waited for: an election is to take less than a second, and one silent member must
-/// not use it up.
-const PROMISE: Duration = Duration::from_millis(400);
+/// How long a call for a promise of either kind may take. It costs three round trips (TCP, TLS, the message itself), and a packet that
+/// is lost in TCP's handshake is sent again after a second.
+const PROMISE: Duration = Duration::from_secs(2);
 /// After this time without an answer from a member's recorded address, its name is looked up as well.
 const HEAD_START: Duration = Duration::from_millis(100);
 

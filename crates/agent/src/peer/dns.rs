@@ -6,6 +6,7 @@
 use std::io::{self, ErrorKind};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::PathBuf;
+use std::time::Duration;
 
 use ring::rand::{SecureRandom, SystemRandom};
 use tokio::net::UdpSocket;
@@ -25,6 +26,8 @@ const A: u16 = 1;
 const AAAA: u16 = 28;
 /// Class `IN`.
 const INTERNET: u16 = 1;
+/// A question or its answer can be lost on the way: it is asked again this often. A name server near by answers within 2 ms.
+const ASK_AGAIN: Duration = Duration::from_millis(60);
 /// The cluster's domain if `resolv.conf` does not tell it.
 const DOMAIN: &str = "cluster.local";
 
@@ -92,10 +95,16 @@ async fn ask(server: SocketAddr, name: String, kind: u16) -> io::Result<IpAddr> 
         .fill(&mut id)
         .map_err(|_| io::Error::other("no random numbers"))?;
     let query = query(id, &name, kind).ok_or_else(|| io::Error::new(ErrorKind::InvalidInput, "no DNS name"))?;
-    socket.send(&query).await?;
     let mut buffer = [0_u8; 1500];
+    let mut again = tokio::time::interval(ASK_AGAIN);
     loop {
-        let length = socket.recv(&mut buffer).await?;
+        let length = tokio::select! {
+            _ = again.tick() => {
+                socket.send(&query).await?;
+                continue;
+            }
+            length = socket.recv(&mut buffer) => length?,
+        };
         let answer = &buffer[..length];
         if answer.starts_with(&id) {
             return parse_answer(answer, kind).ok_or_else(|| io::Error::new(ErrorKind::NotFound, "no such name"));
@@ -210,6 +219,19 @@ mod tests {
         assert!(resolver.address_of("orders-2").await.is_err());
         assert!(resolver.address_of("").await.is_err(), "no name");
         std::fs::remove_file(settings).expect("removed");
+    }
+
+    #[tokio::test]
+    async fn a_question_that_is_lost_is_asked_again() {
+        let server = UdpSocket::bind("127.0.0.1:0").await.expect("a port");
+        let at = server.local_addr().expect("an address");
+        let name = "orders-1.orders-pods.default.svc.cluster.local";
+        tokio::spawn(async move {
+            server.recv_from(&mut [0; 512]).await.expect("a question, which is lost");
+            serve(server, name).await;
+        });
+        let found = ask(at, name.to_owned(), A).await.expect("an address");
+        assert_eq!(found, IpAddr::from([10, 0, 0, 7]));
     }
 
     #[test]
