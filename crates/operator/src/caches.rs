@@ -147,7 +147,7 @@ impl Caches {
                 tasks.spawn(async move {
                     let exists = |key: &Key| *key == Key::all() || caches.databases.has(key);
                     caches.databases_listed().await;
-                    feed(stream, &caches.$field, &*report, exists).await;
+                    feed(stream, &caches.$field, &*report, exists, |_, _| ()).await;
                 });
             };
         }
@@ -168,16 +168,15 @@ impl Caches {
         let (caches, report) = (Arc::clone(self), Arc::clone(report));
         let stream = watcher(scoped(client, namespace), all).default_backoff();
         tasks.spawn(async move {
-            let exists = |key: &Key| {
-                if *key == Key::all() {
+            let settle = |concerned: &[Key], first: bool| {
+                let gone = concerned.iter().filter(|key| !caches.databases.has(key));
+                gone.for_each(|key| caches.forget_contents(key));
+                if first {
                     caches.listed.notify_waiters();
-                } else if !caches.databases.has(key) {
-                    caches.forget_contents(key);
                 }
-                // That it is gone has to be looked at, too.
-                true
             };
-            feed(stream, &caches.databases, &*report, exists).await;
+            // That a database is gone has to be looked at, too.
+            feed(stream, &caches.databases, &*report, |_| true, settle).await;
         });
         tasks
     }
@@ -303,13 +302,15 @@ where
     }
 }
 
-/// Takes in what a watch tells, for ever. `exists` is asked after each change about the databases that it concerns, and about
-/// `Key::all()` once the first list is in; it says whether there is such a database.
+/// Takes in what a watch tells, for ever. Only databases that `exists` knows are reported, and only their objects are kept.
+/// `settle` is called after each event, before anything is reported: with the databases that it concerns, and whether it ends the
+/// first list.
 async fn feed<K: Kept>(
     stream: impl futures::Stream<Item = watcher::Result<watcher::Event<Guarded<K>>>> + Send,
     cache: &Cache<K>,
     report: &impl Report,
     exists: impl Fn(&Key) -> bool + Send,
+    settle: impl Fn(&[Key], bool) + Send,
 ) {
     futures::pin_mut!(stream);
     while let Some(event) = stream.next().await {
@@ -323,6 +324,7 @@ async fn feed<K: Kept>(
                 let unreadable = || place.as_ref().and_then(|(key, name)| cache.find_unreadable(key, name));
                 let before = unreadable();
                 let concerned = cache.take(event);
+                settle(&concerned, first);
                 if let Some((key, _)) = place.as_ref().filter(|(key, _)| !exists(key)) {
                     cache.forget_contents(key);
                 }
@@ -336,7 +338,6 @@ async fn feed<K: Kept>(
                 }
                 if first {
                     // What was unknown so far is known now, for every database.
-                    exists(&Key::all());
                     report.touched(Key::all());
                 }
             }
@@ -572,7 +573,7 @@ mod tests {
         };
         let see = async |events: Vec<watcher::Event<Guarded<ClusteredDatabase>>>| {
             let events = futures::stream::iter(events.into_iter().map(Ok));
-            feed(events, &caches.databases, &reported, |_| true).await;
+            feed(events, &caches.databases, &reported, |_| true, |_, _| ()).await;
             let (touched, unreadable) = std::mem::take(&mut *reported.0.lock().unwrap());
             (touched.into_iter().map(|key| key.name).collect::<Vec<_>>(), unreadable)
         };
@@ -753,7 +754,14 @@ mod tests {
         let (caches, reported) = (Caches::default(), Reported::default());
         let events = [Init, InitApply(object::<Role>("db", &json!({})).into()), InitDone];
         let events = futures::stream::iter(events.into_iter().map(Ok));
-        feed(events, &caches.roles, &reported, |key| caches.databases.has(key)).await;
+        feed(
+            events,
+            &caches.roles,
+            &reported,
+            |key| caches.databases.has(key),
+            |_, _| (),
+        )
+        .await;
         assert_eq!(reported.0.lock().unwrap().0, [Key::all()], "nobody is to look at it");
         assert_eq!((caches.roles.bytes(&key()), caches.roles.get(&key(), "db")), (0, None));
 

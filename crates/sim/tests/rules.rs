@@ -79,11 +79,11 @@ const DECIDED: [Decided; 22] = [
     ),
     (
         &[
-            "machine/src/instance/election.rs::is_kept",
+            "machine/src/instance/election/promise.rs::is_kept",
             "agent/src/volume/promise.rs::promise_at_least",
         ],
         &[
-            "machine/src/instance/election.rs::what_cannot_be_read_is_no_promise",
+            "machine/src/instance/election/promise.rs::what_cannot_be_read_is_no_promise",
             "agent/src/volume/promise.rs::an_unreadable_store_is_not_an_absent_one",
         ],
     ),
@@ -99,11 +99,11 @@ const DECIDED: [Decided; 22] = [
     ),
     (
         &[
-            "machine/src/instance/election.rs::promise",
+            "machine/src/instance/election/promise.rs::promise",
             "agent/src/postgres/receive.rs::promise",
         ],
         &[
-            "machine/src/instance/election.rs::a_promise_that_was_written_down_and_not_completed_is_made_again",
+            "machine/src/instance/election/promise.rs::a_promise_that_was_written_down_and_not_completed_is_made_again",
             "agent/tests/failover.rs::after_a_promise_nothing_is_acknowledged",
         ],
     ),
@@ -113,8 +113,8 @@ const DECIDED: [Decided; 22] = [
             "machine/src/instance/context.rs::electable_position",
         ],
         &[
-            "machine/src/instance/election.rs::a_position_is_told_only_with_the_promise_and_when_it_is_final",
-            "machine/src/instance/election.rs::wal_that_ends_before_its_timeline_begins_is_no_position",
+            "machine/src/instance/election/promise.rs::a_position_is_told_only_with_the_promise_and_when_it_is_final",
+            "machine/src/instance/election/promise.rs::wal_that_ends_before_its_timeline_begins_is_no_position",
         ],
     ),
     (
@@ -135,21 +135,21 @@ const DECIDED: [Decided; 22] = [
     (
         &[
             "machine/src/instance/give_way.rs::inheritor",
-            "machine/src/instance/election.rs::covers_release",
+            "machine/src/instance/election/release.rs::covers_release",
         ],
         &[
             "machine/src/instance/give_way.rs::an_elected_holder_that_cannot_begin_leaves_the_lease_to_one_that_has_all_that_it_came_with",
-            "machine/src/instance/election.rs::a_released_lease_goes_to_who_covers_its_position_at_once",
+            "machine/src/instance/election/release.rs::a_released_lease_goes_to_who_covers_its_position_at_once",
         ],
     ),
     (
         &[
-            "machine/src/instance/election.rs::basis",
-            "machine/src/instance/election.rs::reserved",
+            "machine/src/instance/election/take.rs::basis",
+            "machine/src/instance/election/ranking.rs::reserved",
         ],
         &[
             "machine/src/instance/ballots.rs::who_is_elected",
-            "machine/src/instance/election.rs::positions_rank_by_the_timeline_first_and_only_by_one_that_is_reserved",
+            "machine/src/instance/election/ranking.rs::positions_rank_by_the_timeline_first_and_only_by_one_that_is_reserved",
         ],
     ),
     (
@@ -171,12 +171,12 @@ const DECIDED: [Decided; 22] = [
     ),
     (
         &[
-            "machine/src/instance/election.rs::take",
-            "machine/src/instance/election.rs::rule_at_take",
+            "machine/src/instance/election/take.rs::take",
+            "machine/src/instance/election/take.rs::rule_at_take",
         ],
         &[
             "machine/src/instance/ballots.rs::no_input_makes_two_takers_of_one_epoch",
-            "machine/src/instance/election.rs::a_promise_of_another_epoch_elects_nobody",
+            "machine/src/instance/election/take.rs::a_promise_of_another_epoch_elects_nobody",
         ],
     ),
     (
@@ -213,7 +213,7 @@ const DECIDED: [Decided; 22] = [
         &[
             "machine/src/instance/shutdown.rs::hand_over",
             "machine/src/instance/lease_rules.rs::release",
-            "machine/src/instance/election.rs::may_succeed",
+            "machine/src/instance/election/release.rs::may_succeed",
         ],
         &[
             "machine/src/instance/shutdown.rs::a_primary_stops_fast_then_releases_with_its_position_then_ends",
@@ -238,7 +238,7 @@ const DECIDED: [Decided; 22] = [
             "machine/src/protocol.rs::to_be_heard",
         ],
         &[
-            "machine/src/instance/election.rs::a_lease_that_was_made_again_goes_to_who_has_most_of_all",
+            "machine/src/instance/election/ranking.rs::a_lease_that_was_made_again_goes_to_who_has_most_of_all",
             "machine/src/instance/restore.rs::nothing_is_restored_that_is_not_proven",
             "machine/src/instance/fence.rs::a_missing_lease_fences_at_the_deadline_and_not_before",
             "machine/src/cluster/drift.rs::lost_secrets_and_leases_fail_with_the_way_back",
@@ -256,12 +256,12 @@ const DECIDED: [Decided; 22] = [
     ),
     (
         &[
-            "machine/src/instance/election.rs::stands",
-            "machine/src/instance/election.rs::is_alone",
+            "machine/src/instance/election/promise.rs::stands",
+            "machine/src/instance/election/suspicion.rs::is_alone",
         ],
         &[
-            "machine/src/instance/election.rs::without_a_rule_the_clock_decides_and_the_best_of_those_that_answer",
-            "machine/src/instance/election.rs::whoever_may_elect_itself_alone_waits_longer",
+            "machine/src/instance/election/take.rs::without_a_rule_the_clock_decides_and_the_best_of_those_that_answer",
+            "machine/src/instance/election/suspicion.rs::whoever_may_elect_itself_alone_waits_longer",
         ],
     ),
     (

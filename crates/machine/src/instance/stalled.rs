@@ -7,8 +7,8 @@ use super::{Action, Draft, Memo, Mode, Upstream, Verdict, rejoin, settings, shut
 use crate::protocol::Lsn;
 use crate::timing::BootTime;
 
-/// For so long PostgreSQL is left to itself, in milliseconds. It tries again 50 ms after a failure, gives up a connection that does not
-/// come about after 3 s, and one that is silent after the time of suspicion; the WAL sender of before keeps its slot for 5 s, or 10 s if
+/// For so long PostgreSQL is left to itself, in milliseconds. It tries again 50 ms after a failure, gives up a connection that nobody
+/// answers after 10 s (`tcp_user_timeout`: a WAL receiver ignores `connect_timeout`), and one that is silent after the time of suspicion; the WAL sender of before keeps its slot for 5 s, or 10 s if
 /// its connection takes nothing; and WAL that the primary has removed is known after 10 s ([`rejoin`]).
 const PATIENCE: u64 = 20_000;
 /// Each try that did not help doubles that, up to this.

@@ -118,17 +118,13 @@ pub fn wal_volumes(caches: &Caches, key: &Key) -> Option<WalVolumes> {
     Some(ordinal.map_or(WalVolumes::Withheld, WalVolumes::Of))
 }
 
-/// The image with PostgreSQL of the StatefulSet's template; without one, of the first pod.
+/// The image with PostgreSQL of the StatefulSet's template; `None` without one.
 pub fn running_image(caches: &Caches, key: &Key) -> Option<String> {
     let name = crate::desired::name(&key.name, ChildKind::StatefulSet);
-    let set = caches.stateful_sets.get(key, &name).flatten();
-    let template = set.and_then(|set| set.spec.as_ref()?.template.spec.clone());
-    let of_pod = || caches.pods.list(key)?.first()?.spec.clone();
-    let containers = template.or_else(of_pod)?.containers;
-    containers
-        .into_iter()
-        .find(|container| container.name == CONTAINER)?
-        .image
+    let set = caches.stateful_sets.get(key, &name)??;
+    let containers = &set.spec.as_ref()?.template.spec.as_ref()?.containers;
+    let postgres = containers.iter().find(|container| container.name == CONTAINER)?;
+    postgres.image.clone()
 }
 
 /// The Lease's content. One that cannot be understood is like one that cannot be read, and `state` says what is wrong with it.
@@ -153,5 +149,34 @@ fn lease(caches: &Caches, key: &Key, state: &mut Known<ChildState>) -> Known<Opt
                 Known::Unknown
             }
         },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use kube::runtime::watcher::Event;
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn the_image_that_runs_is_the_templates() {
+        let caches = Caches::default();
+        let key = Key {
+            namespace: "ns".to_owned(),
+            name: "db".to_owned(),
+        };
+        caches.stateful_sets.observe(Event::Init);
+        caches.stateful_sets.observe(Event::InitDone);
+        assert_eq!(running_image(&caches, &key), None, "there is no StatefulSet");
+        let containers = json!([{"name": "other", "image": "a:1"}, {"name": CONTAINER, "image": "b:2"}]);
+        let name = crate::desired::name(&key.name, ChildKind::StatefulSet);
+        let set = serde_json::from_value(json!({
+            "metadata": {"name": name, "namespace": "ns", "uid": "u", "resourceVersion": "1",
+                "labels": {api::names::LABEL_CLUSTER: "db"}},
+            "spec": {"serviceName": "s", "selector": {}, "template": {"spec": {"containers": containers}}},
+        }));
+        caches.stateful_sets.observe(Event::Apply(set.unwrap()));
+        assert_eq!(running_image(&caches, &key).as_deref(), Some("b:2"));
     }
 }

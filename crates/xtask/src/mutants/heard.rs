@@ -43,7 +43,7 @@ pub const MUTANTS: &[Mutant] = &[
         name: "any-timeline-is-reserved-next",
         planted: "An election goes on from whatever timeline the Lease names, and writes a file for each before it.",
         breaks: "protocol 14",
-        file: "instance/election.rs",
+        file: "instance/election/take.rs",
         text: "newest.0 - own.0 <= UNUSED",
         instead: "true",
         found_by: unit(

@@ -115,7 +115,7 @@ pub const MUTANTS: &[Mutant] = &[
         name: "forget-what-was-lost",
         planted: "An election that may lose commits does not say so: who has them is rewound later, as if nothing was lost.",
         breaks: "invariant 13",
-        file: "instance/election.rs",
+        file: "instance/election/take.rs",
         text: "if basis.may_lose() { timeline } else { record.lossy }",
         instead: "record.lossy",
         found_by: unit("instance::ballots::an_election_that_may_lose_commits_says_from_which_timeline_on"),

@@ -1,0 +1,76 @@
+//! Asking the other members for their promises.
+
+use std::collections::BTreeMap;
+
+use super::suspicion::suspicion;
+use super::{ROUND, is_behind_status};
+use crate::instance::context::Context;
+use crate::instance::{Action, Draft, Mode, Verdict};
+use crate::protocol::{LeaseRecord, PromiseRequest};
+
+/// Asks the others, round after round, as long as the primary is suspected and the lease is not taken.
+pub(in crate::instance) fn ask(context: &Context, draft: &mut Draft) -> Option<Verdict> {
+    let record = context.record()?;
+    if context.running() != Some(Mode::Standby) || !context.is_our_data() || is_behind_status(context, record) {
+        return None;
+    }
+    context.promise()?;
+    suspicion(context, draft)?;
+    let own = &context.observed.own.pod;
+    let holder = record.holder.as_ref().map(|holder| &holder.incarnation.pod);
+    let others = record
+        .members
+        .iter()
+        .filter(|(pod, _)| *pod != own && Some(*pod) != holder);
+    let mut peers: BTreeMap<_, _> = others
+        .map(|(pod, report)| (pod.clone(), report.address.clone()))
+        .collect();
+    let unreported = unreported(record, own).filter(|pod| Some(pod) != holder);
+    peers.extend(unreported.map(|pod| (pod.clone(), pod)));
+    if peers.is_empty() {
+        return None;
+    }
+    let task = &context.tasks().ask;
+    if task.running.is_some() {
+        return None;
+    }
+    let at = task.ended.plus(ROUND);
+    if !context.reached(at, draft) {
+        return None;
+    }
+    let request = PromiseRequest {
+        epoch: record.epoch.next()?,
+        pod: own.clone(),
+        lease: record.uid.clone(),
+    };
+    Verdict::new(
+        Action::Ask { peers, request },
+        "the primary is suspected: the others are asked",
+    )
+}
+
+/// Pods of members that an election counts and that the Lease has no report of, as when it was made again: each is asked by its name.
+fn unreported<'a>(record: &'a LeaseRecord, own: &'a str) -> impl Iterator<Item = String> + 'a {
+    let counted = record.rule.names.iter().chain(record.to_be_heard());
+    let pods = counted.filter_map(|name| Some(format!("{}-{}", own.rsplit_once('-')?.0, name.ordinal()?)));
+    pods.filter(move |pod| pod != own && !record.members.contains_key(pod))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::fixtures::*;
+
+    #[test]
+    fn who_is_counted_and_has_not_reported_is_asked_by_name() {
+        let asked = |observed: &Observed| match decided(observed, SILENT).action {
+            Action::Ask { peers, .. } => peers.into_iter().collect::<Vec<_>>(),
+            other => panic!("{other:?}"),
+        };
+        let named = |pod: &str| (pod.to_owned(), pod.to_owned());
+        let both = vec![named("orders-1"), named("orders-2")];
+        assert_eq!(asked(&made_again(silenced())), both);
+        let mut taken = silenced();
+        record(&mut taken).members.remove("orders-2");
+        assert_eq!(asked(&taken), both[1..], "not its holder");
+    }
+}
