@@ -20,7 +20,7 @@ use api::ClusteredDatabase;
 use api::names::TERMINATION_BOOTSTRAP;
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::discovery::v1::EndpointSlice;
-use machine::instance::{Action, Decision, Mode, Observed, Process, Reading, decide, failsafe, fence, heard, report};
+use machine::instance::{Action, Decision, Mode, Observed, Process, Reading, decide, fence, heard, report};
 use machine::protocol::{FailsafeReply, PromiseReply};
 use machine::timing::BootTime;
 use tokio::runtime::Handle;
@@ -33,7 +33,7 @@ use crate::execute::Executor;
 use crate::http::{Health, Metrics};
 use crate::kubernetes::{Clients, read_route};
 use crate::observe::{Done, Poll, Scan, Secret, World};
-use crate::peer::Request;
+use crate::peer::{Request, Signed};
 use crate::postgres::{Server, SqlError, Status, Tools};
 use crate::process::Exit;
 use crate::volume::EnforcedSettings;
@@ -61,14 +61,14 @@ pub enum Event {
         /// Its pod.
         pod: String,
         /// Its answer.
-        reply: PromiseReply,
+        reply: Signed<PromiseReply>,
     },
     /// A member has promised not to take the lease.
     Failsafe {
         /// Its pod.
         pod: String,
         /// Its answer.
-        reply: FailsafeReply,
+        reply: Signed<FailsafeReply>,
         /// When the request was about to be sent.
         sent: BootTime,
     },
@@ -388,22 +388,23 @@ impl Agent {
     }
 
     fn answer(&mut self, request: Request, now: BootTime) {
+        let world = &mut self.world;
         match request {
-            Request::Report { request, reply } => {
-                let world = &mut self.world;
-                let _ = reply.send(heard::report(&mut world.observed, &world.memo, now, *request));
+            Request::Report { request, key, reply } => {
+                let answer = heard::report(&mut world.observed, &world.memo, now, *request, key.as_deref());
+                let _ = reply.send(answer.inspect_err(|reason| world.refusals.tell("report", reason, now)));
             }
-            Request::Promise { request, reply } => self.asked.take(&mut self.world, request, reply, now),
-            Request::Failsafe { request, reply } => {
-                let answer = failsafe::answer(&self.world.observed, now, &request);
-                let answer = answer.map(|(answer, given)| {
-                    self.world.observed.failsafe_given = Some(given);
-                    answer
-                });
-                let _ = reply.send(answer);
+            Request::Promise { request, key, reply } => {
+                let signed = Signed { message: request, key };
+                self.asked.take(world, signed, reply, now);
+            }
+            Request::Failsafe { request, key, reply } => {
+                let answer = heard::holder(&mut world.observed, now, &request, key.as_deref());
+                let refused = |reason: &String| world.refusals.tell("request to leave the lease", reason, now);
+                let _ = reply.send(answer.inspect_err(refused));
             }
             Request::Status { reply } => {
-                let _ = reply.send(report::status(&self.world.observed, &self.world.memo, now));
+                let _ = reply.send(report::status(&world.observed, &world.memo, now));
             }
         }
     }

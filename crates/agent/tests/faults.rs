@@ -19,8 +19,12 @@ use std::fs;
 use std::process::Stdio;
 use std::time::Duration;
 
+use agent::peer::{Client, MemberKey, Signer, Tls};
+use certificates::NAME;
 use cluster::{Cluster, address, become_agent_if_asked, in_a_cluster};
 use database::{commits, healthy, replaced, rows, spec, with_a_row};
+use machine::protocol::{Epoch, PromiseRequest, ReportRequest};
+use rcgen::KeyPair;
 use rustix::process::{Signal, kill_process};
 use serde_json::json;
 use tokio::process::{Child, Command};
@@ -435,6 +439,33 @@ fn ended(cluster: &Cluster, ordinal: u32) -> usize {
         .count()
 }
 
+/// Somebody has the TLS key that all agents share, and none of a member: what it says in a member's name counts as nothing.
+async fn the_shared_tls_key_speaks_for_no_member(cluster: &Cluster, first: u32) {
+    let tls = cluster.volume(first).with_file_name("tls");
+    let signer = Signer::default();
+    let client = Client::new(Tls::open(tls, NAME).expect("the shared key")).signed_by(signer.clone());
+    let [one, other] = others(first).map(|ordinal| format!("orders-{ordinal}"));
+    let mut report = cluster.annotation(api::names::LEASE_MEMBERS)[&one].clone();
+    report["fault"] = "planted".into();
+    let report = json!({"epoch": cluster.epoch(), "pod": one, "report": report});
+    let report: ReportRequest = serde_json::from_value(report).expect("a report");
+    let request = PromiseRequest {
+        epoch: Epoch(cluster.epoch() + 1),
+        pod: one,
+        lease: "lease".to_owned(),
+    };
+    let at = |ordinal: u32| (address(ordinal), api::names::PEER_PORT).into();
+    for key in [None, Some(MemberKey::from(KeyPair::generate().expect("a key")))] {
+        signer.set(key);
+        let reported = client.report(at(first), &report).await.map(|reply| reply.message);
+        let asked = client.promise(&other, at(others(first)[1]), &request).await;
+        for refused in [reported.err(), asked.err()] {
+            let refused = refused.expect("it is refused").to_string();
+            assert!(refused.contains("signed"), "{refused}");
+        }
+    }
+}
+
 #[test]
 fn a_role_under_a_members_name_counts_for_nobody() {
     let name = "a_role_under_a_members_name_counts_for_nobody";
@@ -480,5 +511,6 @@ fn a_role_under_a_members_name_counts_for_nobody() {
         signal(Signal::CONT);
         assert_eq!(healthy(&cluster, "three members", 60).await, first);
         assert_eq!(cluster.sql(first, own).await, Ok(honest), "it streams on");
+        the_shared_tls_key_speaks_for_no_member(&cluster, first).await;
     });
 }

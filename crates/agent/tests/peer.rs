@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
-use agent::peer::{Client, PeerError, Request, Resolver, Tls, UNKNOWN, serve};
+use agent::peer::{Client, MemberKey, PeerError, Request, Resolver, Signed, Signer, Tls, UNKNOWN, serve};
 use api::names::Names;
 use certificates::{Authority, NAME};
 use listen::Port;
@@ -18,6 +18,7 @@ use listen::flood::{self, Flood};
 use machine::protocol::{
     Epoch, FailsafeReply, FailsafeRequest, MemberId, PromiseReply, PromiseRequest, ReportReply, ReportRequest,
 };
+use rcgen::KeyPair;
 use tokio::net::TcpListener;
 use tokio::sync::{mpsc, watch};
 
@@ -54,9 +55,17 @@ fn serve_at(listener: TcpListener, tls: Tls, members: &[IpAddr]) -> mpsc::Receiv
     let (known, members) = watch::channel(members.iter().copied().collect());
     tokio::spawn(async move {
         let _known = known;
-        serve(listener, tls, Names::new("orders"), members, requests, || {}).await;
+        let names = Names::new("orders");
+        serve(listener, tls, signer(), names, members, requests, || {}).await;
     });
     received
+}
+
+/// Signs with the key of a member.
+fn signer() -> Signer {
+    let signer = Signer::default();
+    signer.set(Some(MemberKey::from(KeyPair::generate().expect("a key"))));
+    signer
 }
 
 fn report(pod: &str) -> ReportRequest {
@@ -80,11 +89,11 @@ fn answer(mut requests: mpsc::Receiver<Request>) {
         let (mut kept, mut ignored) = (Vec::new(), Vec::new());
         while let Some(request) = requests.recv().await {
             match request {
-                Request::Report { request, reply } if request.pod == "orders-8" => {
+                Request::Report { request, reply, .. } if request.pod == "orders-8" => {
                     let _ = reply.send(Err("an older epoch".to_owned()));
                 }
-                Request::Report { request, reply } if request.pod == "orders-5" => kept.push(reply),
-                Request::Report { request, reply } => {
+                Request::Report { request, reply, .. } if request.pod == "orders-5" => kept.push(reply),
+                Request::Report { request, reply, .. } => {
                     let _ = reply.send(Ok(ReportReply {
                         epoch: Epoch(request.epoch.0 + 1),
                         admitted: true,
@@ -93,17 +102,17 @@ fn answer(mut requests: mpsc::Receiver<Request>) {
                         awaits: true,
                     }));
                 }
-                Request::Promise { request, reply } if request.pod == "orders-8" => {
+                Request::Promise { request, reply, .. } if request.pod == "orders-8" => {
                     let _ = reply.send(Err("another Lease".to_owned()));
                 }
-                Request::Promise { request, reply } if request.pod == "orders-7" => ignored.push((request, reply)),
-                Request::Promise { request, reply } => {
+                Request::Promise { request, reply, .. } if request.pod == "orders-7" => ignored.push((request, reply)),
+                Request::Promise { request, reply, .. } => {
                     let _ = reply.send(Ok(promise(request.epoch)));
                 }
-                Request::Failsafe { request, reply } if request.pod == "orders-8" => {
+                Request::Failsafe { request, reply, .. } if request.pod == "orders-8" => {
                     let _ = reply.send(Err("not streaming".to_owned()));
                 }
-                Request::Failsafe { request, reply } => {
+                Request::Failsafe { request, reply, .. } => {
                     let _ = reply.send(Ok(FailsafeReply {
                         member: MemberId::new(1, "1a2b3c4d", 7),
                         epoch: request.epoch,
@@ -127,7 +136,7 @@ async fn agents_talk_to_each_other() {
     let client = Client::new(tls);
     let reply = client.report(address, &report("orders-1")).await.expect("an answer");
     assert_eq!(
-        reply,
+        reply.message,
         ReportReply {
             epoch: Epoch(4),
             admitted: true,
@@ -171,6 +180,47 @@ async fn agents_talk_to_each_other() {
     assert!(matches!(error, PeerError::NotListening { .. }), "{error}");
 }
 
+/// The shared TLS key proves nothing of who speaks: each message carries the key that its sender has signed it with, or none.
+#[tokio::test]
+async fn each_end_hears_the_key_with_which_the_other_signs() {
+    let scratch = Scratch::new("signed");
+    let authority = Authority::new();
+    let tls = scratch.tls("own", |directory| authority.write(directory, "orders-agent", &[NAME]));
+    let (address, mut requests) = server(tls.clone()).await;
+    let (heard, mut keys) = mpsc::unbounded_channel();
+    tokio::spawn(async move {
+        while let Some(request) = requests.recv().await {
+            if let Request::Promise { request, key, reply } = request {
+                let _ = heard.send(key);
+                let _ = reply.send(Ok(promise(request.epoch)));
+            }
+        }
+    });
+    let key = MemberKey::from(KeyPair::generate().expect("a key"));
+    let own = Signer::default();
+    let client = Client::new(tls).signed_by(own.clone());
+    let mut answers: Vec<Signed<PromiseReply>> = Vec::new();
+    for signs in [None, Some(key.clone())] {
+        own.set(signs.clone());
+        let reply = loop {
+            match client.promise("orders-1", address, &request("orders-2")).await {
+                // The machine may be busy.
+                Err(PeerError::Silent { .. }) => {}
+                reply => break reply.expect("a promise"),
+            }
+        };
+        answers.push(reply);
+        let mut last = keys.recv().await.expect("it was heard");
+        while let Ok(later) = keys.try_recv() {
+            last = later;
+        }
+        assert_eq!(last.as_deref(), signs.as_ref().map(MemberKey::public));
+    }
+    let answered = answers[0].key.as_deref().expect("the answer is signed");
+    assert_ne!(answered, key.public());
+    assert_eq!(answers[1].key.as_deref(), Some(answered));
+}
+
 #[tokio::test]
 async fn a_holder_is_promised_its_lease_or_refused() {
     let scratch = Scratch::new("failsafe");
@@ -185,7 +235,7 @@ async fn a_holder_is_promised_its_lease_or_refused() {
         lease: "lease".to_owned(),
     };
     let reply = client.failsafe("orders-1", address, &request("orders-0")).await;
-    assert_eq!(reply.expect("a promise").epoch, Epoch(5));
+    assert_eq!(reply.expect("a promise").message.epoch, Epoch(5));
     for pod in ["orders-8", "others-0"] {
         let error = client
             .failsafe("orders-1", address, &request(pod))
@@ -219,7 +269,7 @@ async fn promised(client: &Client, address: SocketAddr) {
         match client.promise("orders-1", address, &request("orders-2")).await {
             Err(error @ PeerError::Silent { .. }) => last = Some(error),
             reply => {
-                assert_eq!(reply.expect("a promise"), promise(Epoch(5)));
+                assert_eq!(reply.expect("a promise").message, promise(Epoch(5)));
                 return;
             }
         }

@@ -28,8 +28,9 @@ pub struct Arguments {
 const LONG_VARIABLE: &str = "CDB_LONG";
 
 /// What `--long` sets, unless it is set: how often suites repeat what they do with other random choices.
-const LONG: [(&str, &str); 6] = [
+const LONG: [(&str, &str); 7] = [
     (LONG_VARIABLE, "1"),
+    ("CDB_FLOOD_SECONDS", "60"),
     ("CDB_SEEDS", "400"),
     ("CDB_WALKS", "64"),
     ("MODEL_COURSES", "20000"),
@@ -164,6 +165,7 @@ mod tests {
             .expect("crates");
         let readers = [
             "e2e/src/connect.rs",
+            "listen/src/flood.rs",
             "operator/tests/simulated/seeds.rs",
             "sim/tests/model.rs",
         ];

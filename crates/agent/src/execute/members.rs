@@ -5,7 +5,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
 use api::names::PEER_PORT;
-use machine::instance::{Reply, Work};
+use machine::instance::{Reply, Work, heard};
 use machine::protocol::{MemberId, ReportRequest};
 
 use super::{Executor, SMALL};
@@ -51,20 +51,25 @@ impl Executor {
             .is()
             .and_then(|record| record.holder.as_ref());
         let run = holder.map(|holder| holder.incarnation.run.clone());
+        let holders_key = heard::holders_key(&world.observed, boot_time());
         let peers = self.peers.clone();
         self.spawn(Work::Report, Some(SMALL), async move {
             let sent = boot_time();
             let called = peers.report(SocketAddr::new(address, PEER_PORT), &request).await;
-            let reply = called.map_err(|error| {
-                let contacted = contacted(&error);
-                Failure {
-                    news: Some(News::Contact {
-                        contacted,
-                        run: run.clone(),
-                    }),
-                    ..Failure::from(error)
-                }
+            let failed = |contacted, failure| Failure {
+                news: Some(News::Contact {
+                    contacted,
+                    run: run.clone(),
+                }),
+                ..failure
+            };
+            let reply = called.map_err(|error| failed(contacted(&error), Failure::from(error)))?;
+            // Somebody else has answered in the holder's place: that one was not heard.
+            heard::check_answer(holders_key.as_deref(), reply.proven()).map_err(|reason| {
+                let failure = Failure::said(format!("{address} answers a report, and does not count: {reason}"));
+                failed(Contacted::Silent, failure)
             })?;
+            let reply = reply.message;
             let reply = Reply {
                 epoch: reply.epoch,
                 admitted: reply.admitted,

@@ -4,8 +4,8 @@ use api::ClusteredDatabase;
 use api::names::{ANNOTATION_ACCEPT_LOSS, ANNOTATION_DISCARD_KEPT};
 use api::spec::FailoverReads;
 use kube::ResourceExt;
-use machine::instance::{ClusterView, SignedCertificate};
-use machine::protocol::{Epoch, accepted_loss, discarded, settings_hash};
+use machine::instance::{CertifiedKey, ClusterView, SignedCertificate};
+use machine::protocol::{Epoch, MemberId, accepted_loss, discarded, settings_hash};
 use machine::timing::Timing;
 
 /// What `cluster` says to `pod`. Failover times that break their rule change nothing: `timing` stays in force.
@@ -13,6 +13,12 @@ pub(super) fn view(cluster: &ClusteredDatabase, pod: &str, timing: Timing) -> Cl
     let spec = &cluster.spec;
     let status = cluster.status.clone().unwrap_or_default();
     let member = status.members.get(pod).cloned().unwrap_or_default();
+    let certified = status.members.iter().filter_map(|(pod, member)| {
+        let key = member.certified_key.clone()?;
+        let member = MemberId::parse(member.member_id.as_ref()?)?;
+        Some((pod.clone(), CertifiedKey { member, key }))
+    });
+    let certified = certified.collect();
     let certificate = member.member_id.zip(member.certificate);
     let accepted = cluster.annotations().get(ANNOTATION_ACCEPT_LOSS);
     let discard = cluster.annotations().get(ANNOTATION_DISCARD_KEPT);
@@ -29,6 +35,7 @@ pub(super) fn view(cluster: &ClusteredDatabase, pod: &str, timing: Timing) -> Cl
         epoch: status.epoch.map(|epoch| Epoch::new(epoch).unwrap_or(Epoch::MAX)),
         claim_uid: member.claim_uid,
         certificate: certificate.map(|(member, pem)| SignedCertificate { member, pem }),
+        certified,
         grant: status.intent.bootstrap,
         restart: status.intent.restart,
         stop: status.intent.stop,

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use k8s_openapi::api::coordination::v1::Lease;
 use machine::instance::{
-    Configured, Contact, Failsafe, Mode, Process, Promise, Promised, Purpose, Refused, Reply, Route, SyncSetting, Work,
+    Configured, Contact, Mode, Process, Promise, Purpose, Refused, Reply, Route, SyncSetting, Work, heard,
 };
 use machine::protocol::{FailsafeReply, Lsn, MemberId, PromiseReply};
 use machine::quorum::SyncRule;
@@ -13,6 +13,7 @@ use machine::timing::{BootTime, Timing};
 
 use super::{Running, Scan, World};
 use crate::kubernetes::Written;
+use crate::peer::Signed;
 use crate::postgres::{Following, Server, Status};
 
 /// A task has ended.
@@ -177,18 +178,19 @@ impl World {
     }
 
     /// Another member has answered to a request for a promise.
-    pub fn promise_answered(&mut self, pod: String, reply: PromiseReply, now: BootTime) {
-        self.observed.promises.insert(pod, Promised { reply, at: now });
+    pub fn promise_answered(&mut self, pod: String, reply: Signed<PromiseReply>, now: BootTime) {
+        let Signed { message, key } = reply;
+        if let Err(reason) = heard::answer(&mut self.observed, pod, message, key.as_deref(), now) {
+            self.refusals.tell("promise", &reason, now);
+        }
     }
 
     /// Another member has promised not to take the lease, asked at `sent`.
-    pub fn failsafe_answered(&mut self, pod: String, reply: FailsafeReply, sent: BootTime) {
-        let promise = Failsafe {
-            member: reply.member,
-            epoch: reply.epoch,
-            sent,
-        };
-        self.observed.failsafe.insert(pod, promise);
+    pub fn failsafe_answered(&mut self, pod: String, reply: Signed<FailsafeReply>, sent: BootTime) {
+        let Signed { message, key } = reply;
+        if let Err(reason) = heard::leaves_lease(&mut self.observed, pod, message, key.as_deref(), sent) {
+            self.refusals.tell("promise to leave the lease", &reason, sent);
+        }
     }
 
     /// A task has ended.
@@ -403,7 +405,7 @@ impl World {
 mod tests {
     use super::super::tests::world;
     use super::*;
-    use machine::instance::Reading;
+    use machine::instance::{Peer, Reading};
     use machine::lease_object;
     use machine::protocol::Epoch;
 
@@ -471,6 +473,7 @@ mod tests {
             },
             limits: None,
             good_settings: None,
+            key: None,
         }));
         world.observed.postgres.answer = Some(machine::instance::Answer {
             asked: BootTime(0),
@@ -551,6 +554,7 @@ mod tests {
             },
             limits: None,
             good_settings: None,
+            key: None,
         };
         let epoch = |world: &World| {
             world
@@ -596,6 +600,7 @@ mod tests {
                 view: machine::instance::VolumeView::default(),
                 limits: None,
                 good_settings: None,
+                key: None,
             })))
         };
         for work in [Work::Rewind, Work::Clone, Work::SetAside] {
@@ -609,14 +614,31 @@ mod tests {
     #[test]
     fn answers_to_a_candidate_are_kept_by_pod() {
         let mut world = world();
-        let reply = |promised| PromiseReply {
-            member: MemberId::new(2, "aaaa", 1),
-            promised: Epoch(promised),
-            suspects: true,
-            position: None,
+        let reply = |promised, key: Option<&str>| Signed {
+            message: PromiseReply {
+                member: MemberId::new(2, "aaaa", 1),
+                promised: Epoch(promised),
+                suspects: true,
+                position: None,
+            },
+            key: key.map(str::to_owned),
         };
-        world.promise_answered("orders-2".to_owned(), reply(1), BootTime(5));
-        world.promise_answered("orders-2".to_owned(), reply(2), BootTime(6));
+        let peer = Peer {
+            report: serde_json::from_value(serde_json::json!({
+                "podUid": "u", "member": "cdb_2_aaaa_00000001", "address": "10.0.0.2", "state": "Waiting", "settings": "s",
+                "agentVersion": "0", "publicKey": "key",
+            }))
+            .expect("a report"),
+            position: None,
+            replayed: None,
+            promised: Epoch(0),
+            heard: BootTime(1),
+        };
+        world.observed.peers.insert("orders-2".to_owned(), peer);
+        world.promise_answered("orders-2".to_owned(), reply(1, Some("key")), BootTime(5));
+        world.promise_answered("orders-2".to_owned(), reply(2, Some("key")), BootTime(6));
+        world.promise_answered("orders-2".to_owned(), reply(3, None), BootTime(7));
+        world.promise_answered("orders-2".to_owned(), reply(3, Some("another")), BootTime(7));
         assert_eq!(world.observed.promises["orders-2"].reply.promised, Epoch(2));
         assert_eq!(world.observed.promises["orders-2"].at, BootTime(6));
     }

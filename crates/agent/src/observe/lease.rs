@@ -230,11 +230,12 @@ mod tests {
         assert_eq!(known(&world), Some(("7".to_owned(), 2, true)));
         world.lease_write_begins(&content("8", 1), Purpose::Renew);
         assert_eq!(known(&world), Some(("8".to_owned(), 1, false)));
-        let promise = machine::protocol::FailsafeReply {
+        let promise = machine::instance::Failsafe {
             member: machine::protocol::MemberId::new(1, "aaaa", 1),
             epoch: machine::protocol::Epoch(1),
+            sent: BootTime(5),
         };
-        world.failsafe_answered("orders-1".to_owned(), promise, BootTime(5));
+        world.observed.failsafe.insert("orders-1".to_owned(), promise);
         let written = Written {
             lease: lease("9", 1),
             sent: BootTime(6),

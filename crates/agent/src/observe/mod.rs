@@ -5,6 +5,7 @@ mod cluster;
 mod done;
 mod lease;
 mod postgres;
+mod refusals;
 mod secrets;
 mod volume;
 
@@ -20,9 +21,11 @@ use machine::timing::{BootTime, Timing};
 pub use canary::{canary, greet};
 pub use done::{Contacted, Done, Effect, Failure, News};
 pub use postgres::{Poll, poll};
+pub use refusals::Refusals;
 pub use secrets::{Secret, watch_secrets};
 pub use volume::{Scan, scan, watch_kept, watch_room};
 
+use crate::peer::Signer;
 use crate::postgres::{Following, Server, Status, Tools};
 
 /// All that the agent knows: the machine's view, and what the executor needs to carry out an action that names it.
@@ -57,6 +60,10 @@ pub struct World {
     promised_at: BootTime,
     /// WAL senders that are no member's, or are one's twice.
     strange: Vec<String>,
+    /// With it this agent signs what it says to others.
+    pub signer: Signer,
+    /// Messages of others that counted as nothing.
+    pub refusals: Refusals,
 }
 
 /// The server that this agent has started.
@@ -88,6 +95,8 @@ impl World {
             heard: None,
             promised_at: BootTime(0),
             strange: Vec::new(),
+            signer: Signer::default(),
+            refusals: Refusals::default(),
         }
     }
 
@@ -145,6 +154,7 @@ impl World {
                 {
                     scan.view.promise = known.promise;
                 }
+                self.signer.set(scan.key);
                 self.observed.volume = Reading::Is(scan.view);
                 self.observed.forget_overtaken_upstream();
                 if let Some(limits) = scan.limits {

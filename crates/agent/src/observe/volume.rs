@@ -6,6 +6,7 @@ use std::time::Duration;
 use machine::instance::{Data, Database, Member, Promise, VolumeView};
 
 use crate::deadman::boot_time;
+use crate::peer::MemberKey;
 use crate::postgres::Tools;
 use crate::volume::{ClusterState, DataState, EnforcedSettings, Volume, VolumeError};
 
@@ -18,6 +19,8 @@ pub struct Scan {
     pub limits: Option<EnforcedSettings>,
     /// The user's settings that PostgreSQL last ran well with.
     pub good_settings: Option<BTreeMap<String, String>>,
+    /// The member's key.
+    pub key: Option<MemberKey>,
 }
 
 /// Reads identity and data.
@@ -26,7 +29,7 @@ pub async fn scan(volume: &Volume, tools: &Tools) -> Result<Scan, VolumeError> {
     let data = volume.data_state(tools).await?;
     let files = volume.clone();
     let files = tokio::task::spawn_blocking(move || read_files(&files));
-    let (member, made_for, good_settings, promise, rewinding, was_primary) = files
+    let (member, made_for, good_settings, promise, rewinding, was_primary, key) = files
         .await
         .unwrap_or_else(|panic| std::panic::resume_unwind(panic.into_panic()))?;
     let (data, limits) = match data {
@@ -58,6 +61,7 @@ pub async fn scan(volume: &Volume, tools: &Tools) -> Result<Scan, VolumeError> {
         },
         limits,
         good_settings,
+        key,
     })
 }
 
@@ -68,6 +72,7 @@ type Files = (
     Option<Promise>,
     bool,
     bool,
+    Option<MemberKey>,
 );
 
 fn read_files(volume: &Volume) -> Result<Files, VolumeError> {
@@ -89,6 +94,7 @@ fn read_files(volume: &Volume) -> Result<Files, VolumeError> {
         promise.ok(),
         volume.is_rewinding()?,
         volume.was_primary()?,
+        volume.signing_key()?,
     ))
 }
 

@@ -17,6 +17,7 @@ use tokio_rustls::TlsConnector;
 
 use super::message::{check_failsafe_reply, check_reply, read};
 use super::server::{LIMIT, LONGEST};
+use super::signature::{Channel, HEADER, Signed, Signer, verify};
 use super::{Resolver, Tls};
 
 /// How long a call for a promise of either kind may take. It costs three round trips (TCP, TLS, the message itself), and a packet that
@@ -32,6 +33,7 @@ pub const UNKNOWN: IpAddr = IpAddr::V4(Ipv4Addr::UNSPECIFIED);
 #[derive(Clone, Debug)]
 pub struct Client {
     tls: Tls,
+    signer: Signer,
     resolver: Option<Resolver>,
 }
 
@@ -99,7 +101,17 @@ impl PeerError {
 impl Client {
     /// A client with the cluster's certificate.
     pub fn new(tls: Tls) -> Self {
-        Self { tls, resolver: None }
+        Self {
+            tls,
+            signer: Signer::default(),
+            resolver: None,
+        }
+    }
+
+    /// Signs what it says.
+    #[must_use]
+    pub fn signed_by(self, signer: Signer) -> Self {
+        Self { signer, ..self }
     }
 
     /// Also finds pods by their names.
@@ -112,7 +124,7 @@ impl Client {
     }
 
     /// Reports to the primary's agent.
-    pub async fn report(&self, peer: SocketAddr, report: &ReportRequest) -> Result<ReportReply, PeerError> {
+    pub async fn report(&self, peer: SocketAddr, report: &ReportRequest) -> Result<Signed<ReportReply>, PeerError> {
         let body = serde_json::to_vec(report).map_err(|error| failed(peer, &error))?;
         self.call(peer, Method::POST, "/v1/report", body.into(), LIMIT).await
     }
@@ -124,7 +136,7 @@ impl Client {
         pod: &str,
         address: SocketAddr,
         request: &PromiseRequest,
-    ) -> Result<PromiseReply, PeerError> {
+    ) -> Result<Signed<PromiseReply>, PeerError> {
         let body = serde_json::to_vec(request).map_err(|error| failed(address, &error))?;
         self.ask(pod, address, "/v1/promise", body.into(), check_reply).await
     }
@@ -135,7 +147,7 @@ impl Client {
         pod: &str,
         address: SocketAddr,
         request: &FailsafeRequest,
-    ) -> Result<FailsafeReply, PeerError> {
+    ) -> Result<Signed<FailsafeReply>, PeerError> {
         let body = serde_json::to_vec(request).map_err(|error| failed(address, &error))?;
         self.ask(pod, address, "/v1/failsafe", body.into(), check_failsafe_reply)
             .await
@@ -148,15 +160,16 @@ impl Client {
         path: &str,
         body: Bytes,
         check: fn(T) -> Result<T, String>,
-    ) -> Result<T, PeerError> {
+    ) -> Result<Signed<T>, PeerError> {
         let call = |address: SocketAddr, limit| {
             let body = body.clone();
             async move {
                 if address.ip() == UNKNOWN {
                     return Err(PeerError::NotListening { address });
                 }
-                let reply = self.call(address, Method::POST, path, body, limit).await?;
-                check(reply).map_err(|reason| PeerError::Garbled { address, reason })
+                let Signed { message, key } = self.call(address, Method::POST, path, body, limit).await?;
+                let message = check(message).map_err(|reason| PeerError::Garbled { address, reason })?;
+                Ok(Signed { message, key })
             }
         };
         let Some(resolver) = &self.resolver else {
@@ -199,7 +212,8 @@ impl Client {
 
     /// Asks an agent how it sees itself.
     pub async fn status(&self, peer: SocketAddr) -> Result<ReportRequest, PeerError> {
-        self.call(peer, Method::GET, "/v1/status", Bytes::new(), LIMIT).await
+        let called = self.call(peer, Method::GET, "/v1/status", Bytes::new(), LIMIT);
+        called.await.map(|status| status.message)
     }
 
     async fn call<T: DeserializeOwned>(
@@ -209,14 +223,19 @@ impl Client {
         path: &str,
         body: Bytes,
         limit: Duration,
-    ) -> Result<T, PeerError> {
+    ) -> Result<Signed<T>, PeerError> {
         match timeout(limit, self.exchange(address, method, path, body)).await {
-            Ok(Ok((StatusCode::OK, body))) => read(&body).map_err(|reason| PeerError::Garbled { address, reason }),
-            Ok(Ok((StatusCode::SERVICE_UNAVAILABLE, body))) => Err(PeerError::Unable {
+            Ok(Ok((StatusCode::OK, body, signed))) => {
+                let garbled = |reason| PeerError::Garbled { address, reason };
+                let key = signed.map_err(|reason| garbled(reason.to_owned()))?;
+                let message = read(&body).map_err(garbled)?;
+                Ok(Signed { message, key })
+            }
+            Ok(Ok((StatusCode::SERVICE_UNAVAILABLE, body, _))) => Err(PeerError::Unable {
                 address,
                 reason: String::from_utf8_lossy(&body).into_owned(),
             }),
-            Ok(Ok((_, body))) => Err(PeerError::Refused {
+            Ok(Ok((_, body, _))) => Err(PeerError::Refused {
                 address,
                 reason: String::from_utf8_lossy(&body).into_owned(),
             }),
@@ -231,7 +250,7 @@ impl Client {
         method: Method,
         path: &str,
         body: Bytes,
-    ) -> Result<(StatusCode, Bytes), PeerError> {
+    ) -> Result<Answer, PeerError> {
         let stream = TcpStream::connect(address).await.map_err(|error| match error.kind() {
             ErrorKind::ConnectionRefused => PeerError::NotListening { address },
             _ => failed(address, &error),
@@ -242,24 +261,31 @@ impl Client {
             .connect(self.tls.name(), stream)
             .await
             .map_err(|error| failed(address, &error))?;
+        let channel = Channel::of(stream.get_ref().1).map_err(|error| failed(address, &error))?;
         let (mut sender, connection) = http1::handshake(TokioIo::new(stream))
             .await
             .map_err(|error| failed(address, &error))?;
-        let request = Request::builder()
+        let signature = self.signer.sign(&channel.request(method.as_str(), path, &body));
+        let mut request = Request::builder()
             .method(method)
             .uri(path)
             .header(hyper::header::HOST, self.tls.name().to_str().as_ref())
             .header(hyper::header::CONTENT_TYPE, "application/json")
             .body(Full::new(body))
             .map_err(|error| failed(address, &error))?;
+        if let Some(signature) = signature {
+            request.headers_mut().insert(HEADER, signature);
+        }
         let exchange = async {
             let response = sender
                 .send_request(request)
                 .await
                 .map_err(|error| failed(address, &error))?;
-            let status = response.status();
-            let body = Limited::new(response.into_body(), LONGEST).collect().await;
-            Ok((status, body.map_err(|error| failed(address, &error))?.to_bytes()))
+            let (head, body) = response.into_parts();
+            let body = Limited::new(body, LONGEST).collect().await;
+            let body = body.map_err(|error| failed(address, &error))?.to_bytes();
+            let signed = verify(&head.headers, &channel.reply(path, &body));
+            Ok((head.status, body, signed))
         };
         // The connection is driven here, and ends with the call.
         tokio::pin!(exchange, connection);
@@ -273,6 +299,9 @@ impl Client {
         }
     }
 }
+
+/// Status, body, and the key with which that is signed.
+type Answer = (StatusCode, Bytes, Result<Option<String>, &'static str>);
 
 fn silent(address: SocketAddr, limit: Duration) -> PeerError {
     PeerError::Silent {

@@ -4,9 +4,11 @@ mod client;
 mod dns;
 mod message;
 mod server;
+mod signature;
 mod tls;
 
 pub use client::{Client, PeerError, UNKNOWN};
 pub use dns::Resolver;
 pub use server::{KnownMembers, Request, serve};
+pub use signature::{MemberKey, Signed, Signer};
 pub use tls::{Tls, TlsError};

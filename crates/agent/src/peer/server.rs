@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use api::names::Names;
+use http::request::Parts;
 use http_body_util::{BodyExt, Full, Limited};
 use hyper::body::{Bytes, Incoming};
 use hyper::server::conn::http1;
@@ -23,6 +24,7 @@ use tokio_rustls::TlsAcceptor;
 
 use super::Tls;
 use super::message::{check_failsafe_request, check_report, check_request, read};
+use super::signature::{Channel, HEADER, Signer, verify};
 
 /// What a peer asks; answered by the event loop within a second, or the peer gets an error.
 #[derive(Debug)]
@@ -31,6 +33,8 @@ pub enum Request {
     Report {
         /// What it says.
         request: Box<ReportRequest>,
+        /// The key with which it is signed.
+        key: Option<String>,
         /// The answer; `Err`: why it is refused (409).
         reply: oneshot::Sender<Result<ReportReply, String>>,
     },
@@ -38,6 +42,8 @@ pub enum Request {
     Promise {
         /// What it asks.
         request: PromiseRequest,
+        /// The key with which it is signed.
+        key: Option<String>,
         /// The answer; `Err`: why it is refused (409).
         reply: oneshot::Sender<Result<PromiseReply, String>>,
     },
@@ -45,6 +51,8 @@ pub enum Request {
     Failsafe {
         /// What it asks.
         request: FailsafeRequest,
+        /// The key with which it is signed.
+        key: Option<String>,
         /// The answer; `Err`: why it is refused (409).
         reply: oneshot::Sender<Result<FailsafeReply, String>>,
     },
@@ -77,37 +85,51 @@ const OF_OTHERS: Bounds = Bounds {
 /// Addresses of the members that are known; connections from there have places of their own.
 pub type KnownMembers = watch::Receiver<BTreeSet<IpAddr>>;
 
-/// Serves the agents of the database `names` on `listener` for ever. Calls `dropped` for each connection that is dropped
+/// Serves the agents of the database `names` on `listener` for ever; signs what is answered with `signer`. Calls `dropped` for each connection that is dropped
 /// for a newer one.
 pub async fn serve(
     listener: TcpListener,
     tls: Tls,
+    signer: Signer,
     names: Names,
     members: KnownMembers,
     requests: mpsc::Sender<Request>,
     dropped: impl Fn() + Send + Sync + 'static,
 ) {
-    let names = Arc::new(names);
+    let known = Arc::new(Known { tls, signer, names });
     Port::new(listener, OF_OTHERS, LIFE)
         .with_members(OF_MEMBERS, move |source| members.borrow().contains(&source))
         .counting_dropped(dropped)
-        .serve(|stream| serve_connection(stream, tls.clone(), Arc::clone(&names), requests.clone()))
+        .serve(|stream| serve_connection(stream, Arc::clone(&known), requests.clone()))
         .await;
 }
 
-async fn serve_connection(stream: TcpStream, tls: Tls, names: Arc<Names>, requests: mpsc::Sender<Request>) {
+/// What all connections need.
+struct Known {
+    tls: Tls,
+    signer: Signer,
+    names: Names,
+}
+
+async fn serve_connection(stream: TcpStream, known: Arc<Known>, requests: mpsc::Sender<Request>) {
     let _ = stream.set_nodelay(true);
-    let stream = match timeout(LIMIT, TlsAcceptor::from(tls.server()).accept(stream)).await {
+    let stream = match timeout(LIMIT, TlsAcceptor::from(known.tls.server()).accept(stream)).await {
         Ok(Ok(stream)) => stream,
         Ok(Err(error)) => return tracing::debug!("a peer's handshake failed: {error}"),
         Err(_) => return tracing::debug!("a peer's handshake took too long"),
     };
-    if !tls.is_agent(stream.get_ref().1.peer_certificates()) {
+    let connection = stream.get_ref().1;
+    if !known.tls.is_agent(connection.peer_certificates()) {
         return tracing::warn!("a peer came with a certificate that is not an agent's");
     }
+    let channel = match Channel::of(connection) {
+        Ok(channel) => channel,
+        Err(error) => return tracing::warn!("a peer's connection cannot be told from others: {error}"),
+    };
+    let (known, channel) = (&known, &channel);
     let service = service_fn(|request| {
-        let (names, requests) = (Arc::clone(&names), requests.clone());
-        async move { Ok::<_, std::convert::Infallible>(answer(request, &names, requests).await) }
+        let requests = requests.clone();
+        async move { Ok::<_, std::convert::Infallible>(answer(request, known, channel, requests).await) }
     });
     // A peer makes a connection for each call.
     let served = http1::Builder::new()
@@ -121,38 +143,62 @@ async fn serve_connection(stream: TcpStream, tls: Tls, names: Arc<Names>, reques
 
 async fn answer(
     request: hyper::Request<Incoming>,
-    names: &Names,
+    known: &Known,
+    channel: &Channel,
     requests: mpsc::Sender<Request>,
 ) -> Response<Full<Bytes>> {
-    match timeout(LIMIT, route(request, names, requests)).await {
-        Ok(response) => response,
-        Err(_) => text(StatusCode::SERVICE_UNAVAILABLE, "the agent did not answer in time"),
-    }
+    let (head, body) = request.into_parts();
+    let routed = timeout(LIMIT, route(&head, body, known, channel, requests)).await;
+    let late = || {
+        (
+            StatusCode::SERVICE_UNAVAILABLE,
+            b"the agent did not answer in time".to_vec(),
+        )
+    };
+    let (status, body) = routed.unwrap_or_else(|_| late());
+    let signature = (status == StatusCode::OK).then(|| channel.reply(head.uri.path(), &body));
+    let signature = signature.and_then(|message| known.signer.sign(&message));
+    let mut response = Response::new(Full::new(Bytes::from(body)));
+    *response.status_mut() = status;
+    response
+        .headers_mut()
+        .extend(signature.map(|signature| (HEADER, signature)));
+    response
 }
 
+/// Status and body of an answer.
+type Answer = (StatusCode, Vec<u8>);
+
 async fn route(
-    request: hyper::Request<Incoming>,
-    names: &Names,
+    head: &Parts,
+    body: Incoming,
+    known: &Known,
+    channel: &Channel,
     requests: mpsc::Sender<Request>,
-) -> Response<Full<Bytes>> {
-    match (request.method(), request.uri().path()) {
-        (&Method::POST, "/v1/report") => match message(request).await.and_then(|report| check_report(report, names)) {
-            Ok(request) => {
-                let request = Box::new(request);
-                decided(requests, |reply| Request::Report { request, reply }).await
+) -> Answer {
+    let names = &known.names;
+    match (&head.method, head.uri.path()) {
+        (&Method::POST, "/v1/report") => {
+            let read = message(head, body, channel).await;
+            match read.and_then(|(report, key)| Ok((check_report(report, names)?, key))) {
+                Ok((request, key)) => {
+                    let request = Box::new(request);
+                    decided(requests, |reply| Request::Report { request, key, reply }).await
+                }
+                Err(reason) => text(StatusCode::BAD_REQUEST, &reason),
             }
-            Err(reason) => text(StatusCode::BAD_REQUEST, &reason),
-        },
-        (&Method::POST, "/v1/promise") => match message(request).await.and_then(|asked| check_request(asked, names)) {
-            Ok(request) => decided(requests, |reply| Request::Promise { request, reply }).await,
-            Err(reason) => text(StatusCode::BAD_REQUEST, &reason),
-        },
+        }
+        (&Method::POST, "/v1/promise") => {
+            let read = message(head, body, channel).await;
+            match read.and_then(|(asked, key)| Ok((check_request(asked, names)?, key))) {
+                Ok((request, key)) => decided(requests, |reply| Request::Promise { request, key, reply }).await,
+                Err(reason) => text(StatusCode::BAD_REQUEST, &reason),
+            }
+        }
         (&Method::POST, "/v1/failsafe") => {
-            match message(request)
-                .await
-                .and_then(|asked| check_failsafe_request(asked, names))
-            {
-                Ok(request) => decided(requests, |reply| Request::Failsafe { request, reply }).await,
+            let read = message(head, body, channel).await;
+            match read.and_then(|(asked, key)| Ok((check_failsafe_request(asked, names)?, key))) {
+                Ok((request, key)) => decided(requests, |reply| Request::Failsafe { request, key, reply }).await,
                 Err(reason) => text(StatusCode::BAD_REQUEST, &reason),
             }
         }
@@ -174,17 +220,25 @@ async fn route(
     }
 }
 
-async fn message<T: DeserializeOwned>(request: hyper::Request<Incoming>) -> Result<T, String> {
-    let body = Limited::new(request.into_body(), LONGEST).collect().await;
+/// A message, and the key with which it is signed.
+async fn message<T: DeserializeOwned>(
+    head: &Parts,
+    body: Incoming,
+    channel: &Channel,
+) -> Result<(T, Option<String>), String> {
+    let body = Limited::new(body, LONGEST).collect().await;
     let body = body.map_err(|error| format!("the message cannot be read: {error}"))?;
-    read(&body.to_bytes())
+    let body = body.to_bytes();
+    let signed = channel.request(head.method.as_str(), head.uri.path(), &body);
+    let key = verify(&head.headers, &signed)?;
+    Ok((read(&body)?, key))
 }
 
 /// What the event loop answers to a request.
 async fn decided<T: Serialize>(
     requests: mpsc::Sender<Request>,
     request: impl FnOnce(oneshot::Sender<Result<T, String>>) -> Request,
-) -> Response<Full<Bytes>> {
+) -> Answer {
     let (reply, answer) = oneshot::channel();
     if requests.send(request(reply)).await.is_err() {
         return ending();
@@ -196,23 +250,17 @@ async fn decided<T: Serialize>(
     }
 }
 
-fn ending() -> Response<Full<Bytes>> {
+fn ending() -> Answer {
     text(StatusCode::SERVICE_UNAVAILABLE, "this agent is ending")
 }
 
-fn json(value: &impl Serialize) -> Response<Full<Bytes>> {
+fn json(value: &impl Serialize) -> Answer {
     match serde_json::to_vec(value) {
-        Ok(body) => respond(StatusCode::OK, body),
+        Ok(body) => (StatusCode::OK, body),
         Err(error) => text(StatusCode::INTERNAL_SERVER_ERROR, &error.to_string()),
     }
 }
 
-fn text(status: StatusCode, reason: &str) -> Response<Full<Bytes>> {
-    respond(status, reason.as_bytes().to_vec())
-}
-
-fn respond(status: StatusCode, body: Vec<u8>) -> Response<Full<Bytes>> {
-    let mut response = Response::new(Full::new(Bytes::from(body)));
-    *response.status_mut() = status;
-    response
+fn text(status: StatusCode, reason: &str) -> Answer {
+    (status, reason.as_bytes().to_vec())
 }

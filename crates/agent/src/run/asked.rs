@@ -6,6 +6,7 @@ use machine::timing::BootTime;
 use tokio::sync::oneshot;
 
 use crate::observe::World;
+use crate::peer::Signed;
 
 /// For so long a request is held while the promise is being made, in milliseconds: half of what the candidate waits, since
 /// its connection may have taken a while.
@@ -25,15 +26,21 @@ pub(super) struct Asked {
 }
 
 impl Asked {
-    /// Takes a request: the machine is to know of it before it is answered. One of another database changes nothing.
+    /// Takes a request: the machine is to know of it before it is answered. One of another database changes nothing; one of
+    /// somebody who has not proved to be a member is refused.
     pub(super) fn take(
         &mut self,
         world: &mut World,
-        request: PromiseRequest,
+        request: Signed<PromiseRequest>,
         reply: oneshot::Sender<Result<PromiseReply, String>>,
         now: BootTime,
     ) {
-        heard::candidate(&mut world.observed, &request);
+        let Signed { message: request, key } = request;
+        if let Err(reason) = heard::candidate(&mut world.observed, &request, key.as_deref(), now) {
+            world.refusals.tell("request for a promise", &reason, now);
+            let _ = reply.send(Err(reason));
+            return;
+        }
         self.held.push(Held {
             request,
             reply,
@@ -70,9 +77,12 @@ fn is_final(answer: &Result<PromiseReply, String>, request: &PromiseRequest) -> 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use machine::instance::{LeaseView, Member, Own, Promise, Reading, VolumeView};
+    use machine::instance::{LeaseView, Member, Own, Peer, Promise, Reading, VolumeView};
     use machine::lease_object;
     use machine::protocol::{Epoch, MemberId};
+
+    /// The candidate's.
+    const KEY: &str = "key-2";
 
     fn world() -> World {
         let own = Own {
@@ -93,6 +103,18 @@ mod tests {
             record: Reading::Is(lease_object::read(&lease).expect("a record")),
             ..LeaseView::default()
         };
+        let peer = serde_json::json!({
+            "podUid": "u", "member": "cdb_2_aaaa_00000001", "address": "10.0.0.3", "state": "Waiting", "settings": "s",
+            "agentVersion": "0", "publicKey": KEY,
+        });
+        let peer = Peer {
+            report: serde_json::from_value(peer).expect("a report"),
+            position: None,
+            replayed: None,
+            promised: Epoch(0),
+            heard: BootTime(0),
+        };
+        world.observed.peers.insert("orders-2".to_owned(), peer);
         world.observed.volume = Reading::Is(VolumeView {
             member: Some(Member {
                 id: MemberId::new(1, "aaaa", 1),
@@ -106,12 +128,21 @@ mod tests {
         world
     }
 
-    fn ask(asked: &mut Asked, world: &mut World, lease: &str) -> oneshot::Receiver<Result<PromiseReply, String>> {
+    fn ask(
+        asked: &mut Asked,
+        world: &mut World,
+        lease: &str,
+        key: &str,
+    ) -> oneshot::Receiver<Result<PromiseReply, String>> {
         let (reply, answer) = oneshot::channel();
         let request = PromiseRequest {
             epoch: Epoch(5),
             pod: "orders-2".to_owned(),
             lease: lease.to_owned(),
+        };
+        let request = Signed {
+            message: request,
+            key: Some(key.to_owned()),
         };
         asked.take(world, request, reply, BootTime(1_000));
         answer
@@ -120,7 +151,7 @@ mod tests {
     #[test]
     fn a_promise_in_the_making_is_waited_for() {
         let (mut asked, mut world) = (Asked::default(), world());
-        let mut answer = ask(&mut asked, &mut world, "lease");
+        let mut answer = ask(&mut asked, &mut world, "lease", KEY);
         assert_eq!(world.observed.asked_for, Some(Epoch(5)));
         // Nobody holds the lease: this member suspects, and is about to promise.
         assert_eq!(asked.answer(&world, BootTime(1_050)), Some(BootTime(1_200)));
@@ -133,14 +164,23 @@ mod tests {
     #[test]
     fn who_waits_no_more_is_forgotten() {
         let (mut asked, mut world) = (Asked::default(), world());
-        drop(ask(&mut asked, &mut world, "lease"));
+        drop(ask(&mut asked, &mut world, "lease", KEY));
         assert_eq!(asked.answer(&world, BootTime(1_050)), None);
+    }
+
+    #[test]
+    fn a_candidate_that_has_not_proved_to_be_a_member_is_refused_at_once() {
+        let (mut asked, mut world) = (Asked::default(), world());
+        let mut answer = ask(&mut asked, &mut world, "lease", "another");
+        assert!(answer.try_recv().expect("an answer").is_err());
+        assert_eq!(world.observed.asked_for, None);
+        assert_eq!(asked.answer(&world, BootTime(1_000)), None);
     }
 
     #[test]
     fn another_databases_candidate_is_refused_and_changes_nothing() {
         let (mut asked, mut world) = (Asked::default(), world());
-        let mut answer = ask(&mut asked, &mut world, "another");
+        let mut answer = ask(&mut asked, &mut world, "another", "any");
         assert_eq!(world.observed.asked_for, None);
         assert_eq!(asked.answer(&world, BootTime(1_000)), None);
         assert!(answer.try_recv().expect("an answer").is_err());

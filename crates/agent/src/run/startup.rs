@@ -48,7 +48,9 @@ pub(super) async fn start(
     let probes = bind(&workers, PROBE_PORT).await.context("listen for probes")?;
     workers.spawn(http::serve(probes, Arc::clone(&health), Arc::clone(&metrics)));
     let (known_members, known) = watch::channel(BTreeSet::new());
-    let peers = serve_peers(&config, &events, &workers, known, Arc::clone(&metrics)).await?;
+    let world = World::new(own(&config)?, config.cluster_uid.clone());
+    let signer = world.signer.clone();
+    let peers = serve_peers(&config, &events, &workers, known, Arc::clone(&metrics), signer).await?;
     watch_objects(&clients, &events);
     let volume =
         Volume::new(config.data.clone(), config.wal.clone()).with_wal_of_another(config.wal_of_another.clone());
@@ -74,7 +76,7 @@ pub(super) async fn start(
         let _ = tell.send(Event::Full(full));
     }));
     let agent = Agent {
-        world: World::new(own(&config)?, config.cluster_uid.clone()),
+        world,
         executor: Executor {
             workers,
             events,
@@ -168,6 +170,7 @@ async fn serve_peers(
     workers: &Handle,
     known: peer::KnownMembers,
     metrics: Arc<Metrics>,
+    signer: peer::Signer,
 ) -> anyhow::Result<peer::Client> {
     let tls = peer::Tls::open(config.tls.clone(), &config.peer_name())?;
     let listener = bind(workers, PEER_PORT).await.context("listen for peers")?;
@@ -176,6 +179,7 @@ async fn serve_peers(
     workers.spawn(peer::serve(
         listener,
         tls.clone(),
+        signer.clone(),
         config.names.clone(),
         known,
         requests,
@@ -188,7 +192,7 @@ async fn serve_peers(
         }
     });
     let resolver = peer::Resolver::new(&config.names.headless(), &config.namespace, "/etc/resolv.conf");
-    Ok(peer::Client::new(tls).with_resolver(resolver))
+    Ok(peer::Client::new(tls).signed_by(signer).with_resolver(resolver))
 }
 
 fn watch_objects(clients: &Clients, events: &UnboundedSender<Event>) {

@@ -11,6 +11,7 @@ use serde::{Deserialize, Serialize};
 
 use super::files::{damaged, exists, failed, read_if_there, read_store, write_atomically};
 use super::{Volume, VolumeError};
+use crate::peer::MemberKey;
 
 /// The identity of the data on the volume, as stored.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -87,6 +88,14 @@ impl Volume {
     pub(super) fn began_promises(&self) -> Result<bool, VolumeError> {
         let stored = read_store(&self.member_file(), STORE_VERSION, |stored: &Stored| stored.version)?;
         Ok(stored.is_some_and(|stored| stored.promises))
+    }
+
+    /// The key with which this member signs what it says to other members; `None` before it has an identity.
+    pub fn signing_key(&self) -> Result<Option<MemberKey>, VolumeError> {
+        match exists(&self.member_file())? {
+            true => Ok(Some(self.key()?.into())),
+            false => Ok(None),
+        }
     }
 
     /// The stored certificate (PEM), if there is one.

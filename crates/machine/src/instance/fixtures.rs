@@ -62,6 +62,7 @@ pub(super) fn blank() -> Observed {
             epoch: None,
             claim_uid: Some(CLAIM.to_owned()),
             certificate: None,
+            certified: BTreeMap::new(),
             grant: None,
             restart: None,
             stop: false,
@@ -178,7 +179,7 @@ pub(super) fn primary() -> Observed {
         pending_restart: false,
         lowers_limits: false,
         settings_error: None,
-        public_key: None,
+        public_key: Some("key-1".to_owned()),
         server_version: None,
         agent_version: "0.1.0".to_owned(),
         fault: None,
@@ -397,6 +398,7 @@ pub(super) fn voter() -> Observed {
     };
     let mut third = record(&mut observed).members["orders-1"].clone();
     (third.member, third.address) = (id(2), "10.0.0.3".to_owned());
+    third.public_key = Some("key-2".to_owned());
     record(&mut observed).members.insert("orders-2".to_owned(), third);
     record(&mut observed).rule = SyncRule::any(1, [id(0), id(2)]);
     observed.contact.heard = Some(BootTime(1_000));

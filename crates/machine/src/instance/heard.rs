@@ -1,8 +1,12 @@
 //! What other members say: taken up, or refused before anything is remembered of it.
 
 use super::context::Context;
-use super::{Memo, Observed, Peer, members, report};
-use crate::protocol::{Epoch, LeaseRecord, PromiseRequest, ReportReply, ReportRequest, Timeline};
+use super::keys::{self, Proven};
+use super::{Failsafe, Memo, Observed, Peer, Promised, failsafe, members, report};
+use crate::protocol::{
+    Epoch, FailsafeReply, FailsafeRequest, LeaseRecord, PromiseReply, PromiseRequest, ReportReply, ReportRequest,
+    Timeline,
+};
 use crate::timing::BootTime;
 
 /// Answers a member's report, and remembers what it says. Pods that are not wanted are forgotten when they have not been heard for a
@@ -15,8 +19,11 @@ pub fn report(
     memo: &Memo,
     now: BootTime,
     request: ReportRequest,
+    proven: Proven,
 ) -> Result<ReportReply, String> {
-    check_report(&Context::new(observed, now), &request)?;
+    let context = Context::new(observed, now);
+    keys::check_report(&context, memo, &request, proven)?;
+    check_report(&context, &request)?;
     let reply = report::answer(observed, memo, now, &request)?;
     let peer = Peer {
         report: request.report,
@@ -38,13 +45,92 @@ pub fn report(
 
 /// Remembers that a candidate asks for a promise, before [`super::election::answer`] answers it. The request of another database's
 /// candidate, or for an epoch that nobody can stand for, changes nothing.
-pub fn candidate(observed: &mut Observed, request: &PromiseRequest) {
+///
+/// # Errors
+/// Says why the request is not to be answered: the candidate has not proved to be a member.
+pub fn candidate(
+    observed: &mut Observed,
+    request: &PromiseRequest,
+    proven: Proven,
+    now: BootTime,
+) -> Result<(), String> {
     let Some(record) = observed.lease.record.is() else {
-        return;
+        return Ok(());
     };
-    if record.uid == request.lease && check_epoch(record, "epoch", request.epoch).is_ok() {
-        observed.asked_for = observed.asked_for.max(Some(request.epoch));
+    if record.uid != request.lease || check_epoch(record, "epoch", request.epoch).is_err() {
+        return Ok(());
     }
+    keys::check_pod(&Context::new(observed, now), &request.pod, proven)?;
+    observed.asked_for = observed.asked_for.max(Some(request.epoch));
+    Ok(())
+}
+
+/// Remembers a member's answer to a request for a promise.
+///
+/// # Errors
+/// Says why the answer counts as none.
+pub fn answer(
+    observed: &mut Observed,
+    pod: String,
+    reply: PromiseReply,
+    proven: Proven,
+    now: BootTime,
+) -> Result<(), String> {
+    keys::check(&Context::new(observed, now), &reply.member, proven)?;
+    observed.promises.insert(pod, Promised { reply, at: now });
+    Ok(())
+}
+
+/// Answers a holder that cannot renew its lease, and remembers what is promised to it.
+///
+/// # Errors
+/// Says why it is refused; then nothing is promised.
+pub fn holder(
+    observed: &mut Observed,
+    now: BootTime,
+    request: &FailsafeRequest,
+    proven: Proven,
+) -> Result<FailsafeReply, String> {
+    let (reply, given) = failsafe::answer(observed, now, request)?;
+    keys::check_key(holders_key(observed, now).as_deref(), proven)?;
+    observed.failsafe_given = Some(given);
+    Ok(reply)
+}
+
+/// Remembers a member's promise to leave the lease to this holder, which asked for it at `sent`.
+///
+/// # Errors
+/// Says why the promise counts as none.
+pub fn leaves_lease(
+    observed: &mut Observed,
+    pod: String,
+    reply: FailsafeReply,
+    proven: Proven,
+    sent: BootTime,
+) -> Result<(), String> {
+    keys::check(&Context::new(observed, sent), &reply.member, proven)?;
+    let promise = Failsafe {
+        member: reply.member,
+        epoch: reply.epoch,
+        sent,
+    };
+    observed.failsafe.insert(pod, promise);
+    Ok(())
+}
+
+/// The key on record for the holder of the lease.
+pub fn holders_key(observed: &Observed, now: BootTime) -> Option<String> {
+    let context = Context::new(observed, now);
+    let holder = context.last_record()?.holder.as_ref()?;
+    keys::of(&context, &holder.incarnation.member).map(str::to_owned)
+}
+
+/// Checks the answer to a report; `key` is [`holders_key`] of the holder that was called.
+///
+/// # Errors
+/// Says why the answer counts as none.
+pub fn check_answer(key: Option<&str>, proven: Proven) -> Result<(), String> {
+    keys::check_key(key, proven)
 }
 
 /// What a report says goes into the Lease: the epoch is taken up there, and positions rank members in elections.
@@ -103,7 +189,7 @@ mod tests {
             promised: Epoch(0),
         };
         change(&mut request);
-        super::report(observed, &settled(), NOW, request)
+        super::report(observed, &settled(), NOW, request, Some("key-1"))
     }
 
     fn at(timeline: u32) -> Option<Position> {
@@ -165,15 +251,18 @@ mod tests {
             pod: "orders-2".to_owned(),
             lease: lease.to_owned(),
         };
+        let asks = |observed: &mut Observed, request: &PromiseRequest| {
+            candidate(observed, request, Some("key-2"), BootTime(SILENT)).unwrap();
+        };
         for epoch in [2 + u64::from(REACH), Epoch::MAX.0, u64::MAX] {
-            candidate(&mut observed, &request(epoch, "lease"));
+            asks(&mut observed, &request(epoch, "lease"));
             let refused = election::answer(&observed, BootTime(SILENT), &request(epoch, "lease")).unwrap_err();
             assert!(refused.starts_with("epoch: "), "{refused}");
         }
-        candidate(&mut observed, &request(2, "another"));
+        asks(&mut observed, &request(2, "another"));
         assert_eq!(observed, silenced());
-        candidate(&mut observed, &request(3, "lease"));
-        candidate(&mut observed, &request(2, "lease"));
+        asks(&mut observed, &request(3, "lease"));
+        asks(&mut observed, &request(2, "lease"));
         assert_eq!(observed.asked_for, Some(Epoch(3)));
     }
 
@@ -195,7 +284,7 @@ mod tests {
             promised: Epoch(0),
         };
         observed.lease.confirmed.as_mut().unwrap().sent = later;
-        super::report(&mut observed, &settled(), later, request).unwrap();
+        super::report(&mut observed, &settled(), later, request, Some("key-1")).unwrap();
         assert_eq!(observed.peers.keys().collect::<Vec<_>>(), ["orders-1"]);
     }
 }

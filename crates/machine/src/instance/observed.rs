@@ -173,6 +173,8 @@ pub struct ClusterView {
     pub claim_uid: Option<String>,
     /// `status.members[<this pod>].certificate`, with the member that it was signed for.
     pub certificate: Option<SignedCertificate>,
+    /// `status.members[*].certifiedKey` by pod, with the member that it was signed for.
+    pub certified: BTreeMap<String, CertifiedKey>,
     /// `status.intent.bootstrap`.
     pub grant: Option<BootstrapGrant>,
     /// `status.intent.restart`.
@@ -236,6 +238,15 @@ pub struct FailsafeGiven {
     pub run: String,
     /// For how long.
     pub until: BootTime,
+}
+
+/// A key that the operator has signed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CertifiedKey {
+    /// Whose it is.
+    pub member: MemberId,
+    /// SubjectPublicKeyInfo, DER, base64.
+    pub key: String,
 }
 
 /// A replication certificate.

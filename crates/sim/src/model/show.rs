@@ -231,6 +231,7 @@ impl<const N: usize> Sight<N> {
             epoch: Some(Epoch(0)),
             claim_uid: Some(CLAIM.to_owned()),
             certificate: None,
+            certified: std::collections::BTreeMap::new(),
             grant: None,
             restart: None,
             stop: false,

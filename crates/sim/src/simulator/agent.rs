@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use machine::instance::{Action, Configured, Memo, Observed, Own, heard};
+use machine::instance::{Action, Configured, Memo, Observed, Own};
 use machine::protocol::{LeaseRecord, PromiseReply, PromiseRequest};
 use machine::timing::BootTime;
 
@@ -92,9 +92,8 @@ impl Agent {
         self.observed.lease.record.is()
     }
 
-    /// A request for a promise: the machine is to know of it before it is answered.
+    /// A request for a promise, which the machine knows of.
     pub fn hold(&mut self, request: PromiseRequest, from: usize, from_run: u32, call: u64, now: BootTime) {
-        heard::candidate(&mut self.observed, &request);
         self.held.push(Held {
             request,
             from,

@@ -5,14 +5,14 @@ use std::rc::Rc;
 
 use api::WantedDurability;
 use api::status::{DurabilityMode, RestartPermit};
-use machine::instance::{ClusterView, SignedCertificate};
+use machine::instance::{CertifiedKey, ClusterView, SignedCertificate};
 use machine::lease_object::LeaseContent;
-use machine::protocol::{Epoch, HolderRecord, Incarnation, LeaseRecord, Release, Timeline};
+use machine::protocol::{Epoch, HolderRecord, Incarnation, LeaseRecord, MemberId, Release, Timeline};
 use machine::quorum::SyncRule;
 use machine::timing::Timing;
 
 use super::event::{Event, News};
-use super::names::{CLUSTER, LEASE, SETTINGS, SYSTEM_ID, address, claim, member, owner, pod, pod_uid};
+use super::names::{CLUSTER, LEASE, SETTINGS, SYSTEM_ID, address, claim, key, made_on, member, owner, pod, pod_uid};
 use super::operator::{Kind, Objects};
 use super::plan::Plan;
 use super::world::World;
@@ -182,6 +182,16 @@ impl Api {
 }
 
 impl Spec {
+    /// The keys that the operator has signed, by pod.
+    fn certified(&self) -> impl Iterator<Item = (String, CertifiedKey)> + '_ {
+        let members = self.certified.iter().enumerate();
+        members.filter_map(|(node, member)| {
+            let member = MemberId::parse(member.as_ref()?)?;
+            let key = key(&member);
+            Some((pod(node), CertifiedKey { member, key }))
+        })
+    }
+
     /// As an agent reads it.
     pub fn view(&self, node: usize) -> ClusterView {
         ClusterView {
@@ -196,6 +206,7 @@ impl Spec {
                 member,
                 pem: "pem".to_owned(),
             }),
+            certified: self.certified().collect(),
             grant: None,
             restart: self.restart.clone(),
             stop: self.stop,
@@ -404,7 +415,15 @@ impl World {
         let spec = &mut self.api.spec;
         let mut changed = std::mem::replace(&mut spec.epoch, lease.epoch.0) != lease.epoch.0;
         for report in lease.members.values() {
-            let signed = &mut spec.certified[owner(&report.member)];
+            let node = owner(&report.member);
+            // As the operator: nothing is signed for a claim that is gone.
+            if spec.claims[node]
+                .as_ref()
+                .is_some_and(|claim| !made_on(&report.member, claim))
+            {
+                continue;
+            }
+            let signed = &mut spec.certified[node];
             if signed.as_deref() != Some(report.member.as_str()) {
                 *signed = Some(report.member.to_string());
                 changed = true;

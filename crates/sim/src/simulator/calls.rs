@@ -2,7 +2,7 @@
 
 use std::rc::Rc;
 
-use machine::instance::{Confirmed, Contact, Failsafe, Promised, Purpose, Reply, Work};
+use machine::instance::{Confirmed, Contact, Proven, Purpose, Reply, Work, heard};
 use machine::protocol::LeaseRecord;
 use machine::timing::BootTime;
 
@@ -66,20 +66,21 @@ impl Agent {
     }
 
     /// Another member has answered.
-    pub fn peer_answered(&mut self, call: u64, from: usize, body: Answered, now: BootTime) {
+    pub fn peer_answered(&mut self, call: u64, from: usize, body: Answered, proven: Proven, now: BootTime) {
         let refused = matches!(body, Answered::Refused);
         match (self.calls.get_mut(&call), body) {
             (Some(Call::Report { .. }), body) => {
                 let Some(Call::Report {
                     sent,
                     holder_run,
+                    holders_key,
                     request,
                 }) = self.calls.remove(&call)
                 else {
                     return;
                 };
                 match body {
-                    Answered::Report(Ok(reply)) => {
+                    Answered::Report(Ok(reply)) if heard::check_answer(holders_key.as_deref(), proven).is_ok() => {
                         self.contacted(Some(true), holder_run, now);
                         self.observed.reply = Some(Reply {
                             epoch: reply.epoch,
@@ -112,15 +113,10 @@ impl Agent {
                 let (work, sent, over, any) = (*work, *sent, open.is_empty(), *answered);
                 match body {
                     Answered::Promise(Ok(reply)) => {
-                        self.observed.promises.insert(pod(from), Promised { reply, at: now });
+                        let _ = heard::answer(&mut self.observed, pod(from), reply, proven, now);
                     }
                     Answered::Failsafe(Ok(reply)) => {
-                        let promise = Failsafe {
-                            member: reply.member,
-                            epoch: reply.epoch,
-                            sent,
-                        };
-                        self.observed.failsafe.insert(pod(from), promise);
+                        let _ = heard::leaves_lease(&mut self.observed, pod(from), reply, proven, sent);
                     }
                     _ => {}
                 }

@@ -160,11 +160,15 @@ pub enum News {
         from_run: u32,
         call: u64,
         body: Box<Body>,
+        /// With which it is signed.
+        key: Option<String>,
     },
     Answer {
         call: u64,
         from: usize,
         body: Box<Answered>,
+        /// With which it is signed.
+        key: Option<String>,
     },
     Done {
         work: Work,
@@ -213,6 +217,7 @@ pub enum Call {
     Report {
         sent: BootTime,
         holder_run: Option<String>,
+        holders_key: Option<String>,
         request: Box<ReportRequest>,
     },
     /// Rounds of asking: who has not answered yet, and whether anybody has.

@@ -1,6 +1,6 @@
 //! Carrying out one action of an agent: on the spot, or as work that takes its time. No choice is made here.
 
-use machine::instance::{Action, Purpose, Stop, Work};
+use machine::instance::{Action, Purpose, Stop, Work, heard};
 use machine::lease_object::LeaseContent;
 use machine::timing::Timing;
 use std::collections::{BTreeMap, BTreeSet};
@@ -257,12 +257,14 @@ impl World {
         };
         let holder = agent.record().and_then(|record| record.holder.as_ref());
         let holder_run = holder.map(|holder| holder.incarnation.run.clone());
+        let holders_key = heard::holders_key(&agent.observed, sent);
         let body = Body::Report(request.clone());
         agent.calls.insert(
             call,
             Call::Report {
                 sent,
                 holder_run,
+                holders_key,
                 request,
             },
         );

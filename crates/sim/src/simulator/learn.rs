@@ -3,7 +3,7 @@
 use std::rc::Rc;
 
 use machine::instance::{
-    Answer, Contact, Exit, LeaseVersion, Mode, Process, Promise, Reading, Route, SyncSetting, Work, failsafe, heard,
+    Answer, Contact, Exit, LeaseVersion, Mode, Process, Promise, Proven, Reading, Route, SyncSetting, Work, heard,
 };
 use machine::protocol::{Epoch, LeaseRecord, Lsn, Volume};
 use machine::timing::BootTime;
@@ -80,33 +80,43 @@ impl World {
                 agent.ended(work, result, now);
                 agent.scanned(*view);
             }
-            News::Answer { call, from, body } => agent.peer_answered(call, from, *body, now),
+            News::Answer { call, from, body, key } => agent.peer_answered(call, from, *body, key.as_deref(), now),
             News::Request {
                 from,
                 from_run,
                 call,
                 body,
-            } => self.asked(node, from, from_run, call, *body, now),
+                key,
+            } => {
+                let sender = (from, from_run, call);
+                self.asked(node, sender, *body, key.as_deref(), now);
+            }
             News::Look => agent.killing = false,
             News::Room => agent.observed.full = full.then_some(Volume::Wal).into_iter().collect(),
             News::Terminate => agent.observed.terminating = true,
         }
     }
 
-    fn asked(&mut self, node: usize, from: usize, from_run: u32, call: u64, body: Body, now: BootTime) {
+    fn asked(
+        &mut self,
+        node: usize,
+        (from, from_run, call): (usize, u32, u64),
+        body: Body,
+        proven: Proven,
+        now: BootTime,
+    ) {
         let Some(agent) = self.nodes[node].agent.as_mut() else {
             return;
         };
         let answer = match body {
-            Body::Report(request) => Answered::Report(heard::report(&mut agent.observed, &agent.memo, now, *request)),
-            Body::Promise(request) => return agent.hold(request, from, from_run, call, now),
-            Body::Failsafe(request) => {
-                let answer = failsafe::answer(&agent.observed, now, &request);
-                Answered::Failsafe(answer.map(|(answer, given)| {
-                    agent.observed.failsafe_given = Some(given);
-                    answer
-                }))
+            Body::Report(request) => {
+                Answered::Report(heard::report(&mut agent.observed, &agent.memo, now, *request, proven))
             }
+            Body::Promise(request) => match heard::candidate(&mut agent.observed, &request, proven, now) {
+                Ok(()) => return agent.hold(request, from, from_run, call, now),
+                Err(reason) => Answered::Promise(Err(reason)),
+            },
+            Body::Failsafe(request) => Answered::Failsafe(heard::holder(&mut agent.observed, now, &request, proven)),
         };
         self.answer_peer(node, from, from_run, call, answer);
     }

@@ -30,6 +30,16 @@ pub fn claim(node: usize, volume: u32) -> String {
 pub fn member(node: usize, volume: u32) -> MemberId {
     MemberId::new(node as u32, &claim(node, volume), volume)
 }
+/// The key with which a member signs.
+pub fn key(member: &MemberId) -> String {
+    format!("key of {member}")
+}
+/// The member was made on this claim.
+pub fn made_on(member: &MemberId, claim: &str) -> bool {
+    let here = MemberId::new(owner(member) as u32, claim, 0);
+    let place = |member: &MemberId| member.as_str().rsplit_once('_').map(|(place, _)| place.to_owned());
+    place(member) == place(&here)
+}
 /// Whose it is.
 pub fn owner(member: &MemberId) -> usize {
     member

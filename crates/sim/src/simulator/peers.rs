@@ -20,7 +20,7 @@ impl World {
             }
             return self.answer_peer(to, node, from_run, call, Answered::Refused);
         }
-        let body = Box::new(body);
+        let (body, key) = (Box::new(body), self.key(node));
         self.tell(
             delay,
             to,
@@ -29,8 +29,15 @@ impl World {
                 from_run,
                 call,
                 body,
+                key,
             },
         );
+    }
+
+    /// The key with which the agent signs what it says.
+    fn key(&self, node: usize) -> Option<String> {
+        let volume = self.nodes[node].agent.as_ref()?.observed.volume.is()?;
+        Some(volume.member.as_ref()?.public_key.clone())
     }
 
     /// The answer, to the run that asked.
@@ -40,6 +47,7 @@ impl World {
             call,
             from: node,
             body: Box::new(body),
+            key: self.key(node),
         };
         self.after(delay, Event::News { node: to, run, news });
     }

@@ -6,7 +6,7 @@ use machine::instance::{Data, Database, Member, Promise, VolumeView, WalSender};
 use machine::protocol::{Epoch, Fork, Lsn, MemberId, Position, Timeline};
 use machine::timing::BootTime;
 
-use super::names::SYSTEM_ID;
+use super::names::{SYSTEM_ID, key};
 use super::postgres::{Impostor, Sender};
 use super::world::World;
 
@@ -108,9 +108,9 @@ impl World {
         });
         VolumeView {
             member: volume.member.clone().map(|id| Member {
+                public_key: key(&id),
                 id,
                 claim_uid: volume.claim.clone(),
-                public_key: "key".to_owned(),
                 certificate: volume.certificate.then(|| "pem".to_owned()),
             }),
             made_for: None,

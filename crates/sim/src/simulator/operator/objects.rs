@@ -13,7 +13,7 @@ use machine::protocol::settings_hash;
 use machine::timing::Timing;
 
 use super::super::event::Event;
-use super::super::names::{CLUSTER, SYSTEM_ID, claim, member, number, pod, pod_uid};
+use super::super::names::{CLUSTER, SYSTEM_ID, claim, key, member, number, pod, pod_uid};
 use super::super::plan::Plan;
 use super::super::random::Random;
 use super::super::world::World;
@@ -152,7 +152,7 @@ fn status(plan: &Plan) -> ClusteredDatabaseStatus {
             claim_uid: Some(claim(node, 0)),
             member_id: Some(member(node, 0).to_string()),
             certificate: Some("pem".to_owned()),
-            certified_key: Some("key".to_owned()),
+            certified_key: Some(key(&member(node, 0))),
             ..MemberStatus::default()
         };
         (pod(node), known)
