@@ -187,20 +187,4 @@ mod tests {
         signer.set(None);
         assert_eq!(signer.sign(b"message"), None);
     }
-
-    /// Promises are asked for and given on the path of an election.
-    #[test]
-    fn a_signature_costs_far_less_than_a_message_takes() {
-        let (signer, _) = signer();
-        let message = vec![b'x'; 2_048];
-        let took = (0..100).map(|_| {
-            let begun = std::time::Instant::now();
-            let signed = headers(signer.sign(&message).expect("a key"));
-            verify(&signed, &message).expect("it fits");
-            begun.elapsed()
-        });
-        // The machine may be busy.
-        let least = took.min().expect("a hundred");
-        assert!(least < std::time::Duration::from_millis(1), "{least:?}");
-    }
 }

@@ -46,21 +46,23 @@ impl Agent {
 
     /// What was called has not answered in time.
     pub fn late(&mut self, call: u64, now: BootTime) {
+        if let Some(Call::Round {
+            work, answered, over, ..
+        }) = self.calls.get_mut(&call)
+            && !*over
+        {
+            *over = true;
+            let (work, result) = (*work, result(*answered));
+            self.ended(work, result, now);
+            return;
+        }
         match self.calls.remove(&call) {
-            None => {}
+            None | Some(Call::Round { .. }) => {}
             Some(Call::Lease { .. }) => self.ended(Work::WriteLease, Err("no answer".to_owned()), now),
             Some(Call::Read) => self.ended(Work::ReadLease, Err("no answer".to_owned()), now),
             Some(Call::Report { holder_run, .. }) => {
                 self.contacted(None, holder_run, now);
                 self.ended(Work::Report, Err("no answer".to_owned()), now);
-            }
-            Some(Call::Round { work, answered, .. }) => {
-                let result = if answered {
-                    Ok(())
-                } else {
-                    Err("nobody answers".to_owned())
-                };
-                self.ended(work, result, now);
             }
         }
     }
@@ -105,12 +107,14 @@ impl Agent {
                     sent,
                     open,
                     answered,
+                    over,
                 }),
                 body,
             ) => {
                 open.remove(&from);
                 *answered |= !refused;
-                let (work, sent, over, any) = (*work, *sent, open.is_empty(), *answered);
+                let (work, sent, all, result) = (*work, *sent, open.is_empty(), result(*answered));
+                let ends = all && !*over;
                 match body {
                     Answered::Promise(Ok(reply)) => {
                         let _ = heard::answer(&mut self.observed, pod(from), reply, proven, now);
@@ -120,9 +124,11 @@ impl Agent {
                     }
                     _ => {}
                 }
-                if over {
+                if all {
                     self.calls.remove(&call);
-                    self.ended(work, if any { Ok(()) } else { Err("nobody answers".to_owned()) }, now);
+                }
+                if ends {
+                    self.ended(work, result, now);
                 }
             }
             (Some(Call::Lease { .. } | Call::Read) | None, _) => {}
@@ -146,5 +152,14 @@ impl Agent {
             Some(false) => contact.refused = contact.refused.or(Some(now)),
             None => contact.refused = None,
         }
+    }
+}
+
+/// How a round has ended in which somebody answered, or nobody.
+fn result(answered: bool) -> Result<(), String> {
+    if answered {
+        Ok(())
+    } else {
+        Err("nobody answers".to_owned())
     }
 }

@@ -220,12 +220,13 @@ pub enum Call {
         holders_key: Option<String>,
         request: Box<ReportRequest>,
     },
-    /// Rounds of asking: who has not answered yet, and whether anybody has.
+    /// Rounds of asking: who has not answered yet, and whether anybody has. Who answers after the round is over is heard, too.
     Round {
         work: Work,
         sent: BootTime,
         open: BTreeSet<usize>,
         answered: bool,
+        over: bool,
     },
 }
 

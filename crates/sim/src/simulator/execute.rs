@@ -12,7 +12,9 @@ use super::world::World;
 
 /// The longest that a write of the Lease is waited for, in milliseconds, and a promise of either kind, as in the agent.
 const REQUEST: u64 = 2_000;
-const PROMISE: u64 = 400;
+const PROMISE: u64 = 2_000;
+/// A round of asking for promises ends without those that have not answered, and they may still answer.
+const ROUND: u64 = 400;
 /// The longest that a report is waited for, in milliseconds.
 const REPORT: u64 = 1_000;
 
@@ -286,9 +288,12 @@ impl World {
                 sent,
                 open: open.clone(),
                 answered,
+                over: false,
             },
         );
-        self.tell(PROMISE, node, News::Late { call });
+        for limit in [ROUND, PROMISE] {
+            self.tell(limit, node, News::Late { call });
+        }
         for to in open {
             self.ask_peer(node, to, call, body.clone());
         }
