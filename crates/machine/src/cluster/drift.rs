@@ -1,7 +1,5 @@
 //! Objects: made in the order of [`ChildKind`], put right when changed, and what is in the way of that.
 
-#[cfg(test)]
-mod fixtures;
 mod lease;
 mod lost;
 mod stateful_set;
@@ -12,6 +10,9 @@ use lease::{if_not_healed, last_pod};
 pub(super) use lost::{first_lost, lost, way_back};
 use stateful_set::replicas;
 pub(super) use stateful_set::{foreign_claim, may_make_stateful_set, returning, storage_class_fault};
+
+use api::ClusteredDatabaseSpec;
+use api::spec::NetworkPolicyMode;
 
 use super::action::{Action, Apply, ApplyHow, Exact};
 use super::decision::Step;
@@ -66,7 +67,8 @@ const fn is_for_others(kind: ChildKind) -> bool {
         | ChildKind::RoService
         | ChildKind::RService
         | ChildKind::PodDisruptionBudget
-        | ChildKind::PrimaryBudget => true,
+        | ChildKind::PrimaryBudget
+        | ChildKind::NetworkPolicy => true,
         ChildKind::ServiceAccount
         | ChildKind::Role
         | ChildKind::RoleBinding
@@ -80,8 +82,16 @@ const fn is_for_others(kind: ChildKind) -> bool {
     }
 }
 
+/// Whether the spec asks for this object. One that is there and is not wanted is deleted, if it is the database's own.
+pub fn is_wanted(spec: &ClusteredDatabaseSpec, kind: ChildKind) -> bool {
+    kind != ChildKind::NetworkPolicy || spec.network_policy.mode == NetworkPolicyMode::Managed
+}
+
 /// What builds on this object has to wait for it.
 fn holds_up(facts: &Facts<'_>, kind: ChildKind) -> bool {
+    if !is_wanted(facts.wanted.spec, kind) {
+        return false;
+    }
     let refused = refused(facts, kind).is_some();
     let spared = is_for_others(kind) && facts.bootstrapped() && !hibernation::wanted(facts);
     // A StatefulSet that has to be made again, and could not be.
@@ -108,6 +118,9 @@ fn child(facts: &Facts<'_>, kind: ChildKind) -> Option<Proposal> {
         Step::Objects
     };
     let name = || format!("{} {}", kind.kind(), facts.child_name(kind));
+    if !is_wanted(facts.wanted.spec, kind) {
+        return unwanted(facts, kind, step);
+    }
     match facts.child(kind)? {
         ChildState::Current { .. } | ChildState::Foreign { .. } => None,
         ChildState::Missing if may_make(facts, kind) => {
@@ -170,6 +183,22 @@ fn child(facts: &Facts<'_>, kind: ChildKind) -> Option<Proposal> {
     }
 }
 
+/// Takes away the database's own object that the spec asks for no longer.
+fn unwanted(facts: &Facts<'_>, kind: ChildKind, step: Step) -> Option<Proposal> {
+    match facts.child(kind)? {
+        ChildState::Drifted {
+            uid, resource_version, ..
+        } => {
+            let exact = Exact::new(facts.child_name(kind), uid, resource_version);
+            let because = format!("{} {} is not wanted any more", kind.kind(), exact.name());
+            Proposal::act(step, Action::DeleteNetworkPolicy(exact), because)
+        }
+        ChildState::Missing | ChildState::Foreign { .. } | ChildState::Current { .. } | ChildState::Damaged { .. } => {
+            None
+        }
+    }
+}
+
 /// Whether a missing object may be made.
 fn may_make(facts: &Facts<'_>, kind: ChildKind) -> bool {
     if lost(facts, kind) {
@@ -190,7 +219,8 @@ fn may_make(facts: &Facts<'_>, kind: ChildKind) -> bool {
         | ChildKind::RService
         | ChildKind::EndpointSlice
         | ChildKind::PodDisruptionBudget
-        | ChildKind::PrimaryBudget => true,
+        | ChildKind::PrimaryBudget
+        | ChildKind::NetworkPolicy => true,
         ChildKind::RoleBinding => !is_identity_foreign(facts),
     }
 }
@@ -213,8 +243,8 @@ pub(super) fn exists(facts: &Facts<'_>, kind: ChildKind) -> bool {
 
 /// The first object that belongs to somebody else.
 pub(super) fn first_foreign<'a>(facts: &Facts<'a>) -> Option<(ChildKind, &'a str)> {
-    ChildKind::ALL.iter().find_map(|kind| match facts.child(*kind)? {
-        ChildState::Foreign { why } => Some((*kind, why.as_str())),
+    facts.wanted_children().find_map(|kind| match facts.child(kind)? {
+        ChildState::Foreign { why } => Some((kind, why.as_str())),
         ChildState::Missing | ChildState::Current { .. } | ChildState::Drifted { .. } | ChildState::Damaged { .. } => {
             None
         }
@@ -272,6 +302,9 @@ fn blocked(facts: &Facts<'_>) -> Option<Proposal> {
 }
 
 #[cfg(test)]
+mod fixtures;
+
+#[cfg(test)]
 mod tests {
     use api::Phase;
     use api::status::FailureReason;
@@ -285,6 +318,7 @@ mod tests {
     fn every_object_that_can_be_made_again_is_put_right() {
         for kind in ChildKind::ALL {
             let mut scene = Scene::ready(3);
+            scene.edit(managed);
             scene.set_child(kind, drifted(kind, false));
             let decision = scene.decide();
             assert_eq!(decision.phase, Phase::Updating);
@@ -374,6 +408,7 @@ mod tests {
     /// A database of which this object is missing, and can not be made.
     fn refused(kind: ChildKind) -> Scene {
         let mut scene = Scene::ready(3);
+        scene.edit(managed);
         scene.set_child(kind, ChildState::Missing);
         scene.observed.faults = vec![super::super::Fault {
             target: super::super::Target::Child(kind),
@@ -542,5 +577,53 @@ mod tests {
                 }
             }
         }
+    }
+
+    fn managed(spec: &mut ClusteredDatabaseSpec) {
+        spec.network_policy.mode = NetworkPolicyMode::Managed;
+    }
+
+    #[test]
+    fn a_network_policy_is_made_only_if_the_spec_asks_for_it() {
+        let mut scene = Scene::ready(3);
+        scene.set_child(ChildKind::NetworkPolicy, ChildState::Missing);
+        assert_eq!(scene.decide().phase, Phase::Ready);
+        scene.observed.children[ChildKind::NetworkPolicy] = Known::Unknown;
+        assert_eq!(
+            scene.decide().phase,
+            Phase::Ready,
+            "whether there is one does not matter"
+        );
+        scene.edit(managed);
+        assert_eq!(scene.decide().rule, "blocked");
+        scene.set_child(ChildKind::NetworkPolicy, ChildState::Missing);
+        let Action::Apply(apply) = scene.decide().action else {
+            panic!("{:?}", scene.decide())
+        };
+        assert_eq!((apply.kind, apply.how), (ChildKind::NetworkPolicy, ApplyHow::Make));
+    }
+
+    #[test]
+    fn a_network_policy_that_is_not_wanted_goes_if_it_is_the_databases_own() {
+        let mut scene = Scene::ready(3);
+        scene.set_child(ChildKind::NetworkPolicy, drifted(ChildKind::NetworkPolicy, false));
+        let expected = Exact::new("demo", format!("uid-{:?}", ChildKind::NetworkPolicy), "9");
+        assert_eq!(scene.decide().action, Action::DeleteNetworkPolicy(expected));
+        let foreign = ChildState::Foreign {
+            why: "not made by this operator".to_owned(),
+        };
+        scene.set_child(ChildKind::NetworkPolicy, foreign);
+        let decision = scene.decide();
+        assert_eq!((decision.phase, decision.failure), (Phase::Ready, None));
+        scene.edit(managed);
+        let failure = scene.decide().failure.unwrap();
+        assert_eq!(failure.reason, FailureReason::ForeignObject);
+        assert!(
+            failure
+                .message
+                .contains("NetworkPolicy demo is not made by this operator"),
+            "{}",
+            failure.message
+        );
     }
 }

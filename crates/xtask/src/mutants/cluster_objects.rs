@@ -72,6 +72,15 @@ pub const MUTANTS: &[Mutant] = &[
         found_by: unit("cluster::drift::stateful_set::tests::a_stateful_set_gets_no_larger_while_claims_are_unknown"),
     },
     Mutant {
+        name: "a-network-policy-for-everybody",
+        planted: "The operator makes a NetworkPolicy though the spec asks for none.",
+        breaks: "rule `children`",
+        file: "cluster/drift.rs",
+        text: "kind != ChildKind::NetworkPolicy || spec.network_policy.mode == NetworkPolicyMode::Managed",
+        instead: "true",
+        found_by: unit("cluster::drift::tests::a_network_policy_is_made_only_if_the_spec_asks_for_it"),
+    },
+    Mutant {
         name: "act-as-a-foreign-identity",
         planted: "The RoleBinding and the pods are made though the ServiceAccount or the Role is somebody else's.",
         breaks: "rule `children`",

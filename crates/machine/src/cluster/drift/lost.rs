@@ -23,6 +23,7 @@ pub(in crate::cluster) fn lost(facts: &Facts<'_>, kind: ChildKind) -> bool {
         | ChildKind::EndpointSlice
         | ChildKind::PodDisruptionBudget
         | ChildKind::PrimaryBudget
+        | ChildKind::NetworkPolicy
         | ChildKind::StatefulSet => false,
     };
     let gone = match facts.child(kind) {

@@ -10,9 +10,9 @@ use super::{exists, is_identity_foreign};
 /// database that was made before comes back even if a part that only clients need is in dispute.
 pub(in crate::cluster) fn may_make_stateful_set(facts: &Facts<'_>) -> bool {
     let readable = facts.observed.pods.get().is_some() && facts.observed.claims.get().is_some();
-    let ready = ChildKind::ALL
-        .iter()
-        .all(|kind| *kind == ChildKind::StatefulSet || exists(facts, *kind));
+    let ready = facts
+        .wanted_children()
+        .all(|kind| kind == ChildKind::StatefulSet || exists(facts, kind));
     readable
         && !is_identity_foreign(facts)
         && foreign_claim(facts, facts.wanted.replicas()).is_none()
@@ -54,7 +54,8 @@ pub(super) fn replicas(facts: &Facts<'_>, kind: ChildKind) -> Option<u32> {
         | ChildKind::EndpointSlice
         | ChildKind::Lease
         | ChildKind::PodDisruptionBudget
-        | ChildKind::PrimaryBudget => None,
+        | ChildKind::PrimaryBudget
+        | ChildKind::NetworkPolicy => None,
     }
 }
 

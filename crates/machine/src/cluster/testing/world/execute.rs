@@ -51,6 +51,7 @@ impl World {
             Action::ResizePod(exact) => self.resize(exact),
             Action::ReplacePod(exact) => self.pod(exact).terminating = true,
             Action::DeleteRoleBinding(_) => self.scene.set_child(ChildKind::RoleBinding, ChildState::Missing),
+            Action::DeleteNetworkPolicy(_) => self.scene.set_child(ChildKind::NetworkPolicy, ChildState::Missing),
             Action::OrphanStatefulSet(_) => self.orphan(),
             Action::MakeWalClaim { name, node } => self.make_wal_claim(name, Some(node.clone())),
             Action::DeleteStatefulSet(_) => {
