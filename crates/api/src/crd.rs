@@ -10,11 +10,13 @@ use crate::{
 };
 
 /// Fields whose types are Kubernetes' own. Their descriptions run to many kilobytes, so only the first sentence stays.
-const FOREIGN: [&str; 5] = [
+const FOREIGN: [&str; 7] = [
     "/spec/properties/resources",
     "/spec/properties/scheduling/properties/affinity",
     "/spec/properties/scheduling/properties/tolerations",
     "/spec/properties/scheduling/properties/topologySpread",
+    "/spec/properties/networkPolicy/properties/clients",
+    "/spec/properties/networkPolicy/properties/monitoring",
     "/status/properties/conditions",
 ];
 

@@ -6,6 +6,7 @@ mod durability;
 mod failover;
 mod fenced;
 mod metadata;
+mod network_policy;
 mod parameters;
 mod postgres;
 mod root;
@@ -120,13 +121,14 @@ pub(crate) static RULES: LazyLock<Vec<Rule>> = LazyLock::new(|| {
         fenced::rules(),
         bootstrap::rules(),
         metadata::rules(),
+        network_policy::rules(),
     ];
     families.into_iter().flatten().collect()
 });
 
 /// Bounds that the schema itself sets, so that an API server can bound the cost of the rules: (field, keyword, bound).
 /// Each is looser than the rule of the same field, whose message is better.
-pub(crate) const LIMITS: [(&str, &str, u64); 31] = [
+pub(crate) const LIMITS: [(&str, &str, u64); 33] = [
     ("spec.postgres.image", "maxLength", 1_024),
     ("spec.postgres.parameters", "maxProperties", 512),
     ("spec.postgres.parameters.*", "maxLength", 4_096),
@@ -156,6 +158,8 @@ pub(crate) const LIMITS: [(&str, &str, u64); 31] = [
     ("spec.podMetadata.labels.*", "maxLength", 256),
     ("spec.podMetadata.annotations", "maxProperties", 128),
     ("spec.podMetadata.annotations.*", "maxLength", 32_768),
+    ("spec.networkPolicy.clients", "maxItems", 64),
+    ("spec.networkPolicy.monitoring", "maxItems", 64),
     ("status.memo.granted.data", "maxLength", 128),
     ("status.memo.granted.wal", "maxLength", 128),
 ];

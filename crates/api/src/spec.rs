@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use k8s_openapi::api::core::v1::{Affinity, ResourceRequirements, Toleration, TopologySpreadConstraint};
+use k8s_openapi::api::networking::v1::NetworkPolicyPeer;
 use kube::CustomResource;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -72,6 +73,9 @@ pub struct ClusteredDatabaseSpec {
     /// Labels and annotations for the instances' pods.
     #[serde(default)]
     pub pod_metadata: PodMetadata,
+    /// Who may connect to the instances' pods.
+    #[serde(default)]
+    pub network_policy: NetworkPolicySpec,
     /// What becomes of volumes that are no longer needed.
     #[serde(default)]
     pub volume_policy: VolumePolicy,
@@ -299,6 +303,33 @@ pub struct PodMetadata {
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     #[schemars(extend("default" = {}))]
     pub annotations: BTreeMap<String, String>,
+}
+
+/// Who may connect to the instances' pods.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct NetworkPolicySpec {
+    /// Whether the operator keeps a NetworkPolicy for the instances. It lets only them reach the peer port (8433).
+    #[serde(default)]
+    pub mode: NetworkPolicyMode,
+    /// Who may connect to PostgreSQL, as in `ingress.from` of a NetworkPolicy; everybody if absent, only the instances if
+    /// empty.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub clients: Option<Vec<NetworkPolicyPeer>>,
+    /// Who may read the metrics (port 8080), as in `ingress.from` of a NetworkPolicy; pods of the namespace `monitoring` if
+    /// absent, nobody if empty.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub monitoring: Option<Vec<NetworkPolicyPeer>>,
+}
+
+/// Whether the operator keeps a NetworkPolicy.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub enum NetworkPolicyMode {
+    /// There is none, unless you make one yourself.
+    #[default]
+    Off,
+    /// The operator makes a NetworkPolicy with the database's name, and repairs it.
+    Managed,
 }
 
 /// What becomes of volumes that are no longer needed.

@@ -158,7 +158,15 @@ fn the_base_and_its_growth_are_good() {
             "storage": { "size": "1.5Gi", "wal": { "size": "1Gi" } },
             "resources": { "requests": { "cpu": 1, "memory": "1Gi" }, "limits": { "memory": "1024Mi" } },
             "podMetadata": { "labels": { "example.com/team": "shop", "empty": "" }, "annotations": { "a": "b" } },
-            "scheduling": { "nodeSelector": { "topology.kubernetes.io/zone": "a" } }
+            "scheduling": { "nodeSelector": { "topology.kubernetes.io/zone": "a" } },
+            "networkPolicy": {
+                "mode": "Managed",
+                "clients": [
+                    { "namespaceSelector": { "matchLabels": { "team": "shop" } }, "podSelector": {} },
+                    { "ipBlock": { "cidr": "10.0.0.0/8" } }
+                ],
+                "monitoring": []
+            }
         }
     });
     let new = merged(&table.base, &growth);
@@ -197,7 +205,16 @@ fn oversized() -> Vec<(&'static str, Value)> {
     let (labels, annotations) = (many(65, "x"), many(65, "x"));
     let large = many(5, &"x".repeat(13_200));
     let case = |message, spec| (message, serde_json::json!({ "spec": spec }));
+    let clients = vec![serde_json::json!({ "podSelector": {} }); 33];
     vec![
+        case(
+            "networkPolicy.clients must hold at most 32 entries: let one selector match several, or remove some",
+            serde_json::json!({ "networkPolicy": { "mode": "Managed", "clients": clients } }),
+        ),
+        case(
+            "networkPolicy.monitoring must hold at most 32 entries: let one selector match several, or remove some",
+            serde_json::json!({ "networkPolicy": { "mode": "Managed", "monitoring": clients } }),
+        ),
         case(
             "parameters must hold at most 256 settings: remove some",
             serde_json::json!({ "postgres": { "parameters": many(257, "1") } }),

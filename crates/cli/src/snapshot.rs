@@ -9,6 +9,7 @@ use k8s_openapi::api::apps::v1::StatefulSet;
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::{Event, Node, PersistentVolumeClaim, Pod, Service, ServiceAccount};
 use k8s_openapi::api::discovery::v1::EndpointSlice;
+use k8s_openapi::api::networking::v1::NetworkPolicy;
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use k8s_openapi::api::rbac::v1::{Role, RoleBinding};
 use k8s_openapi::api::storage::v1::StorageClass;
@@ -45,6 +46,7 @@ pub fn kinds() -> Vec<ApiResource> {
         ApiResource::erase::<Role>(&()),
         ApiResource::erase::<RoleBinding>(&()),
         ApiResource::erase::<PodDisruptionBudget>(&()),
+        ApiResource::erase::<NetworkPolicy>(&()),
         ApiResource::erase::<Event>(&()),
     ]
 }

@@ -39,7 +39,7 @@ const fn kind(plural: &'static str, group: &'static str, kind: &'static str) -> 
 
 /// All of them. `probes` are for [`crate::conformance`]. Events of the core and of `events.k8s.io` are one thing in
 /// Kubernetes, and two here.
-pub const KINDS: [Kind; 19] = [
+pub const KINDS: [Kind; 20] = [
     Kind {
         namespaced: false,
         has_status: true,
@@ -88,6 +88,10 @@ pub const KINDS: [Kind; 19] = [
         has_status: true,
         counts: true,
         ..kind("poddisruptionbudgets", "policy", "PodDisruptionBudget")
+    },
+    Kind {
+        counts: true,
+        ..kind("networkpolicies", "networking.k8s.io", "NetworkPolicy")
     },
     kind("roles", "rbac.authorization.k8s.io", "Role"),
     kind("rolebindings", "rbac.authorization.k8s.io", "RoleBinding"),

@@ -11,6 +11,7 @@ use k8s_openapi::api::apps::v1::StatefulSet;
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::{Node, PersistentVolumeClaim, Pod, Secret, Service, ServiceAccount};
 use k8s_openapi::api::discovery::v1::EndpointSlice;
+use k8s_openapi::api::networking::v1::NetworkPolicy;
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use k8s_openapi::api::rbac::v1::{Role, RoleBinding};
 use k8s_openapi::api::storage::v1::StorageClass;
@@ -49,6 +50,8 @@ pub struct Caches {
     /// See the kind.
     pub budgets: Cache<PodDisruptionBudget>,
     /// See the kind.
+    pub network_policies: Cache<NetworkPolicy>,
+    /// See the kind.
     pub stateful_sets: Cache<StatefulSet>,
     /// See the kind.
     pub pods: Cache<Pod>,
@@ -68,7 +71,8 @@ macro_rules! of_databases {
     ($each:ident $(, $more:ident)*) => {
         $each!(
             $($more,)*
-            service_accounts, roles, role_bindings, secrets, services, endpoint_slices, leases, budgets, stateful_sets, pods, claims
+            service_accounts, roles, role_bindings, secrets, services, endpoint_slices, leases, budgets, network_policies,
+            stateful_sets, pods, claims
         )
     };
 }
@@ -106,6 +110,8 @@ impl Default for Caches {
                 always,
             )
             .pruning(prune::budget),
+            network_policies: Cache::new("NetworkPolicy", |object| child(object, "NetworkPolicy"), always)
+                .pruning(prune::network_policy),
             stateful_sets: Cache::new("StatefulSet", |object| child(object, "StatefulSet"), always)
                 .pruning(prune::stateful_set)
                 .up_to(LARGE),
@@ -160,6 +166,7 @@ impl Caches {
         watch!(endpoint_slices, scoped(client, namespace), ours.clone());
         watch!(leases, scoped(client, namespace), ours.clone());
         watch!(budgets, scoped(client, namespace), ours.clone());
+        watch!(network_policies, scoped(client, namespace), ours.clone());
         watch!(stateful_sets, scoped(client, namespace), ours.clone());
         watch!(pods, scoped(client, namespace), ours);
         watch!(claims, scoped(client, namespace), all.clone());

@@ -5,12 +5,14 @@ use std::collections::BTreeMap;
 use api::names::{ANNOTATION_APPLIED, ANNOTATION_BASE_REVISION, ANNOTATION_REVISION};
 use api::status::GrantedStorage;
 use k8s_openapi::Resource;
-use machine::cluster::{ChildKind, WalVolumes};
+use machine::cluster::{ChildKind, WalVolumes, is_wanted};
 use serde::Serialize;
 use serde_json::{Value, json};
 
 use crate::builders::pod_template::pod_template;
-use crate::builders::{Subject, budget, endpoint_slice, lease, role, service_account, services, stateful_set};
+use crate::builders::{
+    Subject, budget, endpoint_slice, lease, network_policy, role, service_account, services, stateful_set,
+};
 use crate::drift::hash;
 
 /// How many members a StatefulSet is built with where the number does not matter.
@@ -23,7 +25,7 @@ pub struct Desired {
     pub name: String,
     /// What must be found in the live object.
     pub content: Value,
-    /// Hash of `content`; `None` where only metadata is ours and no hash is left on the object.
+    /// Hash of `content`; `None` where only metadata is ours, or the object is not wanted: no hash is left on it.
     pub hash: Option<String>,
 }
 
@@ -142,9 +144,10 @@ pub fn desired(subject: &Subject<'_>, kind: ChildKind) -> Desired {
         ChildKind::Lease => json!({"metadata": lease::lease(subject).metadata}),
         ChildKind::PodDisruptionBudget => object(&budget::replicas(subject)),
         ChildKind::PrimaryBudget => object(&budget::primary(subject)),
+        ChildKind::NetworkPolicy => object(&network_policy::network_policy(subject)),
         ChildKind::StatefulSet => without_replicas(object(&stateful_set::stateful_set(subject, ANY_NUMBER))),
     };
-    let hash = (!metadata_only(kind)).then(|| hash(&content));
+    let hash = (!metadata_only(kind) && is_wanted(&subject.db.spec, kind)).then(|| hash(&content));
     Desired {
         name: name(subject.names.cluster(), kind),
         content,

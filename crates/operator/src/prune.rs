@@ -9,6 +9,7 @@ use k8s_openapi::api::core::v1::{
     Container, Node, NodeSpec, PersistentVolumeClaim, Pod, PodSpec, Secret, Service, ServiceAccount,
 };
 use k8s_openapi::api::discovery::v1::EndpointSlice;
+use k8s_openapi::api::networking::v1::NetworkPolicy;
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use k8s_openapi::api::rbac::v1::{Role, RoleBinding};
 use k8s_openapi::api::storage::v1::StorageClass;
@@ -71,6 +72,11 @@ pub fn lease(lease: &mut Lease) {
 pub fn budget(budget: &mut PodDisruptionBudget) {
     own_metadata(&mut budget.metadata);
     budget.status = None;
+}
+
+/// See [`own_metadata`].
+pub fn network_policy(policy: &mut NetworkPolicy) {
+    own_metadata(&mut policy.metadata);
 }
 
 /// Without its status.

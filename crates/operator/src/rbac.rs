@@ -122,6 +122,13 @@ pub const RULES: &[Rule] = &[
         scope: Scope::Namespace,
     },
     Rule {
+        group: "networking.k8s.io",
+        resource: "networkpolicies",
+        verbs: &["get", "list", "watch", "create", "patch", "delete"],
+        why: "who may connect to the pods, where spec.networkPolicy asks for it; deleted when it asks no more",
+        scope: Scope::Namespace,
+    },
+    Rule {
         group: "coordination.k8s.io",
         resource: "leases",
         verbs: &["get", "list", "watch", "create", "update", "patch"],

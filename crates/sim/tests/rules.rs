@@ -241,7 +241,7 @@ const DECIDED: [Decided; 22] = [
             "machine/src/instance/election/ranking.rs::a_lease_that_was_made_again_goes_to_who_has_most_of_all",
             "machine/src/instance/restore.rs::nothing_is_restored_that_is_not_proven",
             "machine/src/instance/fence.rs::a_missing_lease_fences_at_the_deadline_and_not_before",
-            "machine/src/cluster/drift.rs::lost_secrets_and_leases_fail_with_the_way_back",
+            "machine/src/cluster/drift/lost.rs::lost_secrets_and_leases_fail_with_the_way_back",
         ],
     ),
     (

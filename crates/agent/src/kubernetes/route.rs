@@ -45,11 +45,11 @@ impl Clients {
         let api = self.routes();
         let name = self.names().rw();
         let mut slice = bounded(api.get(&name)).await?;
-        if let Some(route) = read_route(&slice)
-            && route.epoch > epoch
-            && route.epoch.is_in_reach_of(epoch)
+        if let Some(written) = epoch_of(&slice).filter(|_| !slice.endpoints.is_empty())
+            && written > epoch
+            && written.is_in_reach_of(epoch)
         {
-            return Err(RouteError::Newer(route.epoch.0));
+            return Err(RouteError::Newer(written.0));
         }
         let annotations = slice.metadata.annotations.get_or_insert_default();
         annotations.insert(ROUTE_EPOCH.to_owned(), epoch.0.to_string());
@@ -74,14 +74,29 @@ impl Clients {
     }
 }
 
-/// Where an EndpointSlice points, and since which epoch; `None` if nowhere.
+/// Where an EndpointSlice points, and since which epoch. `None` if it points nowhere, or not as [`Clients::write_route`] does, so
+/// that the holder writes it again: with a second endpoint or address, another pod would get a share of the connections.
 pub fn read_route(slice: &EndpointSlice) -> Option<Route> {
-    let epoch = slice.metadata.annotations.as_ref()?.get(ROUTE_EPOCH)?.parse().ok()?;
-    let address = slice.endpoints.first()?.addresses.first()?.clone();
+    let [endpoint] = slice.endpoints.as_slice() else {
+        return None;
+    };
+    let [address] = endpoint.addresses.as_slice() else {
+        return None;
+    };
+    // Kubernetes takes an endpoint without this condition for ready.
+    if endpoint.conditions.as_ref().and_then(|conditions| conditions.ready) == Some(false) {
+        return None;
+    }
     Some(Route {
-        address,
-        epoch: Epoch::new(epoch).ok()?,
+        address: address.clone(),
+        epoch: epoch_of(slice)?,
     })
+}
+
+/// The epoch of the holder that wrote an EndpointSlice.
+fn epoch_of(slice: &EndpointSlice) -> Option<Epoch> {
+    let annotations = slice.metadata.annotations.as_ref()?;
+    Epoch::new(annotations.get(ROUTE_EPOCH)?.parse().ok()?).ok()
 }
 
 async fn bounded<K>(request: impl Future<Output = kube::Result<Guarded<K>>>) -> Result<K, RouteError> {
@@ -91,5 +106,38 @@ async fn bounded<K>(request: impl Future<Output = kube::Result<Guarded<K>>>) -> 
             answer.0.map_err(|unreadable| RouteError::Unreadable(unreadable.why))
         }
         Err(_) => Err(RouteError::Silent(REQUEST)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    fn read(endpoints: Value) -> Option<Route> {
+        let slice = json!({
+            "metadata": {"name": "db-rw", "annotations": {ROUTE_EPOCH: "3"}}, "addressType": "IPv4", "endpoints": endpoints,
+        });
+        read_route(&serde_json::from_value(slice).unwrap())
+    }
+
+    #[test]
+    fn a_route_that_leads_to_others_too_is_none_so_that_the_holder_writes_it_again() {
+        let own = || json!({"addresses": ["10.0.0.1"], "conditions": {"ready": true}});
+        let expected = Route {
+            address: "10.0.0.1".to_owned(),
+            epoch: Epoch(3),
+        };
+        assert_eq!(read(json!([own()])), Some(expected));
+        for changed in [
+            json!([own(), {"addresses": ["10.9.9.9"], "conditions": {"ready": true}}]),
+            json!([{"addresses": ["10.0.0.1", "10.9.9.9"], "conditions": {"ready": true}}]),
+            json!([{"addresses": ["10.0.0.1"], "conditions": {"ready": false}}]),
+            json!([{"addresses": []}]),
+            json!([]),
+        ] {
+            assert_eq!(read(changed.clone()), None, "{changed}");
+        }
     }
 }

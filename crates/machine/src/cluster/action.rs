@@ -63,6 +63,8 @@ pub enum Action {
     ReplacePod(Exact),
     /// Delete the RoleBinding, whose role cannot be changed; the next decision makes it again.
     DeleteRoleBinding(Exact),
+    /// Delete the NetworkPolicy, which the spec asks for no longer.
+    DeleteNetworkPolicy(Exact),
     /// Delete the StatefulSet and orphan its pods; the next decision makes it again.
     OrphanStatefulSet(Exact),
     /// Delete the StatefulSet, and let its pods stop and go (propagation `Background`).
@@ -104,6 +106,7 @@ impl Action {
             Action::Apply(apply) => Target::Child(apply.kind),
             Action::RecreateLease { .. } => Target::Child(ChildKind::Lease),
             Action::DeleteRoleBinding(_) => Target::Child(ChildKind::RoleBinding),
+            Action::DeleteNetworkPolicy(_) => Target::Child(ChildKind::NetworkPolicy),
             Action::OrphanStatefulSet(_) | Action::DeleteStatefulSet(_) => Target::Child(ChildKind::StatefulSet),
             Action::LabelPod { pod, .. } | Action::MarkPod { pod, .. } | Action::ReplacePod(pod) => {
                 Target::Pod(pod.name.clone())
@@ -128,6 +131,7 @@ impl Action {
             Action::ResizePod(_) => "ResizePod",
             Action::ReplacePod(_) => "ReplacePod",
             Action::DeleteRoleBinding(_) => "DeleteRoleBinding",
+            Action::DeleteNetworkPolicy(_) => "DeleteNetworkPolicy",
             Action::OrphanStatefulSet(_) => "OrphanStatefulSet",
             Action::DeleteStatefulSet(_) => "DeleteStatefulSet",
             Action::MakeWalClaim { .. } => "MakeWalClaim",

@@ -6,7 +6,7 @@ use api::status::BootstrapGrant;
 use super::action::StatusChange;
 use super::facts::Facts;
 use super::fenced;
-use super::observed::{ChildKind, ChildState, Claim, Pod};
+use super::observed::{ChildState, Claim, Pod};
 
 /// The grant to write now, with everything that has to be on record before a database exists.
 pub(super) fn changes(facts: &Facts<'_>, changes: &mut Vec<StatusChange>) {
@@ -25,9 +25,9 @@ pub(super) fn grant<'a>(facts: &Facts<'a>) -> Option<(&'a Pod, &'a Claim)> {
     if !untouched || facts.bootstrapped() || facts.wanted.invalid.is_some() || stays {
         return None;
     }
-    let all_made = ChildKind::ALL.iter().all(|kind| {
+    let all_made = facts.wanted_children().all(|kind| {
         matches!(
-            facts.child(*kind),
+            facts.child(kind),
             Some(ChildState::Current { .. } | ChildState::Drifted { .. })
         )
     });

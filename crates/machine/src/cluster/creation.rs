@@ -248,6 +248,7 @@ mod tests {
     fn objects_are_made_in_order_and_the_stateful_set_last() {
         let mut scene = Scene::new(3);
         scene.finalizer = true;
+        scene.edit(|spec| spec.network_policy.mode = api::spec::NetworkPolicyMode::Managed);
         for kind in ChildKind::ALL {
             let Action::Apply(apply) = scene.decide().action else {
                 panic!("{:?}", scene.decide())

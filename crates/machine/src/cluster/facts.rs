@@ -5,6 +5,7 @@ use api::names::WAL_VOLUME;
 use api::status::MemberStatus;
 use chrono::{DateTime, Utc};
 
+use super::drift::is_wanted;
 use super::observed::{ChildKind, ChildState, Claim, Known, Observed, Pod, StorageClass, Volume};
 use super::volumes;
 use super::wanted::Wanted;
@@ -233,7 +234,23 @@ impl<'a> Facts<'a> {
         matches!(self.observed.pods, Known::Known(_))
             && matches!(self.observed.claims, Known::Known(_))
             && matches!(self.observed.lease, Known::Known(_))
-            && ChildKind::ALL.iter().all(|kind| self.child(*kind).is_some())
+            && self.wanted_children().all(|kind| self.child(kind).is_some())
+    }
+
+    /// The kinds of the objects that the spec asks for.
+    pub fn wanted_children(&self) -> impl Iterator<Item = ChildKind> {
+        let spec = self.wanted.spec;
+        ChildKind::ALL.into_iter().filter(move |kind| is_wanted(spec, *kind))
+    }
+
+    /// Each object is as it should be: one that the spec does not ask for is gone, or somebody else's.
+    pub fn children_are_current(&self) -> bool {
+        ChildKind::ALL
+            .into_iter()
+            .all(|kind| match (is_wanted(self.wanted.spec, kind), self.child(kind)) {
+                (true, state) => matches!(state, Some(ChildState::Current { .. })),
+                (false, state) => !matches!(state, Some(ChildState::Drifted { .. })),
+            })
     }
 
     /// UID under which an object was recorded as made.

@@ -263,6 +263,7 @@ pub(super) fn resting(facts: &Facts<'_>, action: &Action) -> Option<Proposal> {
         Action::MakeWalClaim { .. } => "making",
         Action::DeleteStatefulSet(_)
         | Action::DeleteRoleBinding(_)
+        | Action::DeleteNetworkPolicy(_)
         | Action::DeleteClaim(_)
         | Action::OrphanStatefulSet(_)
         | Action::ReplacePod(_) => "deleting",

@@ -55,8 +55,7 @@ pub(super) fn is_down(facts: &Facts<'_>) -> bool {
 
 /// No pod is there, and everything else is as it should be.
 pub(super) fn rests(facts: &Facts<'_>) -> bool {
-    let current = |kind: &ChildKind| matches!(facts.child(*kind), Some(ChildState::Current { .. }));
-    is_down(facts) && facts.wanted.invalid.is_none() && ChildKind::ALL.iter().all(current)
+    is_down(facts) && facts.wanted.invalid.is_none() && facts.children_are_current()
 }
 
 /// It was put down on purpose, need not be down any more, and nobody has served since.

@@ -63,6 +63,7 @@ pub use action::{Action, Apply, ApplyHow, DeletionStep, Exact, PodMark, StatusCh
 pub use certificates::AgentsCertificate;
 pub use consent::password_refusal;
 pub use decision::{Because, Decision, Failure, Step};
+pub use drift::is_wanted;
 pub use facts::Facts;
 pub use failure::IMAGE_PATIENCE;
 pub use failure::retry_at;

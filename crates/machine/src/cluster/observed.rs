@@ -111,13 +111,15 @@ pub enum ChildKind {
     PodDisruptionBudget,
     /// That of the primary, PodDisruptionBudget `<name>.primary` (see [`super::budgets`]).
     PrimaryBudget,
+    /// Who may connect to the pods. It is there only if the spec asks for it: see [`super::is_wanted`].
+    NetworkPolicy,
     /// The pods and claims. Its `replicas` is not part of its drift: see [`SetFacts`].
     StatefulSet,
 }
 
 impl ChildKind {
     /// All kinds, in the order of creation.
-    pub const ALL: [ChildKind; 15] = [
+    pub const ALL: [ChildKind; 16] = [
         ChildKind::ServiceAccount,
         ChildKind::Role,
         ChildKind::RoleBinding,
@@ -132,6 +134,7 @@ impl ChildKind {
         ChildKind::Lease,
         ChildKind::PodDisruptionBudget,
         ChildKind::PrimaryBudget,
+        ChildKind::NetworkPolicy,
         ChildKind::StatefulSet,
     ];
 
@@ -146,6 +149,7 @@ impl ChildKind {
             ChildKind::EndpointSlice => "EndpointSlice",
             ChildKind::Lease => "Lease",
             ChildKind::PodDisruptionBudget | ChildKind::PrimaryBudget => "PodDisruptionBudget",
+            ChildKind::NetworkPolicy => "NetworkPolicy",
             ChildKind::StatefulSet => "StatefulSet",
         }
     }
@@ -158,6 +162,7 @@ impl ChildKind {
             | ChildKind::RoleBinding
             | ChildKind::Lease
             | ChildKind::PodDisruptionBudget
+            | ChildKind::NetworkPolicy
             | ChildKind::StatefulSet => "",
             ChildKind::CaSecret => "-ca",
             ChildKind::TlsSecret => "-tls",
@@ -234,7 +239,7 @@ pub enum ChildState {
         /// What differs, in a word (`spec.selector`).
         what: String,
         /// What differs cannot be changed in place (a StatefulSet's claim templates, a RoleBinding's role): the object
-        /// has to be deleted, its dependents orphaned, and made again.
+        /// has to be deleted, its dependents orphaned, and made again (unless it is not wanted, [`super::is_wanted`]).
         immutable: bool,
     },
     /// A Secret of ours whose content is of no use any more, or our Lease, if it cannot be understood.

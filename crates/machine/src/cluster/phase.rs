@@ -7,7 +7,6 @@ use super::action::Action;
 use super::decision::Failure;
 use super::facts::Facts;
 use super::health::ConditionKind;
-use super::observed::{ChildKind, ChildState};
 use super::transitions::may_follow;
 use super::{durability, failover, fenced, hibernation, switchover, volumes};
 
@@ -156,9 +155,7 @@ fn intact(facts: &Facts<'_>) -> bool {
             .filter(|pod| facts.serves(pod))
             .all(|pod| facts.settled_settings(pod))
         && volumes::large_enough(facts)
-        && ChildKind::ALL
-            .iter()
-            .all(|kind| matches!(facts.child(*kind), Some(ChildState::Current { .. })))
+        && facts.children_are_current()
 }
 
 /// All members serve, none is to stop, and there are no others.
@@ -171,6 +168,7 @@ fn all_there(facts: &Facts<'_>) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use super::super::observed::{ChildKind, ChildState};
     use super::super::testing::Scene;
     use super::super::{Due, Known};
     use super::*;

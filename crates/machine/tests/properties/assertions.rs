@@ -1,6 +1,6 @@
 //! What every action must be.
 
-use api::spec::VolumeFate;
+use api::spec::{NetworkPolicyMode, VolumeFate};
 use chrono::TimeDelta;
 use machine::cluster::testing::Scene;
 use machine::cluster::{
@@ -79,6 +79,10 @@ pub fn assert_action(scene: &Scene, action: &Action) {
         | Action::ResizePod(pod)
         | Action::ReplacePod(pod) => {
             assert!(is_observed(scene, pod));
+        }
+        Action::DeleteNetworkPolicy(exact) => {
+            assert!(is_observed(scene, exact));
+            assert_eq!(scene.spec.network_policy.mode, NetworkPolicyMode::Off);
         }
         Action::DeleteRoleBinding(exact) | Action::OrphanStatefulSet(exact) | Action::DeleteStatefulSet(exact) => {
             assert!(is_observed(scene, exact))

@@ -4,6 +4,7 @@
 pub mod budget;
 pub mod endpoint_slice;
 pub mod lease;
+pub mod network_policy;
 pub mod pod_template;
 pub mod resources;
 pub mod role;

@@ -32,7 +32,8 @@ pub const PGDATA: &str = "/var/lib/postgresql/data/pgdata";
 /// crash, which loses nothing. Longer would hold up every drain of a node whose disk hangs.
 pub const TERMINATION_SECONDS: i64 = 60;
 
-const PROBES_PORT_NAME: &str = "probes";
+/// Name of the port of probes and metrics.
+pub const PROBES_PORT_NAME: &str = "probes";
 const AGENT_VOLUME: &str = "agent";
 const RUN_VOLUME: &str = "run";
 const TMP_VOLUME: &str = "tmp";

@@ -9,6 +9,7 @@ use api::names::{
 use k8s_openapi::api::apps::v1::StatefulSet;
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod, ResourceRequirements};
+use k8s_openapi::api::networking::v1::NetworkPolicy;
 use k8s_openapi::api::rbac::v1::RoleBinding;
 use kube::ResourceExt;
 use kube::api::PropagationPolicy;
@@ -69,6 +70,11 @@ impl Executor {
             Action::DeleteRoleBinding(exact) => {
                 let bindings = &self.caches.role_bindings;
                 self.remove::<RoleBinding>(key, situation, bindings, exact, PropagationPolicy::Background)
+                    .await
+            }
+            Action::DeleteNetworkPolicy(exact) => {
+                let policies = &self.caches.network_policies;
+                self.remove::<NetworkPolicy>(key, situation, policies, exact, PropagationPolicy::Background)
                     .await
             }
             Action::OrphanStatefulSet(exact) => {

@@ -2,6 +2,7 @@
 
 use k8s_openapi::api::apps::v1::StatefulSet;
 use k8s_openapi::api::core::v1::{Secret, Service, ServiceAccount};
+use k8s_openapi::api::networking::v1::NetworkPolicy;
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use k8s_openapi::api::rbac::v1::{Role, RoleBinding};
 use kube::core::{ObjectMeta, PartialObjectMetaExt};
@@ -97,6 +98,10 @@ impl Executor {
             }
             ChildKind::PodDisruptionBudget | ChildKind::PrimaryBudget => {
                 self.put::<PodDisruptionBudget>(key, &caches.budgets, name, exact, body)
+                    .await
+            }
+            ChildKind::NetworkPolicy => {
+                self.put::<NetworkPolicy>(key, &caches.network_policies, name, exact, body)
                     .await
             }
             ChildKind::StatefulSet => {
@@ -278,6 +283,7 @@ impl Executor {
             ChildKind::EndpointSlice => of(&caches.endpoint_slices, key, kind),
             ChildKind::Lease => of(&caches.leases, key, kind),
             ChildKind::PodDisruptionBudget | ChildKind::PrimaryBudget => of(&caches.budgets, key, kind),
+            ChildKind::NetworkPolicy => of(&caches.network_policies, key, kind),
             ChildKind::StatefulSet => of(&caches.stateful_sets, key, kind),
         }
     }

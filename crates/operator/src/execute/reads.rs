@@ -8,6 +8,7 @@ use k8s_openapi::api::apps::v1::StatefulSet;
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::{Event, Namespace, PersistentVolumeClaim, Secret, Service, ServiceAccount};
 use k8s_openapi::api::discovery::v1::EndpointSlice;
+use k8s_openapi::api::networking::v1::NetworkPolicy;
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use k8s_openapi::api::rbac::v1::{Role, RoleBinding};
 use kube::api::ListParams;
@@ -286,6 +287,7 @@ impl Executor {
             ChildKind::PodDisruptionBudget | ChildKind::PrimaryBudget => {
                 self.read::<PodDisruptionBudget>(key, kind).await
             }
+            ChildKind::NetworkPolicy => self.read::<NetworkPolicy>(key, kind).await,
             ChildKind::StatefulSet => self.read::<StatefulSet>(key, kind).await,
         }
     }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use api::ClusteredDatabase;
 use api::names::{ANNOTATION_APPLIED, LABEL_CLUSTER};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
-use machine::cluster::{ChildKind, ChildState, Children, Known, Unreadable};
+use machine::cluster::{ChildKind, ChildState, Children, Known, Unreadable, is_wanted};
 use serde_json::Value;
 
 use crate::builders::Subject;
@@ -37,7 +37,8 @@ const fn immutable(kind: ChildKind) -> &'static [&'static str] {
         | ChildKind::EndpointSlice
         | ChildKind::Lease
         | ChildKind::PodDisruptionBudget
-        | ChildKind::PrimaryBudget => &[],
+        | ChildKind::PrimaryBudget
+        | ChildKind::NetworkPolicy => &[],
     }
 }
 
@@ -121,6 +122,14 @@ pub fn verdict(
     let uid = metadata.uid.clone().unwrap_or_default();
     if let Some(why) = foreign(&metadata, kind, db) {
         return ChildState::Foreign { why };
+    }
+    if !is_wanted(&db.spec, kind) {
+        return ChildState::Drifted {
+            uid,
+            resource_version: metadata.resource_version.unwrap_or_default(),
+            what: "that it is there, and the spec asks for none".to_owned(),
+            immutable: false,
+        };
     }
     let mut found = differences(&desired.content, live);
     if kind == ChildKind::Lease {
@@ -217,6 +226,7 @@ fn cached(caches: &Caches, key: &Key, kind: ChildKind) -> Option<Option<Text>> {
         ChildKind::EndpointSlice => caches.endpoint_slices.text(key, &name),
         ChildKind::Lease => caches.leases.text(key, &name),
         ChildKind::PodDisruptionBudget | ChildKind::PrimaryBudget => caches.budgets.text(key, &name),
+        ChildKind::NetworkPolicy => caches.network_policies.text(key, &name),
         ChildKind::StatefulSet => caches.stateful_sets.text(key, &name),
     }
 }
@@ -234,6 +244,7 @@ fn unreadable_child(caches: &Caches, key: &Key, kind: ChildKind) -> Option<Arc<a
         ChildKind::EndpointSlice => caches.endpoint_slices.find_unreadable(key, &name),
         ChildKind::Lease => caches.leases.find_unreadable(key, &name),
         ChildKind::PodDisruptionBudget | ChildKind::PrimaryBudget => caches.budgets.find_unreadable(key, &name),
+        ChildKind::NetworkPolicy => caches.network_policies.find_unreadable(key, &name),
         ChildKind::StatefulSet => caches.stateful_sets.find_unreadable(key, &name),
     }
 }
@@ -243,9 +254,14 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::builders::fixture::smallest;
+    use crate::builders::fixture::database;
     use crate::config::Config;
     use crate::desired::{all, applied};
+
+    /// A database with every kind of object.
+    fn smallest() -> ClusteredDatabase {
+        database(json!({"storage": {"size": "1Gi"}, "networkPolicy": {"mode": "Managed"}}))
+    }
 
     fn live(kind: ChildKind) -> (Value, Desired) {
         let (db, config) = (smallest(), Config::default());
@@ -270,6 +286,17 @@ mod tests {
                 "{kind:?}"
             );
         }
+    }
+
+    #[test]
+    fn a_network_policy_that_is_not_wanted_has_drifted_unless_it_is_somebody_elses() {
+        let (mut live, desired) = live(ChildKind::NetworkPolicy);
+        let off = database(json!({"storage": {"size": "1Gi"}}));
+        let state = |live: &Value| verdict(live, ChildKind::NetworkPolicy, &off, &desired, &[]);
+        assert!(matches!(state(&live), ChildState::Drifted { .. }));
+        live["metadata"]["ownerReferences"] = json!([]);
+        live["metadata"]["labels"] = json!({});
+        assert!(matches!(state(&live), ChildState::Foreign { .. }));
     }
 
     #[test]

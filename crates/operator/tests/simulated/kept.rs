@@ -17,7 +17,7 @@ fn a_database_takes_few_bytes_and_nothing_more_when_it_is_gone() {
     run(1, async || {
         let world = World::new(Faults::none(), PACE);
         let operator = Operator::start(&world.server, Config::default());
-        world.create(&json!({"replicas": 3}));
+        world.create(&json!({"replicas": 3, "networkPolicy": {"mode": "Managed"}}));
         world.ready().await;
         let key = Key {
             namespace: NAMESPACE.to_owned(),

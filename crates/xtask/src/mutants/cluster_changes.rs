@@ -222,10 +222,12 @@ pub const MUTANTS: &[Mutant] = &[
         name: "an-empty-lease-for-nobody",
         planted: "The operator makes an empty Lease although the last primary has stopped.",
         breaks: "protocol 18",
-        file: "cluster/drift.rs",
+        file: "cluster/drift/lease.rs",
         text: "(found.ready && !found.terminating).then_some(found)",
         instead: "Some(found)",
-        found_by: unit("cluster::drift::tests::a_lost_lease_is_made_empty_while_its_holder_is_ready_and_commits_wait"),
+        found_by: unit(
+            "cluster::drift::lease::tests::a_lost_lease_is_made_empty_while_its_holder_is_ready_and_commits_wait",
+        ),
     },
     Mutant {
         name: "full-volumes-are-not-named",

@@ -138,7 +138,7 @@ pub const MUTANTS: &[Mutant] = &[
         name: "hibernated-and-started",
         planted: "A StatefulSet that is made again brings pods of a database that hibernates.",
         breaks: "rule `await-waking`",
-        file: "cluster/drift.rs",
+        file: "cluster/drift/stateful_set.rs",
         text: "Some(set.map_or(alive, |set| set.replicas))",
         instead: "Some(wanted)",
         found_by: unit("cluster::hibernation::tests::a_stateful_set_that_is_made_again_brings_no_pods"),
@@ -176,11 +176,11 @@ pub const MUTANTS: &[Mutant] = &[
         name: "a-lease-that-nobody-reads",
         planted: "A Lease that cannot be understood is taken for one that was never made.",
         breaks: "protocol rule 18",
-        file: "cluster/drift.rs",
+        file: "cluster/drift/lost.rs",
         text: "facts.status.memo.lease_made || understood_by_nobody(facts).is_some()",
         instead: "facts.status.memo.lease_made",
         found_by: unit(
-            "cluster::drift::tests::a_lease_that_nobody_understands_is_told_with_the_way_back_and_left_alone",
+            "cluster::drift::lease::tests::a_lease_that_nobody_understands_is_told_with_the_way_back_and_left_alone",
         ),
     },
     Mutant {

@@ -124,10 +124,10 @@ pub const MUTANTS: &[Mutant] = &[
         name: "a-lease-made-again-gave-up-nothing",
         planted: "A Lease that is made again says nothing of what elections under the lost one may have given up.",
         breaks: "invariant 13",
-        file: "cluster/drift.rs",
+        file: "cluster/drift/lease.rs",
         text: "timeline.unwrap_or(Timeline(1)).next()?",
         instead: "Timeline(0)",
-        found_by: unit("cluster::drift::tests::a_lease_that_is_made_again_asks_all_other_members"),
+        found_by: unit("cluster::drift::lease::tests::a_lease_that_is_made_again_asks_all_other_members"),
     },
     Mutant {
         name: "diverged-and-read",

@@ -454,6 +454,7 @@ fn spec(replicas: u32) -> ClusteredDatabaseSpec {
         scheduling: SchedulingSpec::default(),
         service_account_annotations: Default::default(),
         pod_metadata: PodMetadata::default(),
+        network_policy: Default::default(),
         volume_policy: VolumePolicy::default(),
         fenced: Vec::new(),
         hibernated: false,

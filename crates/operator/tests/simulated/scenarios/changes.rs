@@ -1,5 +1,6 @@
 //! C. Changes that nobody saw; E, F: a slow API server.
 
+use fake_api::Verb;
 use fake_api::faults::{Faults, Rates};
 
 use super::*;
@@ -61,6 +62,44 @@ fn c_23_what_went_while_the_watch_was_broken() {
         let after = script.uids("services");
         assert_eq!(after.iter().filter(|(name, uid)| before[*name] != **uid).count(), 1);
         assert!(script.world.get("poddisruptionbudgets", "db").is_some());
+    });
+}
+
+#[test]
+fn c_87_a_network_policy_as_long_as_the_spec_asks_for_one() {
+    scenario("87-a-network-policy", &three(), async |script| {
+        let pods = script.uids("pods");
+        let policy = |world: &World| world.get("networkpolicies", "db");
+        let mode = |mode: &str| json!({"networkPolicy": {"mode": mode}});
+        assert!(policy(&script.world).is_none());
+        script.edit(&mode("Managed"));
+        script.until("made", |world| policy(world).is_some()).await;
+        script.rests().await;
+        let made = policy(&script.world).unwrap()["spec"].clone();
+        let opened = json!({"spec": {"ingress": [{}]}});
+        script.merge("networkpolicies", "db", &opened);
+        script
+            .until("repaired", |world| policy(world).unwrap()["spec"] == made)
+            .await;
+        script.rests().await;
+        script.edit(&mode("Off"));
+        script.until("gone", |world| policy(world).is_none()).await;
+        script.rests().await;
+        script.does("user makes a NetworkPolicy of the same name", |world| {
+            let own = json!({"metadata": {"name": "db"}, "spec": {"podSelector": {}}});
+            world.user(201, Verb::Create, "networkpolicies", "", own)
+        });
+        script.sleep(LONG_ENOUGH).await;
+        assert!(script.world.is_ready());
+        let theirs = policy(&script.world);
+        script.edit(&mode("Managed"));
+        script.until("told", |world| world.status()["phase"] == "Failed").await;
+        script.sleep(LONG_ENOUGH).await;
+        assert_eq!(policy(&script.world), theirs, "somebody else's is left alone");
+        script.edit(&mode("Off"));
+        script.rests().await;
+        assert_eq!(policy(&script.world), theirs);
+        assert_eq!(script.uids("pods"), pods);
     });
 }
 

@@ -26,6 +26,11 @@ fn later() -> Vec<Value> {
         |image: &str| json!({"postgres": {"image": image}}),
         |mode: &str| json!({"durability": {"mode": mode}}),
     );
+    let selector = json!({
+        "matchLabels": {"app": "a"}, "matchExpressions": [{"key": "app", "operator": "In", "values": ["a", "b"]}],
+    });
+    let block = json!({"cidr": "10.0.0.0/8", "except": ["10.1.0.0/16"]});
+    let peers = json!([{"namespaceSelector": selector, "podSelector": selector}, {"ipBlock": block}]);
     let mut all = vec![
         image("example.org/postgres:17.6"),
         image("example.org/postgres:17.7"),
@@ -63,6 +68,9 @@ fn later() -> Vec<Value> {
         json!({"podMetadata": {"labels": {"team": "a"}, "annotations": {"example.org/note": "a"}}}),
         json!({"podMetadata": {"labels": {"team": "b", "cost": "c"}}}),
         json!({"podMetadata": {"annotations": {"example.org/note": "b", "example.org/more": "c"}}}),
+        json!({"networkPolicy": {"mode": "Managed"}}),
+        json!({"networkPolicy": {"mode": "Managed", "clients": peers}}),
+        json!({"networkPolicy": {"mode": "Managed", "monitoring": peers}}),
         json!({"volumePolicy": {"onDelete": "Delete"}}),
         json!({"volumePolicy": {"onDelete": "Retain", "onScaleDown": "Retain"}}),
         json!({"volumePolicy": {"onScaleDown": "Delete"}}),

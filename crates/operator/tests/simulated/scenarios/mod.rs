@@ -32,6 +32,7 @@ const ALL: &[&str] = &[
     "rolebindings",
     "endpointslices",
     "poddisruptionbudgets",
+    "networkpolicies",
     "nodes",
     "storageclasses",
 ];

@@ -53,6 +53,7 @@ impl Write {
             Write::Act(
                 Action::ReplacePod(_)
                 | Action::DeleteRoleBinding(_)
+                | Action::DeleteNetworkPolicy(_)
                 | Action::OrphanStatefulSet(_)
                 | Action::DeleteStatefulSet(_)
                 | Action::DeleteClaim(_)
@@ -161,6 +162,7 @@ impl World {
             Action::LabelPod { pod, .. } | Action::MarkPod { pod, .. } => same_pod(pod),
             Action::ResizePod(pod) | Action::ReplacePod(pod) => same_pod(pod),
             Action::DeleteRoleBinding(_) => !is_missing(ChildKind::RoleBinding),
+            Action::DeleteNetworkPolicy(_) => !is_missing(ChildKind::NetworkPolicy),
             Action::OrphanStatefulSet(_) | Action::DeleteStatefulSet(_) => same_set(),
             Action::MakeWalClaim { .. } => true,
             Action::ResizeClaim { claim, .. } | Action::DeleteClaim(claim) => same_claim(claim),

@@ -1,0 +1,22 @@
+//! What the tests of this family share.
+
+use super::super::facts::Facts;
+use super::super::testing::Scene;
+use crate::cluster::{ChildKind, ChildState};
+
+pub fn drifted(kind: ChildKind, immutable: bool) -> ChildState {
+    ChildState::Drifted {
+        uid: format!("uid-{kind:?}"),
+        resource_version: "9".to_owned(),
+        what: "spec".to_owned(),
+        immutable,
+    }
+}
+
+pub fn scene_name(kind: ChildKind) -> String {
+    format!("demo{}", kind.suffix())
+}
+
+pub fn with<R>(scene: &Scene, of: impl FnOnce(&Facts<'_>) -> R) -> R {
+    scene.with_wanted(|wanted| of(&Facts::new(wanted, &scene.observed, &scene.stored, scene.now)))
+}
