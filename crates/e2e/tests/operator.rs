@@ -376,7 +376,10 @@ async fn strangers_lease(namespace: &Namespace) -> Result<()> {
     let leases = ApiResource::erase::<Lease>(&());
     let api: Api<DynamicObject> = Api::namespaced_with(namespace.client.clone(), &namespace.name, &leases);
     let made = api.create(&PostParams::default(), &lease).await?;
-    ensure!(made.data["spec"]["renewTime"] == lease.data["spec"]["renewTime"], "the API server changed it: {made:?}");
+    ensure!(
+        made.data["spec"]["renewTime"] == lease.data["spec"]["renewTime"],
+        "the API server changed it: {made:?}"
+    );
     Ok(())
 }
 

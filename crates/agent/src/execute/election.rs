@@ -184,3 +184,34 @@ where
     let words: Vec<_> = ended.into_iter().filter_map(Result::err).collect();
     Err(Failure::said(format!("nobody answers: {}", words.join("; "))))
 }
+
+#[cfg(test)]
+mod tests {
+    use tokio::sync::mpsc;
+
+    use super::*;
+
+    /// A round with one member that answers after `answers` milliseconds: how it ended and when, in milliseconds, and when the
+    /// answer was heard.
+    async fn round(answers: u64) -> (bool, u128, Option<u128>) {
+        let (heard, mut answer) = mpsc::unbounded_channel();
+        let begun = tokio::time::Instant::now();
+        let ask = move |_: String, _: SocketAddr| {
+            let heard = heard.clone();
+            async move {
+                tokio::time::sleep(Duration::from_millis(answers)).await;
+                heard.send(begun.elapsed().as_millis()).expect("somebody listens");
+                Ok(())
+            }
+        };
+        let peers = BTreeMap::from([("orders-1".to_owned(), "10.0.0.1".to_owned())]);
+        let ended = ask_all(peers, "promise", ask).await.is_ok();
+        (ended, begun.elapsed().as_millis(), answer.recv().await)
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_silent_member_holds_up_no_round_and_its_late_answer_is_heard() {
+        assert_eq!(round(30).await, (true, 30, Some(30)));
+        assert_eq!(round(900).await, (false, ROUND.as_millis(), Some(900)));
+    }
+}

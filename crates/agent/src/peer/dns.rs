@@ -227,7 +227,10 @@ mod tests {
         let at = server.local_addr().expect("an address");
         let name = "orders-1.orders-pods.default.svc.cluster.local";
         tokio::spawn(async move {
-            server.recv_from(&mut [0; 512]).await.expect("a question, which is lost");
+            server
+                .recv_from(&mut [0; 512])
+                .await
+                .expect("a question, which is lost");
             serve(server, name).await;
         });
         let found = ask(at, name.to_owned(), A).await.expect("an address");

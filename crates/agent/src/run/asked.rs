@@ -8,7 +8,7 @@ use tokio::sync::oneshot;
 use crate::observe::World;
 use crate::peer::Signed;
 
-/// For so long a request is held while the promise is being made, in milliseconds: half of what the candidate waits, since
+/// For so long a request is held while the promise is being made, in milliseconds: half of the candidate's round, since
 /// its connection may have taken a while.
 const HOLD: u64 = 200;
 
