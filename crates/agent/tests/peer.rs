@@ -296,7 +296,8 @@ async fn promises_come_soon_or_not_at_all() {
     assert!(matches!(error, PeerError::Refused { .. }), "{error}");
     let begun = Instant::now();
     let error = ask("orders-7").await.expect_err("no answer");
-    assert!(matches!(error, PeerError::Silent { .. }), "{error}");
+    // Its server gives up before the client does.
+    assert!(matches!(error, PeerError::Unable { .. }), "{error}");
     assert!(begun.elapsed() < Duration::from_secs(10), "{:?}", begun.elapsed());
 }
 

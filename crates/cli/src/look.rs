@@ -214,6 +214,7 @@ fn caches(snapshot: &Snapshot) -> Result<Caches> {
     feed(snapshot, &caches.endpoint_slices)?;
     feed(snapshot, &caches.leases)?;
     feed(snapshot, &caches.budgets)?;
+    feed(snapshot, &caches.network_policies)?;
     feed(snapshot, &caches.stateful_sets)?;
     feed(snapshot, &caches.pods)?;
     feed(snapshot, &caches.claims)?;
