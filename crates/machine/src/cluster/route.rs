@@ -40,12 +40,9 @@ pub fn foreign_route(
     (!addresses.is_empty()).then_some(ForeignRoute { addresses, since })
 }
 
-/// What is said of a foreign route that lasts. A database that hibernates or goes has no pods, and its route stays.
+/// What is said of a foreign route that lasts.
 pub(super) fn describe(facts: &Facts<'_>) -> Option<String> {
-    let foreign = facts.observed.foreign_route.as_ref()?;
-    if facts.wanted.deleting || hibernation::wanted(facts) {
-        return None;
-    }
+    let foreign = unwanted(facts)?;
     // A new operator counts the time from its start.
     let is_said = facts.status.conditions.iter().any(|said| said.type_ == FOREIGN_ROUTE);
     if !is_said && facts.now < foreign.since + PATIENCE {
@@ -65,8 +62,14 @@ pub(super) fn describe(facts: &Facts<'_>) -> Option<String> {
 
 /// When a foreign route has lasted long enough, if that is still to come.
 pub(super) fn lasts_at(facts: &Facts<'_>) -> Option<DateTime<Utc>> {
-    let foreign = facts.observed.foreign_route.as_ref()?;
-    Some(foreign.since + PATIENCE).filter(|at| *at > facts.now)
+    let at = unwanted(facts)?.since + PATIENCE;
+    Some(at).filter(|at| *at > facts.now)
+}
+
+/// The foreign route, unless the database hibernates or goes: then it has no pods, and its route stays.
+fn unwanted<'a>(facts: &Facts<'a>) -> Option<&'a ForeignRoute> {
+    let is_down = facts.wanted.deleting || hibernation::wanted(facts);
+    facts.observed.foreign_route.as_ref().filter(|_| !is_down)
 }
 
 #[cfg(test)]
@@ -133,8 +136,9 @@ mod tests {
         let spoils: [fn(&mut Scene); 2] = [|scene| scene.spec.hibernated = true, |scene| scene.deleting = true];
         for (index, spoil) in spoils.into_iter().enumerate() {
             let mut scene = foreign();
-            scene.now += PATIENCE;
             spoil(&mut scene);
+            assert_eq!(scene.with_facts(lasts_at), None, "{index}");
+            scene.now += PATIENCE;
             assert_eq!(said(&scene), None, "{index}");
         }
     }
