@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use super::facts::{Facts, list};
 use super::health::FOREIGN_ROUTE;
 use super::hibernation;
-use super::observed::{ChildKind, Known};
+use super::observed::{ChildKind, ChildState, Known};
 
 /// A holder corrects the route within seconds, and an election, after which another does, takes less than a minute.
 const PATIENCE: TimeDelta = TimeDelta::minutes(1);
@@ -66,10 +66,13 @@ pub(super) fn lasts_at(facts: &Facts<'_>) -> Option<DateTime<Utc>> {
     Some(at).filter(|at| *at > facts.now)
 }
 
-/// The foreign route, unless the database hibernates or goes: then it has no pods, and its route stays.
+/// The foreign route in an EndpointSlice of this database, unless it hibernates or goes: then it has no pods, and its
+/// route stays.
 fn unwanted<'a>(facts: &Facts<'a>) -> Option<&'a ForeignRoute> {
+    let state = facts.child(ChildKind::EndpointSlice);
+    let is_ours = matches!(state, Some(ChildState::Current { .. } | ChildState::Drifted { .. }));
     let is_down = facts.wanted.deleting || hibernation::wanted(facts);
-    facts.observed.foreign_route.as_ref().filter(|_| !is_down)
+    facts.observed.foreign_route.as_ref().filter(|_| is_ours && !is_down)
 }
 
 #[cfg(test)]
@@ -132,8 +135,16 @@ mod tests {
     }
 
     #[test]
-    fn a_database_without_pods_of_its_own_will_has_no_foreign_route() {
-        let spoils: [fn(&mut Scene); 2] = [|scene| scene.spec.hibernated = true, |scene| scene.deleting = true];
+    fn nothing_is_said_without_pods_or_of_an_endpoint_slice_that_is_another_ones() {
+        let foreign_slice = |scene: &mut Scene| {
+            let why = "owned by ClusteredDatabase demo".to_owned();
+            scene.observed.children[ChildKind::EndpointSlice] = Known::Known(ChildState::Foreign { why });
+        };
+        let spoils: [fn(&mut Scene); 3] = [
+            |scene| scene.spec.hibernated = true,
+            |scene| scene.deleting = true,
+            foreign_slice,
+        ];
         for (index, spoil) in spoils.into_iter().enumerate() {
             let mut scene = foreign();
             spoil(&mut scene);
