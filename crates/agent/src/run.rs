@@ -330,7 +330,11 @@ impl Agent {
             Event::Lease(lease) => self.world.lease_read(lease, now),
             // What was read last stays valid.
             Event::Route(Reading::Unknown) => {}
-            Event::Route(slice) => self.world.observed.route = slice.is().and_then(read_route),
+            // With the spec unknown, it is none: the holder then writes it once more.
+            Event::Route(slice) => {
+                let route = |slice| read_route(slice, self.world.port()?);
+                self.world.observed.route = slice.is().and_then(route);
+            }
             Event::Tools(tools) => match tools {
                 Ok(tools) => {
                     self.world.observed.postgres.version = Some(tools.version().to_owned());

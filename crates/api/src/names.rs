@@ -92,6 +92,8 @@ pub const ENV_WAL_OF: &str = "WAL_VOLUME_OF";
 /// own words follow.
 pub const TERMINATION_BOOTSTRAP: &str = "bootstrap failed: ";
 
+/// Name of PostgreSQL's port, on pods, Services and in the EndpointSlice.
+pub const POSTGRES_PORT: &str = "postgres";
 /// Container name of PostgreSQL in a member's pod.
 pub const CONTAINER: &str = "postgres";
 /// Claim template of the data volume.

@@ -97,12 +97,8 @@ impl Default for Caches {
                 .pruning(prune::role_binding),
             secrets: Cache::new("Secret", |object| child(object, "Secret"), always).pruning(prune::secret),
             services: Cache::new("Service", |object| child(object, "Service"), always).pruning(prune::service),
-            endpoint_slices: Cache::new(
-                "EndpointSlice",
-                |object| child(object, "EndpointSlice"),
-                metadata_changes,
-            )
-            .pruning(prune::endpoint_slice),
+            endpoint_slices: Cache::new("EndpointSlice", |object| child(object, "EndpointSlice"), route_changes)
+                .pruning(prune::endpoint_slice),
             leases: Cache::new("Lease", |object| child(object, "Lease"), lease_changes).pruning(prune::lease),
             budgets: Cache::new(
                 "PodDisruptionBudget",
@@ -451,7 +447,10 @@ fn always<K>(_: &K, _: &K) -> bool {
     true
 }
 
-/// The endpoints are the agents' affair.
+fn route_changes(old: &EndpointSlice, new: &EndpointSlice) -> bool {
+    metadata_changes(old, new) || old.endpoints != new.endpoints
+}
+
 fn metadata_changes<K: Resource>(old: &K, new: &K) -> bool {
     let (old, new) = (old.meta(), new.meta());
     old.labels != new.labels

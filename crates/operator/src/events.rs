@@ -9,7 +9,7 @@ use k8s_openapi::api::events::v1::Event;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{MicroTime, ObjectMeta};
 use k8s_openapi::jiff::Timestamp;
 use kube::Resource;
-use machine::cluster::health::{ConditionKind, Reason};
+use machine::cluster::health::{ConditionKind, FOREIGN_ROUTE, Reason};
 
 use crate::builders::MANAGER;
 use crate::drift::hash;
@@ -102,6 +102,29 @@ pub fn unreadable_object(
     let told = Told {
         warning: true,
         reason: Reason::UnreadableObject.as_str(),
+        action: "Watch",
+        note: &note,
+        at,
+    };
+    Some(told.event(&after.metadata, identity))
+}
+
+/// `-rw` leads to no pod of this database: the condition that says so has just come.
+pub fn foreign_route(
+    before: &ClusteredDatabase,
+    after: &ClusteredDatabase,
+    at: DateTime<Utc>,
+    identity: &str,
+) -> Option<Event> {
+    let message = |db: &ClusteredDatabase| {
+        let mut conditions = db.status.iter().flat_map(|status| &status.conditions);
+        let found = conditions.find(|found| found.type_ == FOREIGN_ROUTE)?;
+        Some(found.message.clone())
+    };
+    let note = message(after).filter(|_| message(before).is_none())?;
+    let told = Told {
+        warning: true,
+        reason: FOREIGN_ROUTE,
         action: "Watch",
         note: &note,
         at,

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use chrono::{DateTime, Utc};
-use machine::cluster::{ChildKind, ChildState, Fault, FaultKind, ImageError, Target, Trouble, retry_at};
+use machine::cluster::{ChildKind, ChildState, Fault, FaultKind, ForeignRoute, ImageError, Target, Trouble, retry_at};
 
 use crate::desired::Wants;
 use crate::observe::Checked;
@@ -36,6 +36,8 @@ pub struct Memory {
     pub checked: BTreeMap<ChildKind, Checked>,
     /// Image faults as they were first seen, by pod UID and image.
     pub image_faults: BTreeMap<(String, String), ImageError>,
+    /// Addresses to which `-rw` leads, and which no pod has.
+    pub foreign_route: Option<ForeignRoute>,
     /// Since when the status has differed in something that can wait.
     pub status_due_since: Option<DateTime<Utc>>,
     /// When the StatefulSet's events were last read.

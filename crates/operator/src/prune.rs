@@ -1,14 +1,17 @@
 //! What caches keep of objects: what a decision or a comparison reads, and nothing else.
 
+use std::collections::BTreeSet;
+use std::net::IpAddr;
+
 use api::ClusteredDatabase;
-use api::names::{CONTAINER, WAL_VOLUME};
+use api::names::{CONTAINER, MAX_INSTANCES, WAL_VOLUME};
 use api::rules::shortest_alike;
 use k8s_openapi::api::apps::v1::StatefulSet;
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::{
     Container, Node, NodeSpec, PersistentVolumeClaim, Pod, PodSpec, Secret, Service, ServiceAccount,
 };
-use k8s_openapi::api::discovery::v1::EndpointSlice;
+use k8s_openapi::api::discovery::v1::{Endpoint, EndpointSlice};
 use k8s_openapi::api::networking::v1::NetworkPolicy;
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use k8s_openapi::api::rbac::v1::{Role, RoleBinding};
@@ -56,10 +59,17 @@ pub fn service(service: &mut Service) {
     service.status = None;
 }
 
-/// Only its metadata: the endpoints are the agents' affair.
+/// Its metadata, and where it leads: one address more than a database has pods is enough to have one that no pod has.
 pub fn endpoint_slice(slice: &mut EndpointSlice) {
     own_metadata(&mut slice.metadata);
-    slice.endpoints = Vec::new();
+    let endpoints = std::mem::take(&mut slice.endpoints).into_iter();
+    let all = endpoints.flat_map(|endpoint| endpoint.addresses);
+    let addresses: BTreeSet<String> = all.filter(|address| address.parse::<IpAddr>().is_ok()).collect();
+    let bound = usize::try_from(MAX_INSTANCES).unwrap_or(usize::MAX).saturating_add(1);
+    slice.endpoints = vec![Endpoint {
+        addresses: addresses.into_iter().take(bound).collect(),
+        ..Endpoint::default()
+    }];
     slice.ports = None;
 }
 
@@ -175,6 +185,24 @@ mod tests {
         assert_eq!(
             (&spec["nodeName"], &spec["volumes"]),
             (&json!("n1"), &json!([claim("wal")]))
+        );
+    }
+
+    #[test]
+    fn of_a_route_so_many_addresses_are_kept_that_one_is_no_pods() {
+        let kept = |count: u8| {
+            let endpoint = |last: u8| json!({"addresses": [format!("10.0.0.{last}"), "no address"], "nodeName": "n1"});
+            let endpoints: Vec<_> = (0..count).map(endpoint).collect();
+            let mut slice: EndpointSlice = serde_json::from_value(json!({"metadata": {"name": "db-rw"},
+                "addressType": "IPv4", "endpoints": endpoints, "ports": [{"port": 5432}]}))
+            .unwrap();
+            super::endpoint_slice(&mut slice);
+            assert_eq!((slice.endpoints.len(), slice.ports), (1, None));
+            (slice.endpoints[0].addresses.len(), slice.endpoints[0].node_name.clone())
+        };
+        assert_eq!(
+            [0, 1, 9, 10, 200].map(kept),
+            [0, 1, 9, 10, 10].map(|count| (count, None))
         );
     }
 

@@ -42,11 +42,15 @@ impl Executor {
     }
 
     pub(super) fn route(&self, world: &World, address: String, epoch: Epoch) {
+        let record = world.observed.lease.record.is();
+        let holder = record.and_then(|record| Some(record.holder.as_ref()?.incarnation.clone()));
+        let (Some(holder), Some(port)) = (holder, world.port()) else {
+            return self.fail(Work::Route, "the Lease or the ClusteredDatabase is not known");
+        };
         let clients = self.clients.clone();
-        let (pod, pod_uid) = (world.observed.own.pod.clone(), world.observed.own.pod_uid.clone());
         self.spawn_vital(Work::Route, async move {
-            let slice = clients.write_route(&pod, &pod_uid, &address, epoch).await?;
-            Ok(Effect::Routed(read_route(&slice)))
+            let slice = clients.write_route(&holder, &address, port, epoch).await?;
+            Ok(Effect::Routed(read_route(&slice, port)))
         });
     }
 }

@@ -43,6 +43,17 @@ impl Clients {
         })
     }
 
+    /// Clients that send everything to `client`.
+    #[cfg(test)]
+    pub(super) fn of(client: Client, names: Names) -> Self {
+        Self {
+            watching: client.clone(),
+            writing: client,
+            namespace: "default".to_owned(),
+            names,
+        }
+    }
+
     /// The names of this database's objects.
     pub fn names(&self) -> &Names {
         &self.names

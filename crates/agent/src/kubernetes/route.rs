@@ -3,14 +3,15 @@
 use std::time::Duration;
 
 use api::Guarded;
-use api::names::ROUTE_EPOCH;
+use api::names::{POSTGRES_PORT, ROUTE_EPOCH};
 use k8s_openapi::api::core::v1::ObjectReference;
-use k8s_openapi::api::discovery::v1::{Endpoint, EndpointConditions, EndpointSlice};
+use k8s_openapi::api::discovery::v1::{Endpoint, EndpointConditions, EndpointPort, EndpointSlice};
 use kube::api::PostParams;
-use machine::instance::Route;
-use machine::protocol::Epoch;
+use machine::instance::{Route, is_route_forged};
+use machine::lease_object;
+use machine::protocol::{Epoch, Incarnation};
 
-use super::Clients;
+use super::{Clients, LeaseReadError};
 
 /// The longest time that a request may take.
 const REQUEST: Duration = Duration::from_secs(2);
@@ -21,6 +22,12 @@ pub enum RouteError {
     /// A newer holder has written it.
     #[error("-rw was pointed elsewhere in epoch {0}")]
     Newer(u64),
+    /// A higher epoch stands in it, and who holds the lease could not be read.
+    #[error(transparent)]
+    Lease(#[from] LeaseReadError),
+    /// It points here, with ports that are not PostgreSQL's.
+    #[error("-rw has other ports than PostgreSQL's, and the API server refuses to change them: {0}")]
+    Ports(Box<kube::Error>),
     /// No answer in time.
     #[error("the API server did not answer within {0:?}")]
     Silent(Duration),
@@ -33,21 +40,20 @@ pub enum RouteError {
 }
 
 impl Clients {
-    /// Makes `pod` the only endpoint of `-rw`. The epoch in the EndpointSlice and its version keep an older holder, or a
-    /// request of it that was delayed, from taking it back. An epoch that no holder can have written is overwritten.
+    /// Makes `holder` at `address` and `port` the only endpoint of `-rw`. The epoch in the EndpointSlice and its version
+    /// keep an older holder, or a request of it that was delayed, from taking it back. A higher epoch than its own is
+    /// overwritten only if a Lease that is read after it shows that no holder wrote it.
     pub async fn write_route(
         &self,
-        pod: &str,
-        pod_uid: &str,
+        holder: &Incarnation,
         address: &str,
+        port: u16,
         epoch: Epoch,
     ) -> Result<EndpointSlice, RouteError> {
-        let api = self.routes();
-        let name = self.names().rw();
-        let mut slice = bounded(api.get(&name)).await?;
+        let mut slice = bounded(self.routes().get(&self.names().rw())).await?;
         if let Some(written) = epoch_of(&slice).filter(|_| !slice.endpoints.is_empty())
             && written > epoch
-            && written.is_in_reach_of(epoch)
+            && !self.is_forged(holder, epoch).await?
         {
             return Err(RouteError::Newer(written.0));
         }
@@ -62,21 +68,62 @@ impl Clients {
             }),
             target_ref: Some(ObjectReference {
                 kind: Some("Pod".to_owned()),
-                name: Some(pod.to_owned()),
+                name: Some(holder.pod.clone()),
                 namespace: slice.metadata.namespace.clone(),
-                uid: Some(pod_uid.to_owned()),
+                uid: Some(holder.pod_uid.clone()),
                 ..ObjectReference::default()
             }),
             ..Endpoint::default()
         }];
-        let slice = Guarded::from(slice);
-        bounded(api.replace(&name, &PostParams::default(), &slice)).await
+        let found = slice.ports.replace(ports(port));
+        match self.replace_route(&slice).await {
+            // The admission policies keep agents from changing ports. The address matters more.
+            Err(RouteError::Failed(error)) if found != slice.ports && is_refused(&error) => {
+                slice.ports = found;
+                self.replace_route(&slice).await?;
+                Err(RouteError::Ports(error))
+            }
+            written => written,
+        }
+    }
+
+    async fn replace_route(&self, slice: &EndpointSlice) -> Result<EndpointSlice, RouteError> {
+        let slice = Guarded::from(slice.clone());
+        bounded(
+            self.routes()
+                .replace(&self.names().rw(), &PostParams::default(), &slice),
+        )
+        .await
+    }
+
+    async fn is_forged(&self, holder: &Incarnation, epoch: Epoch) -> Result<bool, LeaseReadError> {
+        let lease = lease_object::read(&self.read_lease().await?);
+        let lease = lease.map_err(|error| LeaseReadError::Unreadable(format!("{:#}", anyhow::Error::new(error))))?;
+        Ok(is_route_forged(&lease, holder, epoch))
     }
 }
 
+/// The ports of `-rw`, as the operator makes them.
+fn ports(port: u16) -> Vec<EndpointPort> {
+    vec![EndpointPort {
+        name: Some(POSTGRES_PORT.to_owned()),
+        port: Some(port.into()),
+        protocol: Some("TCP".to_owned()),
+        app_protocol: None,
+    }]
+}
+
+fn is_refused(error: &kube::Error) -> bool {
+    matches!(error, kube::Error::Api(status) if matches!(status.code, 403 | 422))
+}
+
 /// Where an EndpointSlice points, and since which epoch. `None` if it points nowhere, or not as [`Clients::write_route`] does, so
-/// that the holder writes it again: with a second endpoint or address, another pod would get a share of the connections.
-pub fn read_route(slice: &EndpointSlice) -> Option<Route> {
+/// that the holder writes it again: with a second endpoint or address, another pod would get a share of the connections; with other
+/// ports than PostgreSQL's `port`, nobody would reach it.
+pub fn read_route(slice: &EndpointSlice, port: u16) -> Option<Route> {
+    if slice.ports.as_ref() != Some(&ports(port)) {
+        return None;
+    }
     let [endpoint] = slice.endpoints.as_slice() else {
         return None;
     };
@@ -111,33 +158,205 @@ async fn bounded<K>(request: impl Future<Output = kube::Result<Guarded<K>>>) -> 
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeMap;
+    use std::convert::Infallible;
+    use std::sync::{Arc, Mutex};
+
+    use api::names::{LEASE_HOLDER, Names};
+    use http::{Method, Request, Response};
+    use http_body_util::BodyExt;
+    use kube::Client;
+    use kube::client::Body;
+    use machine::protocol::{HolderRecord, MemberId};
     use serde_json::{Value, json};
 
     use super::*;
 
-    fn read(endpoints: Value) -> Option<Route> {
-        let slice = json!({
-            "metadata": {"name": "db-rw", "annotations": {ROUTE_EPOCH: "3"}}, "addressType": "IPv4", "endpoints": endpoints,
-        });
-        read_route(&serde_json::from_value(slice).unwrap())
+    const ADDRESS: &str = "10.0.0.1";
+
+    fn postgres(port: u16) -> Value {
+        json!([{"name": "postgres", "port": port, "protocol": "TCP"}])
+    }
+
+    fn slice(epoch: u64, endpoints: Value, ports: Value) -> Value {
+        json!({
+            "metadata": {"name": "db-rw", "resourceVersion": "5", "annotations": {ROUTE_EPOCH: epoch.to_string()}},
+            "addressType": "IPv4", "endpoints": endpoints, "ports": ports,
+        })
+    }
+
+    fn endpoint(address: &str) -> Value {
+        json!({"addresses": [address], "conditions": {"ready": true}})
+    }
+
+    fn read(endpoints: Value, ports: Value) -> Option<Route> {
+        read_route(&serde_json::from_value(slice(3, endpoints, ports)).unwrap(), 5432)
+    }
+
+    fn route(epoch: u64) -> Option<Route> {
+        Some(Route {
+            address: ADDRESS.to_owned(),
+            epoch: Epoch(epoch),
+        })
     }
 
     #[test]
     fn a_route_that_leads_to_others_too_is_none_so_that_the_holder_writes_it_again() {
-        let own = || json!({"addresses": ["10.0.0.1"], "conditions": {"ready": true}});
-        let expected = Route {
-            address: "10.0.0.1".to_owned(),
-            epoch: Epoch(3),
-        };
-        assert_eq!(read(json!([own()])), Some(expected));
+        let own = || endpoint(ADDRESS);
+        assert_eq!(read(json!([own()]), postgres(5432)), route(3));
         for changed in [
-            json!([own(), {"addresses": ["10.9.9.9"], "conditions": {"ready": true}}]),
-            json!([{"addresses": ["10.0.0.1", "10.9.9.9"], "conditions": {"ready": true}}]),
-            json!([{"addresses": ["10.0.0.1"], "conditions": {"ready": false}}]),
+            json!([own(), endpoint("10.9.9.9")]),
+            json!([{"addresses": [ADDRESS, "10.9.9.9"], "conditions": {"ready": true}}]),
+            json!([{"addresses": [ADDRESS], "conditions": {"ready": false}}]),
             json!([{"addresses": []}]),
             json!([]),
         ] {
-            assert_eq!(read(changed.clone()), None, "{changed}");
+            assert_eq!(read(changed.clone(), postgres(5432)), None, "{changed}");
         }
+    }
+
+    #[test]
+    fn a_route_with_other_ports_is_none_so_that_the_holder_writes_it_again() {
+        let both = json!([postgres(5432)[0], {"name": "other", "port": 5433, "protocol": "TCP"}]);
+        let unnamed = json!([{"port": 5432, "protocol": "TCP"}]);
+        for changed in [postgres(5433), both, unnamed, json!([]), Value::Null] {
+            assert_eq!(read(json!([endpoint(ADDRESS)]), changed.clone()), None, "{changed}");
+        }
+    }
+
+    /// An API server with a Lease and an EndpointSlice. It keeps the version of what is written, and may refuse other ports.
+    #[derive(Clone)]
+    struct Server {
+        slice: Arc<Mutex<Value>>,
+        lease: Value,
+        keeps_ports: bool,
+    }
+
+    impl Server {
+        fn new(slice: Value, lease: Value) -> Self {
+            Self {
+                slice: Arc::new(Mutex::new(slice)),
+                lease,
+                keeps_ports: false,
+            }
+        }
+
+        fn clients(&self) -> Clients {
+            let server = self.clone();
+            let service = tower::service_fn(move |request: Request<Body>| {
+                let server = server.clone();
+                async move { Ok::<_, Infallible>(server.answer(request).await) }
+            });
+            Clients::of(Client::new(service, "default"), Names::new("db"))
+        }
+
+        async fn answer(&self, request: Request<Body>) -> Response<Body> {
+            let (parts, body) = request.into_parts();
+            let body = body.collect().await.unwrap().to_bytes();
+            let (code, answer) = match (parts.method, parts.uri.path().contains("/leases/")) {
+                (Method::GET, true) => (200, self.lease.clone()),
+                (Method::GET, false) => (200, self.slice.lock().unwrap().clone()),
+                (method, _) => {
+                    assert_eq!(method, Method::PUT);
+                    self.replace(serde_json::from_slice(&body).unwrap())
+                }
+            };
+            let answer = Response::builder()
+                .status(code)
+                .body(Body::from(answer.to_string().into_bytes()));
+            answer.unwrap()
+        }
+
+        fn replace(&self, written: Value) -> (u16, Value) {
+            let mut slice = self.slice.lock().unwrap();
+            let version = &slice["metadata"]["resourceVersion"];
+            assert_eq!(&written["metadata"]["resourceVersion"], version, "compare and swap");
+            if self.keeps_ports && written["ports"] != slice["ports"] {
+                let refused = json!({"kind": "Status", "status": "Failure", "code": 422, "reason": "Invalid",
+                    "message": "agents do not change the ports of -rw"});
+                return (422, refused);
+            }
+            *slice = written;
+            (200, slice.clone())
+        }
+
+        fn route(&self) -> Option<Route> {
+            let slice = serde_json::from_value(self.slice.lock().unwrap().clone()).unwrap();
+            read_route(&slice, 5432)
+        }
+    }
+
+    fn incarnation(run: &str) -> Incarnation {
+        Incarnation {
+            pod: "db-0".to_owned(),
+            pod_uid: "u0".to_owned(),
+            run: run.to_owned(),
+            member: MemberId::new(0, "c0ffee", 1),
+        }
+    }
+
+    fn lease(holder: &Incarnation, epoch: u64) -> Value {
+        let record = HolderRecord {
+            incarnation: holder.clone(),
+            address: ADDRESS.to_owned(),
+            timeline: None,
+            serving: true,
+        };
+        let annotations = BTreeMap::from([(LEASE_HOLDER, serde_json::to_string(&record).unwrap())]);
+        json!({
+            "metadata": {"name": "db", "uid": "l", "resourceVersion": "9", "annotations": annotations},
+            "spec": {"holderIdentity": holder.identity(), "leaseTransitions": epoch, "leaseDurationSeconds": 15},
+        })
+    }
+
+    async fn write(server: &Server) -> Result<EndpointSlice, RouteError> {
+        let holder = incarnation("run-1");
+        server.clients().write_route(&holder, ADDRESS, 5432, Epoch(3)).await
+    }
+
+    #[tokio::test]
+    async fn a_route_of_a_higher_epoch_is_overwritten_while_the_lease_names_this_run_in_its_own() {
+        let own = lease(&incarnation("run-1"), 3);
+        for epoch in [4, 1_003, 1_004, 2_000_000] {
+            let foreign = slice(epoch, json!([endpoint("10.9.9.9")]), postgres(5432));
+            let server = Server::new(foreign, own.clone());
+            write(&server).await.unwrap();
+            assert_eq!(server.route(), route(3), "{epoch}");
+        }
+    }
+
+    #[tokio::test]
+    async fn a_route_of_a_newer_holder_stays() {
+        let unreadable = json!({"metadata": {"name": "db", "uid": "l"}, "spec": {}});
+        for lease in [
+            lease(&incarnation("run-2"), 4),
+            lease(&incarnation("run-1"), 4),
+            lease(&incarnation("run-2"), 3),
+            unreadable,
+        ] {
+            let newer = slice(4, json!([endpoint("10.0.0.2")]), postgres(5432));
+            let server = Server::new(newer.clone(), lease.clone());
+            let error = write(&server).await.unwrap_err();
+            assert!(matches!(error, RouteError::Newer(4) | RouteError::Lease(_)), "{error}");
+            assert_eq!(*server.slice.lock().unwrap(), newer, "{lease}");
+        }
+    }
+
+    #[tokio::test]
+    async fn the_ports_are_written_too_and_where_that_is_refused_the_address_alone() {
+        let foreign = slice(3, json!([endpoint("10.9.9.9")]), postgres(5433));
+        let mut server = Server::new(foreign.clone(), Value::Null);
+        write(&server).await.unwrap();
+        assert_eq!(server.route(), route(3));
+
+        server.keeps_ports = true;
+        *server.slice.lock().unwrap() = foreign;
+        let error = write(&server).await.unwrap_err();
+        assert!(matches!(error, RouteError::Ports(_)), "{error}");
+        let written = server.slice.lock().unwrap().clone();
+        assert_eq!(
+            (&written["endpoints"][0]["addresses"], &written["ports"]),
+            (&json!([ADDRESS]), &postgres(5433))
+        );
     }
 }

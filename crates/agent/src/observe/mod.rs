@@ -120,6 +120,11 @@ impl World {
         self.spec = Some(cluster.spec);
     }
 
+    /// PostgreSQL's port, if the spec is known.
+    pub fn port(&self) -> Option<u16> {
+        self.spec.as_ref().map(|spec| spec.postgres.port)
+    }
+
     /// PostgreSQL's major version.
     pub fn major(&self) -> u16 {
         let wanted = self.spec.as_ref().map_or(0, |spec| spec.postgres.major_version);

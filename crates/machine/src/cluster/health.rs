@@ -9,7 +9,7 @@ use k8s_openapi::jiff::Timestamp;
 use super::facts::{Facts, list};
 use super::observed::Pod;
 use super::rule::CORRECT;
-use super::{claims, durability, failure, fenced, hibernation, image, phase, restarts, room};
+use super::{claims, durability, failure, fenced, hibernation, image, phase, restarts, room, route};
 
 /// A question about a database.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -31,6 +31,9 @@ const SET_ASIDE: &str = "DataSetAside";
 
 /// The same of what the operator's default image is another one than instances run.
 const OTHER_DEFAULT: &str = "OtherDefaultImage";
+
+/// The same of a route that leads to no pod of the database.
+pub const FOREIGN_ROUTE: &str = "ForeignRoute";
 
 /// The answers' reasons.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -87,6 +90,8 @@ pub enum Reason {
     Kept,
     /// It is on record which image instances run.
     OnRecord,
+    /// `-rw` leads to an address that no pod of the database has.
+    AddressOfNoPod,
     /// The operator's own code failed for this database.
     InternalError,
     /// An object of the database is there and cannot be read: nothing that depends on it is changed.
@@ -153,6 +158,7 @@ impl Reason {
             Reason::Hibernated => "Hibernated",
             Reason::Kept => "Kept",
             Reason::OnRecord => "OnRecord",
+            Reason::AddressOfNoPod => "AddressOfNoPod",
             Reason::InternalError => "InternalError",
             Reason::UnreadableObject => "UnreadableObject",
             Reason::Unknown => "Unknown",
@@ -184,6 +190,8 @@ pub fn conditions(facts: &Facts<'_>) -> Vec<Condition> {
     let other = image::other_default(facts).map(|message| Answer::new(true, Reason::OnRecord, message));
     let all = answers.into_iter().chain(set_aside);
     let all = all.chain(other.map(|answer| (OTHER_DEFAULT, answer)));
+    let route = route::describe(facts).map(|message| Answer::new(true, Reason::AddressOfNoPod, message));
+    let all = all.chain(route.map(|answer| (FOREIGN_ROUTE, answer)));
     all.map(|(kind, answer)| condition(facts, kind, answer)).collect()
 }
 

@@ -44,6 +44,7 @@ mod rest;
 mod restarts;
 mod rollout;
 mod room;
+mod route;
 mod rule;
 mod scaling;
 mod status;
@@ -77,6 +78,7 @@ pub use observed::{
 pub use page::state_machine_page;
 pub use patience::{patience, rests};
 pub use phase::{briefly_away, ready, stored as stored_phase};
+pub use route::{ForeignRoute, foreign_route};
 pub use rule::{Proposal, Rule};
 pub use status::{Due, due, status};
 pub use transitions::{TRANSITIONS, may_follow};
@@ -155,6 +157,7 @@ pub fn decide(
         proposal.wake.map(|wake| wake.max(now)),
         failure::next_deadline(&facts),
         phase::briefly_away(&facts),
+        route::lasts_at(&facts),
         patience::bound(&facts, &mut proposal.action, phase, proposal.step),
     ];
     Decision {

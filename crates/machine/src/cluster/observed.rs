@@ -8,6 +8,7 @@ use chrono::{DateTime, Utc};
 use serde::{Deserialize, Serialize};
 
 use super::certificates::AgentsCertificate;
+use super::route::ForeignRoute;
 use crate::protocol::LeaseRecord;
 pub use crate::protocol::Volume;
 
@@ -56,6 +57,9 @@ pub struct Observed {
     pub certificates: Certificates,
     /// The namespace is being deleted. Give `false` if unknown; asked only of a resource that is being deleted.
     pub namespace_terminating: bool,
+    /// Addresses to which `-rw` leads, and which no pod of this database has ([`super::foreign_route`]).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub foreign_route: Option<ForeignRoute>,
     /// Objects of this database that are there and cannot be read: what they hold is unknown above.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub unreadable: Vec<Unreadable>,

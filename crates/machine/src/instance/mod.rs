@@ -65,6 +65,7 @@ pub use impostors::{Doubt, Impostor, WalSender, impostors, receiving, standbys};
 pub use keys::Proven;
 pub use lost::{LeaseVersion, Lost};
 pub use observed::*;
+pub use primary::is_route_forged;
 pub use rejoin::{MissingWal, Rewound};
 pub use senders::Ended;
 pub use stalled::Stalled;

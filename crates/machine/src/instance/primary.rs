@@ -9,7 +9,7 @@ use super::identity::is_sound;
 use super::lease_rules::{self, Write};
 use super::recovery::{self, Way};
 use super::{Action, Draft, Purpose, Route, Verdict, election, members, room, settings, standby};
-use crate::protocol::{Epoch, LeaseRecord, MemberId, MemberState, Timeline};
+use crate::protocol::{Epoch, Incarnation, LeaseRecord, MemberId, MemberState, Timeline};
 
 /// Longest wait between failed tries, in milliseconds.
 const RETRY: u64 = 2_000;
@@ -166,6 +166,13 @@ pub(super) fn route(context: &Context, draft: &mut Draft) -> Option<Verdict> {
     )
 }
 
+/// Whether nobody who held the lease wrote an EndpointSlice with a higher epoch than `epoch`, the one of `holder`.
+/// `lease` must have been read after that EndpointSlice: each holder writes the Lease before it, and epochs only grow.
+pub fn is_route_forged(lease: &LeaseRecord, holder: &Incarnation, epoch: Epoch) -> bool {
+    let held_by = lease.holder.as_ref().map(|record| &record.incarnation);
+    lease.epoch == epoch && held_by == Some(holder)
+}
+
 /// Makes the replication role and slot of a member that reports now (the slot of one that is away would keep WAL until it is lost,
 /// again and again), unless it is forgotten: its slot would keep WAL for ever. A standby that runs has promised this epoch before
 /// ([`followers`]).
@@ -246,7 +253,7 @@ mod tests {
 
     use super::super::fixtures::*;
     use super::super::*;
-    use crate::protocol::{Lsn, MemberId, MemberState, Position, Timeline};
+    use crate::protocol::{LeaseRecord, Lsn, MemberId, MemberState, Position, Timeline};
     use crate::quorum::SyncRule;
     use crate::timing::{BootTime, Timing};
 
@@ -291,6 +298,26 @@ mod tests {
                 !matches!(decision.action, Action::StartPrimary { .. }),
                 "{index}: {decision:?}"
             );
+        }
+    }
+
+    #[test]
+    fn a_route_of_a_higher_epoch_is_forged_only_while_the_lease_names_this_run_in_its_epoch() {
+        let mut observed = primary();
+        let held = record(&mut observed).clone();
+        let own = held.holder.clone().unwrap().incarnation;
+        assert!(is_route_forged(&held, &own, Epoch(1)));
+        let spoils: [fn(&mut LeaseRecord); 5] = [
+            |lease| lease.epoch = Epoch(2),
+            |lease| lease.holder = None,
+            |lease| lease.holder = Some(other_holder()),
+            |lease| lease.holder.as_mut().unwrap().incarnation.run = "run-2".to_owned(),
+            |lease| lease.holder.as_mut().unwrap().incarnation.pod_uid = "pod-9".to_owned(),
+        ];
+        for (index, spoil) in spoils.into_iter().enumerate() {
+            let mut lease = held.clone();
+            spoil(&mut lease);
+            assert!(!is_route_forged(&lease, &own, Epoch(1)), "{index}");
         }
     }
 

@@ -8,8 +8,8 @@ use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 
 use super::Subject;
 
-/// Name of PostgreSQL's port, on pods, Services and in the EndpointSlice.
-pub const POSTGRES_PORT_NAME: &str = "postgres";
+pub use api::names::POSTGRES_PORT as POSTGRES_PORT_NAME;
+
 /// Name of the peer API's port.
 pub const PEER_PORT_NAME: &str = "peer";
 

@@ -117,6 +117,7 @@ impl Executor {
             events::late(db, &changed, now, &self.identity),
             events::request(db, &changed, now, &self.identity),
             events::unreadable_object(db, &changed, now, &self.identity),
+            events::foreign_route(db, &changed, now, &self.identity),
         ];
         for event in more.into_iter().flatten() {
             self.publish(key, &event).await;

@@ -7,11 +7,15 @@ mod pods;
 mod resources;
 mod secrets;
 
+use std::collections::BTreeSet;
+
 use api::names::{CONTAINER, Names, WAL_VOLUME};
 use api::{ClusteredDatabase, moment};
 use chrono::{DateTime, Utc};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
-use machine::cluster::{Certificates, ChildKind, ChildState, Known, Observed, SetFacts, Volume, WalVolumes};
+use machine::cluster::{
+    Certificates, ChildKind, ChildState, Known, Observed, SetFacts, Volume, WalVolumes, foreign_route,
+};
 use machine::protocol::LeaseRecord;
 
 pub use children::{Stray, children, verdict};
@@ -38,6 +42,8 @@ pub fn observe(
     let db = subject.db;
     let mut children = children(caches, key, subject, memory, strays);
     let lease = lease(caches, key, &mut children[ChildKind::Lease]);
+    let (routed, own) = (known(routed(caches, key)), known(pods::addresses(caches, key)));
+    memory.foreign_route = foreign_route(memory.foreign_route.as_ref(), &routed, &own, now);
     let mut unreadable = caches.unreadable(key);
     unreadable.extend(strays.iter().filter_map(|stray| stray.unreadable(key)));
     Observed {
@@ -51,6 +57,7 @@ pub fn observe(
         wal_storage_class: known(claims::storage_class(caches, db, Volume::Wal)),
         certificates: certificates(db, memory),
         namespace_terminating: false,
+        foreign_route: memory.foreign_route.clone(),
         unreadable,
         faults: memory
             .faults
@@ -82,6 +89,15 @@ pub fn time(time: &Time) -> DateTime<Utc> {
 
 fn known<T>(value: Option<T>) -> Known<T> {
     value.map_or(Known::Unknown, Known::Known)
+}
+
+/// The addresses to which `-rw` leads.
+fn routed(caches: &Caches, key: &Key) -> Option<BTreeSet<String>> {
+    let slice = caches
+        .endpoint_slices
+        .get(key, &crate::desired::name(&key.name, ChildKind::EndpointSlice))?;
+    let endpoints = slice.iter().flat_map(|slice| &slice.endpoints);
+    Some(endpoints.flat_map(|endpoint| endpoint.addresses.clone()).collect())
 }
 
 fn stateful_set(caches: &Caches, key: &Key) -> Option<SetFacts> {

@@ -88,6 +88,16 @@ pub fn pods(
     Some(pods)
 }
 
+/// The addresses of the database's pods.
+pub fn addresses(caches: &Caches, key: &Key) -> Option<BTreeSet<String>> {
+    let pods = caches.pods.list(key)?;
+    let all = pods.iter().filter_map(|pod| pod.status.as_ref()).flat_map(|status| {
+        let more = status.pod_ips.iter().flatten().map(|address| address.ip.clone());
+        more.chain(status.pod_ip.clone())
+    });
+    Some(all.collect())
+}
+
 /// Who holds the Lease (its pod's UID), and when it was renewed last.
 fn renewed(caches: &Caches, key: &Key) -> Option<(String, DateTime<Utc>)> {
     let lease = caches

@@ -48,6 +48,8 @@ pub struct Agents {
     /// Parameters that PostgreSQL started with, by the pod's UID.
     in_force: BTreeMap<String, BTreeMap<String, String>>,
     renewed: Option<DateTime<Utc>>,
+    /// The pod (its UID) to which `-rw` was pointed last.
+    routed: Option<String>,
     /// The version of everything after the last move.
     seen: Option<u64>,
 }
@@ -114,9 +116,15 @@ impl Agents {
             put(store, &base, &view.lease, now);
         }
         let serving = view.lease.holder.as_ref().filter(|holder| holder.serving);
-        if let Some(holder) = serving.filter(|holder| self.primaries.last() != Some(&holder.incarnation.pod)) {
-            self.primaries.push(holder.incarnation.pod.clone());
-            route(store, holder, view.lease.epoch, now);
+        if let Some(holder) = serving {
+            let incarnation = &holder.incarnation;
+            if self.primaries.last() != Some(&incarnation.pod) {
+                self.primaries.push(incarnation.pod.clone());
+            }
+            if self.routed.as_ref() != Some(&incarnation.pod_uid) {
+                self.routed = Some(incarnation.pod_uid.clone());
+                route(store, holder, view.lease.epoch, now);
+            }
         }
     }
 

@@ -217,6 +217,38 @@ fn a_request_that_contradicts_the_spec_is_refused_with_one_event() {
     });
 }
 
+/// A compromised instance may write the EndpointSlice, and here its primary does not correct it.
+#[test]
+fn a_route_to_no_pod_of_the_database_is_told_after_a_minute_and_left_alone() {
+    with_two(async |world| {
+        let own = find(world, "endpointslices", "db-rw")["endpoints"].clone();
+        let lead_to = |endpoints: &Value| {
+            let change = json!({"endpoints": endpoints});
+            world.user(200, Verb::Merge, "endpointslices", "db-rw", change);
+        };
+        let said = |world: &World| world.status()["conditions"].to_string().contains("AddressOfNoPod");
+        lead_to(&json!([{"addresses": ["10.9.9.9"], "targetRef": {"kind": "Pod", "name": "db-1"}}]));
+        tokio::time::sleep(Duration::from_secs(50)).await;
+        assert!(!said(world), "an election may be under way");
+        tokio::time::timeout(Duration::from_secs(20), world.until("told", said))
+            .await
+            .unwrap();
+        world.rests(LONG).await;
+        let told = world.server.within(|store, _| {
+            let events = store.everything().filter(|(key, _)| key.kind.group == "events.k8s.io");
+            let events = events.filter(|(_, event)| event["reason"] == "ForeignRoute");
+            events.map(|(_, event)| event["note"].to_string()).collect::<Vec<_>>()
+        });
+        assert!(told.len() == 1 && told[0].contains("-rw leads to 10.9.9.9"), "{told:?}");
+        assert_eq!(
+            find(world, "endpointslices", "db-rw")["endpoints"][0]["addresses"],
+            json!(["10.9.9.9"])
+        );
+        lead_to(&own);
+        world.until("over", |world| !said(world)).await;
+    });
+}
+
 #[test]
 fn a_quota_that_refuses_pods_is_told_and_its_end_is_noticed() {
     run(1, async || {

@@ -237,6 +237,17 @@ pub const MUTANTS: &[Mutant] = &[
         found_by: unit("instance::primary::tests::a_reporting_member_is_admitted_and_the_slot_of_a_former_one_dropped"),
     },
     Mutant {
+        name: "any-lease-proves-a-route-forged",
+        planted: "A holder takes a route of a higher epoch for forged though the Lease names another holder by now.",
+        breaks: "rule `route`",
+        file: "instance/primary.rs",
+        text: "lease.epoch == epoch && held_by == Some(holder)",
+        instead: "lease.epoch == epoch || held_by == Some(holder)",
+        found_by: unit(
+            "instance::primary::tests::a_route_of_a_higher_epoch_is_forged_only_while_the_lease_names_this_run_in_its_epoch",
+        ),
+    },
+    Mutant {
         name: "promise-is-forgotten",
         planted: "A member follows the primary again whose epoch it has promised to leave.",
         breaks: "protocol 6",
