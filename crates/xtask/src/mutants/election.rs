@@ -105,7 +105,7 @@ pub const MUTANTS: &[Mutant] = &[
         breaks: "protocol 9",
         file: "instance/election/take.rs",
         text: "better.at.plus(GONE)",
-        instead: "BootTime(u64::MAX)",
+        instead: "crate::timing::BootTime(u64::MAX)",
         found_by: unit(
             "instance::election::ranking::tests::who_has_more_and_is_gone_is_not_waited_for_if_enough_others_have_promised",
         ),
@@ -116,7 +116,7 @@ pub const MUTANTS: &[Mutant] = &[
         breaks: "protocol 9",
         file: "instance/election/take.rs",
         text: "since.plus(GONE)",
-        instead: "BootTime(u64::MAX)",
+        instead: "crate::timing::BootTime(u64::MAX)",
         found_by: unit(
             "instance::election::ranking::tests::who_has_more_and_does_not_take_the_lease_is_waited_for_only_where_it_is_needed",
         ),
