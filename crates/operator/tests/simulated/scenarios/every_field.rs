@@ -267,7 +267,8 @@ fn plain(value: &mut Value) {
     match value {
         Value::Object(fields) => {
             fields.values_mut().for_each(plain);
-            fields.retain(|_, inner| *inner != json!([]));
+            // No limits are an empty map after a change of requests in place, and nothing in a pod that was made so.
+            fields.retain(|name, inner| *inner != json!([]) && !(name == "limits" && *inner == json!({})));
         }
         Value::Array(items) => {
             items.iter_mut().for_each(plain);
