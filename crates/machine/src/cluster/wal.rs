@@ -15,13 +15,14 @@ use super::decision::Step;
 use super::drift::may_make_stateful_set;
 use super::facts::Facts;
 use super::observed::{ChildKind, ChildState, Claim, Pod, SetFacts, Volume, WalVolumes};
+use super::rollout;
 use super::rule::{Proposal, Rule};
 
 /// See [`Rule::what`].
 pub const SETTLE: Rule = Rule {
     name: "settle-wal-volumes",
     family: "volumes",
-    what: "Once the pod whose WAL claim the template names has been made, the template names none; once every pod serves with its own WAL volume, and none is being made, the StatefulSet is made again with a claim template for them, its pods orphaned meanwhile.",
+    what: "Once the pod whose WAL claim the template names has been made, and need not be made again, the template names none; once every pod serves with its own WAL volume, and none is being made, the StatefulSet is made again with a claim template for them, its pods orphaned meanwhile.",
     propose: settle,
     passable: true,
 };
@@ -169,7 +170,8 @@ fn settle(facts: &Facts<'_>) -> Option<Proposal> {
         _ if complete && may_make_stateful_set(facts) => {
             (WalVolumes::Templated, "every pod has its WAL volume".to_owned())
         }
-        WalVolumes::Of(ordinal) if is_made(ordinal) => (
+        // One that is to be made once more is made from this very template.
+        WalVolumes::Of(ordinal) if is_made(ordinal) && !rollout::outdated(facts).any(|pod| pod.ordinal == ordinal) => (
             WalVolumes::Withheld,
             format!("pod {}-{ordinal} has been made", facts.wanted.name),
         ),
@@ -298,6 +300,18 @@ pub(super) mod tests {
             Some(WalVolumes::Withheld),
             "the next one that is lost comes back as it was"
         );
+    }
+
+    #[test]
+    fn a_pod_that_has_its_volume_and_is_of_an_older_template_is_made_again_with_it() {
+        let mut scene = added();
+        claim(&mut scene, 2);
+        make(&mut scene, 2, Some(2));
+        scene.pod_mut(2).revision = Some("r1".to_owned());
+        scene.pod_mut(2).ready = false;
+        assert_eq!(template(&scene), Some(WalVolumes::Of(2)));
+        set(&mut scene, WalVolumes::Of(2));
+        assert_eq!((template(&scene), scene.replaced()), (None, Some("demo-2".to_owned())));
     }
 
     #[test]
