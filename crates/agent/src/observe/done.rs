@@ -403,9 +403,9 @@ impl World {
 
 #[cfg(test)]
 mod tests {
-    use super::super::tests::world;
+    use super::super::tests::{peer, world};
     use super::*;
-    use machine::instance::{Peer, Reading};
+    use machine::instance::Reading;
     use machine::lease_object;
     use machine::protocol::Epoch;
 
@@ -623,18 +623,7 @@ mod tests {
             },
             key: key.map(str::to_owned),
         };
-        let peer = Peer {
-            report: serde_json::from_value(serde_json::json!({
-                "podUid": "u", "member": "cdb_2_aaaa_00000001", "address": "10.0.0.2", "state": "Waiting", "settings": "s",
-                "agentVersion": "0", "publicKey": "key",
-            }))
-            .expect("a report"),
-            position: None,
-            replayed: None,
-            promised: Epoch(0),
-            heard: BootTime(1),
-        };
-        world.observed.peers.insert("orders-2".to_owned(), peer);
+        world.observed.peers.insert("orders-2".to_owned(), peer("key"));
         world.promise_answered("orders-2".to_owned(), reply(1, Some("key")), BootTime(5));
         world.promise_answered("orders-2".to_owned(), reply(2, Some("key")), BootTime(6));
         world.promise_answered("orders-2".to_owned(), reply(3, None), BootTime(7));

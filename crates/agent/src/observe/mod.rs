@@ -189,8 +189,26 @@ impl World {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
+    use machine::instance::Peer;
+    use machine::protocol::Epoch;
+
     use super::*;
+
+    /// The member in pod `orders-2`, which has reported this key.
+    pub(crate) fn peer(key: &str) -> Peer {
+        let report = serde_json::json!({
+            "podUid": "u", "member": "cdb_2_aaaa_00000001", "address": "10.0.0.3", "state": "Waiting", "settings": "s",
+            "agentVersion": "0", "publicKey": key,
+        });
+        Peer {
+            report: serde_json::from_value(report).expect("a report"),
+            position: None,
+            replayed: None,
+            promised: Epoch(0),
+            heard: BootTime(0),
+        }
+    }
 
     pub(super) fn world() -> World {
         let own = Own {

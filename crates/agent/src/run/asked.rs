@@ -77,7 +77,8 @@ fn is_final(answer: &Result<PromiseReply, String>, request: &PromiseRequest) -> 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use machine::instance::{LeaseView, Member, Own, Peer, Promise, Reading, VolumeView};
+    use crate::observe::tests::peer;
+    use machine::instance::{LeaseView, Member, Own, Promise, Reading, VolumeView};
     use machine::lease_object;
     use machine::protocol::{Epoch, MemberId};
 
@@ -103,18 +104,7 @@ mod tests {
             record: Reading::Is(lease_object::read(&lease).expect("a record")),
             ..LeaseView::default()
         };
-        let peer = serde_json::json!({
-            "podUid": "u", "member": "cdb_2_aaaa_00000001", "address": "10.0.0.3", "state": "Waiting", "settings": "s",
-            "agentVersion": "0", "publicKey": KEY,
-        });
-        let peer = Peer {
-            report: serde_json::from_value(peer).expect("a report"),
-            position: None,
-            replayed: None,
-            promised: Epoch(0),
-            heard: BootTime(0),
-        };
-        world.observed.peers.insert("orders-2".to_owned(), peer);
+        world.observed.peers.insert("orders-2".to_owned(), peer(KEY));
         world.observed.volume = Reading::Is(VolumeView {
             member: Some(Member {
                 id: MemberId::new(1, "aaaa", 1),

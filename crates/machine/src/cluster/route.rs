@@ -40,7 +40,7 @@ pub fn foreign_route(
     (!addresses.is_empty()).then_some(ForeignRoute { addresses, since })
 }
 
-/// What is said of a foreign route that lasts.
+/// The message about a foreign route that has lasted [`PATIENCE`]; `None` if there is none.
 pub(super) fn describe(facts: &Facts<'_>) -> Option<String> {
     let foreign = unwanted(facts)?;
     // A new operator counts the time from its start.

@@ -7,7 +7,7 @@ use api::status::{BootstrapGrant, DurabilityMode};
 use super::*;
 use crate::protocol::{
     Epoch, Fork, HolderRecord, Incarnation, LeaseRecord, Lsn, MemberId, MemberReport, MemberState, Position,
-    PromiseReply, Release, Timeline,
+    PromiseReply, Release, ReportRequest, Timeline,
 };
 use crate::quorum::SyncRule;
 use crate::timing::Timing;
@@ -39,6 +39,18 @@ pub(super) fn position() -> Position {
     Position {
         timeline: Timeline(1),
         lsn: Lsn(0x100),
+    }
+}
+
+/// What `orders-1` reports to the holder of [`primary`].
+pub(super) fn report_request() -> ReportRequest {
+    ReportRequest {
+        epoch: Epoch(1),
+        pod: "orders-1".to_owned(),
+        report: primary().peers["orders-1"].report.clone(),
+        position: None,
+        replayed: None,
+        promised: Epoch(0),
     }
 }
 

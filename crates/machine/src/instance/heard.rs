@@ -180,14 +180,7 @@ mod tests {
 
     /// `orders-1` reports to the primary.
     fn reports(observed: &mut Observed, change: impl FnOnce(&mut ReportRequest)) -> Result<ReportReply, String> {
-        let mut request = ReportRequest {
-            epoch: Epoch(1),
-            pod: "orders-1".to_owned(),
-            report: primary().peers["orders-1"].report.clone(),
-            position: None,
-            replayed: None,
-            promised: Epoch(0),
-        };
+        let mut request = report_request();
         change(&mut request);
         super::report(observed, &settled(), NOW, request, Some("key-1"))
     }
@@ -275,14 +268,7 @@ mod tests {
             observed.peers.insert(pod.to_owned(), gone.clone());
         }
         let later = BootTime(10_000);
-        let request = ReportRequest {
-            epoch: Epoch(1),
-            pod: "orders-1".to_owned(),
-            report: gone.report.clone(),
-            position: None,
-            replayed: None,
-            promised: Epoch(0),
-        };
+        let request = report_request();
         observed.lease.confirmed.as_mut().unwrap().sent = later;
         super::report(&mut observed, &settled(), later, request, Some("key-1")).unwrap();
         assert_eq!(observed.peers.keys().collect::<Vec<_>>(), ["orders-1"]);

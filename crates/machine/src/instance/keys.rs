@@ -118,14 +118,7 @@ mod tests {
         proven: Proven,
         change: impl FnOnce(&mut MemberReport),
     ) -> Result<ReportReply, String> {
-        let mut request = ReportRequest {
-            epoch: Epoch(1),
-            pod: "orders-1".to_owned(),
-            report: primary().peers["orders-1"].report.clone(),
-            position: None,
-            replayed: None,
-            promised: Epoch(0),
-        };
+        let mut request = report_request();
         change(&mut request.report);
         heard::report(observed, &settled(), NOW, request, proven)
     }
@@ -222,14 +215,7 @@ mod tests {
                 holding_since: Some(BootTime(holding_since)),
                 ..settled()
             };
-            let mut request = ReportRequest {
-                epoch: Epoch(1),
-                pod: "orders-1".to_owned(),
-                report: primary().peers["orders-1"].report.clone(),
-                position: None,
-                replayed: None,
-                promised: Epoch(0),
-            };
+            let mut request = report_request();
             (request.report.member, request.report.public_key) = (new.clone(), Some("new".to_owned()));
             heard::report(&mut observed, &memo, BootTime(now), request, Some("new")).is_ok()
         };

@@ -234,14 +234,9 @@ mod tests {
     }
 
     fn request(epoch: u64) -> ReportRequest {
-        let peer = primary().peers["orders-1"].clone();
         ReportRequest {
             epoch: Epoch(epoch),
-            pod: "orders-1".to_owned(),
-            report: peer.report,
-            position: None,
-            replayed: None,
-            promised: Epoch(0),
+            ..report_request()
         }
     }
 

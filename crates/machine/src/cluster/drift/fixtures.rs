@@ -13,6 +13,17 @@ pub fn drifted(kind: ChildKind, immutable: bool) -> ChildState {
     }
 }
 
+/// All objects are made but the StatefulSet.
+pub fn make_all_but_the_stateful_set(scene: &mut Scene) {
+    let others = ChildKind::ALL
+        .into_iter()
+        .filter(|kind| *kind != ChildKind::StatefulSet);
+    for kind in others {
+        let uid = format!("uid-{kind:?}");
+        scene.set_child(kind, ChildState::Current { uid });
+    }
+}
+
 pub fn scene_name(kind: ChildKind) -> String {
     format!("demo{}", kind.suffix())
 }

@@ -128,7 +128,7 @@ mod tests {
     use api::Phase;
     use api::status::{DurabilityMode, FailureReason};
 
-    use super::super::fixtures::with;
+    use super::super::fixtures::{make_all_but_the_stateful_set, with};
     use super::*;
     use crate::cluster::testing::{Scene, empty_lease};
     use crate::cluster::{Apply, ApplyHow};
@@ -241,17 +241,7 @@ mod tests {
         for mut scene in [Scene::ready(3), Scene::new(3)] {
             (scene.finalizer, scene.recreate_lease) = (true, Some(scene.with_wanted(|wanted| wanted.uid.to_owned())));
             if scene.pods().is_empty() {
-                for kind in ChildKind::ALL
-                    .into_iter()
-                    .filter(|kind| *kind != ChildKind::StatefulSet)
-                {
-                    scene.set_child(
-                        kind,
-                        ChildState::Current {
-                            uid: format!("uid-{kind:?}"),
-                        },
-                    );
-                }
+                make_all_but_the_stateful_set(&mut scene);
             }
             scene.observed.lease = Known::Unknown;
             let damaged = ChildState::Damaged {

@@ -103,7 +103,7 @@ mod tests {
     use api::Phase;
     use api::status::FailureReason;
 
-    use super::super::fixtures::{drifted, with};
+    use super::super::fixtures::{drifted, make_all_but_the_stateful_set, with};
     use super::*;
     use crate::cluster::failure::STORAGE_CLASS_RECHECK;
     use crate::cluster::testing::Scene;
@@ -218,12 +218,7 @@ mod tests {
         let claims = scene.claims_mut().clone();
         let mut scene = Scene::new(3);
         scene.finalizer = true;
-        for kind in ChildKind::ALL
-            .into_iter()
-            .filter(|kind| *kind != ChildKind::StatefulSet)
-        {
-            scene.set_child(kind, ChildState::Current { uid: "u".to_owned() });
-        }
+        make_all_but_the_stateful_set(&mut scene);
         assert!(matches!(scene.decide().action, Action::Apply(_)));
         scene.claims_mut().extend(claims);
         scene.claims_mut()[1].cluster_uid = Some("the one before".to_owned());
@@ -242,12 +237,7 @@ mod tests {
     fn a_missing_storage_class_is_looked_for_again_soon() {
         let mut scene = Scene::new(3);
         scene.finalizer = true;
-        for kind in ChildKind::ALL
-            .into_iter()
-            .filter(|kind| *kind != ChildKind::StatefulSet)
-        {
-            scene.set_child(kind, ChildState::Current { uid: "u".to_owned() });
-        }
+        make_all_but_the_stateful_set(&mut scene);
         scene.observed.storage_class = Known::Known(StorageClass::Missing {
             name: "fast".to_owned(),
         });
