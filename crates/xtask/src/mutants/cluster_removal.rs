@@ -204,6 +204,17 @@ pub const MUTANTS: &[Mutant] = &[
         ),
     },
     Mutant {
+        name: "the-wal-claim-is-withdrawn-too-soon",
+        planted: "The pod template names the WAL claim of a pod that is to be replaced no longer: it is named again, without end.",
+        breaks: "rule `settle-wal-volumes`",
+        file: "cluster/wal.rs",
+        text: "!rollout::outdated(facts).any(|pod| pod.ordinal == ordinal)",
+        instead: "!rollout::outdated(facts).any(|pod| pod.ordinal > 8)",
+        found_by: unit(
+            "cluster::wal::tests::a_pod_that_has_its_volume_and_is_of_an_older_template_is_made_again_with_it",
+        ),
+    },
+    Mutant {
         name: "claim-templates-too-soon",
         planted: "A StatefulSet that is made again has a claim template that some pod has no volume for: no pod behind that one is made any more.",
         breaks: "rule `settle-wal-volumes`",
