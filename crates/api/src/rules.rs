@@ -128,7 +128,7 @@ pub(crate) static RULES: LazyLock<Vec<Rule>> = LazyLock::new(|| {
 
 /// Bounds that the schema itself sets, so that an API server can bound the cost of the rules: (field, keyword, bound).
 /// Each is looser than the rule of the same field, whose message is better.
-pub(crate) const LIMITS: [(&str, &str, u64); 33] = [
+pub(crate) const LIMITS: [(&str, &str, u64); 35] = [
     ("spec.postgres.image", "maxLength", 1_024),
     ("spec.postgres.parameters", "maxProperties", 512),
     ("spec.postgres.parameters.*", "maxLength", 4_096),
@@ -159,7 +159,9 @@ pub(crate) const LIMITS: [(&str, &str, u64); 33] = [
     ("spec.podMetadata.annotations", "maxProperties", 128),
     ("spec.podMetadata.annotations.*", "maxLength", 32_768),
     ("spec.networkPolicy.clients", "maxItems", 64),
+    ("spec.networkPolicy.clients.*.ipBlock.cidr", "maxLength", 64),
     ("spec.networkPolicy.monitoring", "maxItems", 64),
+    ("spec.networkPolicy.monitoring.*.ipBlock.cidr", "maxLength", 64),
     ("status.memo.granted.data", "maxLength", 128),
     ("status.memo.granted.wal", "maxLength", 128),
 ];

@@ -152,13 +152,17 @@ pub async fn container_pids(socket: &Path, namespace: &str, pod: &str, container
 /// # Errors
 /// When containerd does not answer.
 pub async fn pod_uid(socket: &Path, namespace: &str, pod: &str) -> Result<Option<String>> {
-    let ids = ids(socket, namespace, pod, ("io.cri-containerd.kind", "sandbox")).await?;
-    let Some(id) = ids.lines().next() else {
-        return Ok(None);
-    };
-    let text = ctr(socket).words("containers info").arg(id.trim()).run().await?;
-    let info: serde_json::Value = serde_json::from_str(&text).context("read what containerd knows of the pod")?;
-    Ok(info["Labels"]["io.kubernetes.pod.uid"].as_str().map(str::to_owned))
+    let mut newest: Option<(String, String)> = None;
+    // A pod of the same name that is gone may have left its sandbox.
+    for id in ids(socket, namespace, pod, ("io.cri-containerd.kind", "sandbox")).await?.lines() {
+        let text = ctr(socket).words("containers info").arg(id.trim()).run().await?;
+        let info: serde_json::Value = serde_json::from_str(&text).context("read what containerd knows of the pod")?;
+        let made = info["CreatedAt"].as_str().unwrap_or_default().to_owned();
+        if let Some(uid) = info["Labels"]["io.kubernetes.pod.uid"].as_str() {
+            newest = newest.max(Some((made, uid.to_owned())));
+        }
+    }
+    Ok(newest.map(|(_, uid)| uid))
 }
 
 async fn ids(socket: &Path, namespace: &str, pod: &str, kind: (&str, &str)) -> Result<String> {

@@ -28,7 +28,7 @@ pub(super) fn rules() -> Vec<Rule> {
     rules
 }
 
-fn of_list(at: &'static str, list: fn(&ClusteredDatabase) -> Option<&[NetworkPolicyPeer]>) -> [Rule; 2] {
+fn of_list(at: &'static str, list: fn(&ClusteredDatabase) -> Option<&[NetworkPolicyPeer]>) -> [Rule; 3] {
     let name = at.trim_start_matches("spec.");
     [
         Rule::holds(
@@ -50,5 +50,25 @@ fn of_list(at: &'static str, list: fn(&ClusteredDatabase) -> Option<&[NetworkPol
                 list(resource).is_none_or(|peers| peers.iter().all(fits))
             },
         ),
+        Rule::holds(
+            at,
+            "self.all(peer, !has(peer.ipBlock) || peer.ipBlock.cidr.matches('^[0-9a-fA-F.:]+/[0-9]{1,3}$'))",
+            format!("{name}[].ipBlock.cidr must be an address, a slash and a prefix length, such as 10.0.0.0/8: correct it"),
+            move |resource| {
+                let fits = |peer: &NetworkPolicyPeer| peer.ip_block.as_ref().is_none_or(|block| looks_like_cidr(&block.cidr));
+                list(resource).is_none_or(|peers| peers.iter().all(fits))
+            },
+        ),
     ]
+}
+
+/// Whether this has the form of a CIDR. Whether its numbers are in range, the API server says when the policy is made.
+fn looks_like_cidr(text: &str) -> bool {
+    text.split_once('/').is_some_and(|(address, prefix)| {
+        let is_address = |c: char| c.is_ascii_hexdigit() || c == '.' || c == ':';
+        !address.is_empty()
+            && address.chars().all(is_address)
+            && (1..=3).contains(&prefix.len())
+            && prefix.chars().all(|c| c.is_ascii_digit())
+    })
 }

@@ -120,14 +120,19 @@ impl World {
         }
     }
 
-    /// An operator leads from now on, unless the former leader runs again, and has renewed the lead.
+    /// An operator leads from now on, unless the former leader runs and has renewed the lead within its duration.
     pub fn take_over(&mut self, index: usize) {
         let former = &self.operators[self.leader];
-        let holds = self.leader != index && former.run.is_some() && former.frozen == 0;
-        if self.calm_since.is_none() && !holds {
-            self.leader = index;
-            self.start_operator(index);
+        let another = self.leader != index && former.run.is_some();
+        if self.calm_since.is_some() || another && former.frozen == 0 {
+            return;
         }
+        let ends = former.renewed + LEAD;
+        if another && self.now < ends {
+            return self.after(ends - self.now, Event::StartOperator { operator: index });
+        }
+        self.leader = index;
+        self.start_operator(index);
     }
 
     /// One that leads no more ends, unless it leads again.

@@ -158,7 +158,7 @@ impl World {
     /// It stands still.
     fn freeze_operator(&mut self, index: usize) {
         let operator = &mut self.operators[index];
-        if operator.frozen == 0 {
+        if operator.frozen == 0 && self.now >= operator.renews {
             operator.renewed = self.now;
         }
         count(&mut operator.frozen, true);
