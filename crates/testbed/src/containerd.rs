@@ -154,7 +154,10 @@ pub async fn container_pids(socket: &Path, namespace: &str, pod: &str, container
 pub async fn pod_uid(socket: &Path, namespace: &str, pod: &str) -> Result<Option<String>> {
     let mut newest: Option<(String, String)> = None;
     // A pod of the same name that is gone may have left its sandbox.
-    for id in ids(socket, namespace, pod, ("io.cri-containerd.kind", "sandbox")).await?.lines() {
+    for id in ids(socket, namespace, pod, ("io.cri-containerd.kind", "sandbox"))
+        .await?
+        .lines()
+    {
         let text = ctr(socket).words("containers info").arg(id.trim()).run().await?;
         let info: serde_json::Value = serde_json::from_str(&text).context("read what containerd knows of the pod")?;
         let made = info["CreatedAt"].as_str().unwrap_or_default().to_owned();

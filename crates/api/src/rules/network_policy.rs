@@ -53,9 +53,12 @@ fn of_list(at: &'static str, list: fn(&ClusteredDatabase) -> Option<&[NetworkPol
         Rule::holds(
             at,
             "self.all(peer, !has(peer.ipBlock) || peer.ipBlock.cidr.matches('^[0-9a-fA-F.:]+/[0-9]{1,3}$'))",
-            format!("{name}[].ipBlock.cidr must be an address, a slash and a prefix length, such as 10.0.0.0/8: correct it"),
+            format!(
+                "{name}[].ipBlock.cidr must be an address, a slash and a prefix length, such as 10.0.0.0/8: correct it"
+            ),
             move |resource| {
-                let fits = |peer: &NetworkPolicyPeer| peer.ip_block.as_ref().is_none_or(|block| looks_like_cidr(&block.cidr));
+                let fits =
+                    |peer: &NetworkPolicyPeer| peer.ip_block.as_ref().is_none_or(|block| looks_like_cidr(&block.cidr));
                 list(resource).is_none_or(|peers| peers.iter().all(fits))
             },
         ),

@@ -1,0 +1,124 @@
+use chrono::TimeDelta;
+
+use super::super::testing::Scene;
+use super::super::{Fault, FaultKind};
+use super::*;
+
+fn signed(scene: &Scene) -> Vec<String> {
+    let Action::WriteStatus(changes) = scene.decide().action else {
+        return Vec::new();
+    };
+    let pods = changes.into_iter().filter_map(|change| match change {
+        StatusChange::SignCertificate { pod, .. } => Some(pod),
+        _ => None,
+    });
+    pods.collect()
+}
+
+fn two_years(scene: &Scene) -> Validity {
+    Validity {
+        from: scene.now,
+        until: scene.now + TimeDelta::days(730),
+    }
+}
+
+#[test]
+fn the_agents_certificate_is_renewed_with_a_third_of_its_time_left() {
+    let mut scene = Scene::ready(3);
+    let validity = two_years(&scene);
+    scene.observed.certificates.agents = Some(AgentsCertificate {
+        secret: Exact::new("demo-tls", "uid-TlsSecret", "7"),
+        validity,
+    });
+    scene.now = validity.renewal() - TimeDelta::seconds(1);
+    assert_eq!(scene.decide().rule, "rest");
+    scene.now = validity.renewal();
+    assert_eq!((scene.now - validity.from).num_days(), 486);
+    let decision = scene.decide();
+    assert_eq!(
+        (decision.rule, decision.phase),
+        ("renew-certificate", api::Phase::Ready)
+    );
+    let Action::Apply(apply) = decision.action else {
+        panic!()
+    };
+    assert_eq!(apply.how, ApplyHow::Renew(Exact::new("demo-tls", "uid-TlsSecret", "7")));
+    scene.set_child(ChildKind::TlsSecret, ChildState::Current { uid: "new".to_owned() });
+    assert_eq!(scene.decide().rule, "rest", "it was made again since it was read");
+}
+
+#[test]
+fn a_members_certificate_is_signed_again_with_a_third_of_its_time_left() {
+    let mut scene = Scene::ready(3);
+    let validity = two_years(&scene);
+    scene
+        .observed
+        .certificates
+        .members
+        .insert("demo-1".to_owned(), validity);
+    scene.now = validity.renewal() - TimeDelta::seconds(1);
+    assert_eq!(signed(&scene), [""; 0]);
+    scene.now = validity.renewal();
+    assert_eq!(signed(&scene), ["demo-1"]);
+}
+
+#[test]
+fn nothing_is_signed_without_the_ca_or_for_a_holder_that_does_not_serve() {
+    let new = |change: fn(&mut Scene)| {
+        let mut scene = Scene::ready(3);
+        scene.report_mut(1).public_key = Some("new".to_owned());
+        change(&mut scene);
+        let mut changes = Vec::new();
+        scene.with_facts(|facts| sign(facts, &mut changes));
+        changes.len()
+    };
+    let without = [
+        |scene: &mut Scene| scene.set_child(ChildKind::CaSecret, ChildState::Missing),
+        |scene: &mut Scene| scene.lease_mut().unwrap().holder.as_mut().unwrap().serving = false,
+    ];
+    assert_eq!((new(|_| {}), without.map(new)), (1, [0, 0]));
+}
+
+#[test]
+fn no_key_is_signed_for_a_claim_that_is_gone() {
+    let mut scene = Scene::ready(3);
+    scene.report_mut(2).public_key = Some("new".to_owned());
+    let Action::WriteStatus(changes) = scene.decide().action else {
+        panic!()
+    };
+    let known = scene.claims_mut()[2].uid.clone();
+    assert!(
+        matches!(&changes[..], [StatusChange::SignCertificate { claim, .. }] if claim.uid() == known),
+        "it is read once more: {changes:?}"
+    );
+    scene.claims_mut()[2].uid = format!("{known}0");
+    assert_eq!(signed(&scene), [""; 0]);
+    scene.claims_mut().remove(2);
+    assert_eq!(signed(&scene), [""; 0]);
+}
+
+#[test]
+fn a_key_that_cannot_be_signed_holds_up_nobody() {
+    let mut scene = Scene::ready(3);
+    for ordinal in 1..3 {
+        scene.report_mut(ordinal).public_key = Some("new".to_owned());
+    }
+    assert_eq!(signed(&scene), ["demo-1", "demo-2"]);
+    scene.observed.faults = vec![Fault {
+        target: Target::Certificate("demo-1".to_owned()),
+        kind: FaultKind::Invalid,
+        message: "no key".to_owned(),
+        attempts: 20,
+        at: scene.now,
+    }];
+    assert_eq!(signed(&scene), ["demo-2"]);
+    scene.store();
+    assert_eq!(signed(&scene), [""; 0]);
+    scene.pod_mut(1).ready = false;
+    let Action::Wait(waiting) = scene.decide().action else {
+        panic!()
+    };
+    assert!(waiting.what.contains("no key"), "{}", waiting.what);
+    scene.now += TimeDelta::minutes(2);
+    assert_eq!(signed(&scene), ["demo-1"], "it is tried again");
+}

@@ -1,0 +1,163 @@
+use super::super::fixtures::*;
+use super::super::*;
+use super::*;
+
+const NOW: BootTime = BootTime(1_200);
+
+/// A primary whose rule is `ANY 1` of the two others, not open yet; one of them holds all that is in doubt.
+fn closed() -> Observed {
+    let mut observed = primary();
+    let rule = SyncRule::any(1, [other_holder().incarnation.member, third()]);
+    cluster(&mut observed).durability = api::WantedDurability {
+        mode: DurabilityMode::Required,
+        standbys: 1,
+    };
+    record(&mut observed).rule = rule.clone();
+    let postgres = &mut observed.postgres;
+    (postgres.open, postgres.in_doubt, postgres.sync.proven) = (false, Some(Lsn(0x100)), rule);
+    postgres.receiving = BTreeMap::from([(third(), Lsn(0x100))]);
+    observed
+}
+
+fn opens(observed: &Observed) -> bool {
+    let verdict = open(&Context::new(observed, NOW), &mut Draft::default());
+    verdict.is_some_and(|verdict| verdict.action == Action::Open)
+}
+
+#[test]
+fn applications_wait_until_enough_members_hold_what_is_in_doubt() {
+    assert!(opens(&closed()));
+    let spoil: [fn(&mut Observed); 6] = [
+        |o| o.postgres.receiving.clear(),
+        |o| o.postgres.receiving.extend([(third(), Lsn(0xff))]),
+        |o| o.postgres.in_doubt = None,
+        |o| o.postgres.sync.proven = SyncRule::default(),
+        |o| record(o).rule.required = 2,
+        |o| record(o).rule.names.retain(|name| *name != third()),
+    ];
+    for (index, spoil) in spoil.iter().enumerate() {
+        let mut observed = closed();
+        spoil(&mut observed);
+        assert!(!opens(&observed), "{index}");
+    }
+}
+
+#[test]
+fn who_is_waited_for_is_told_so() {
+    let first = other_holder().incarnation.member;
+    let told = |observed: &Observed| [&first, &third()].map(|member| awaits(&Context::new(observed, NOW), member));
+    let mut observed = closed();
+    observed.postgres.receiving.clear();
+    assert_eq!(told(&observed), [true, true], "either");
+    observed.postgres.receiving.insert(third(), Lsn(0));
+    assert_eq!(told(&observed), [false, true], "one is to flush it soon");
+    record(&mut observed).rule.required = 2;
+    assert_eq!(told(&observed), [true, true], "both");
+    let nobody: [fn(&mut Observed); 4] = [
+        |o| o.postgres.open = true,
+        |o| o.postgres.answer = None,
+        |o| record(o).rule = SyncRule::default(),
+        |o| record(o).rule.names.clear(),
+    ];
+    for (index, nobody) in nobody.iter().enumerate() {
+        let mut observed = observed.clone();
+        nobody(&mut observed);
+        assert_eq!(told(&observed), [false, false], "{index}");
+    }
+}
+
+#[test]
+fn applications_wait_until_the_rule_is_known() {
+    let mut observed = closed();
+    observed.tasks.lease.running = Some(Work::WriteLease);
+    assert!(!opens(&observed), "a write may change it");
+    observed.tasks.lease.running = None;
+    observed.tasks.lease.failures = 1;
+    assert!(!opens(&observed), "a write may have changed it");
+}
+
+/// The same, which serves; both others stream from it.
+fn followed() -> Observed {
+    let mut observed = closed();
+    let first = other_holder().incarnation.member;
+    observed.postgres.open = true;
+    observed
+        .postgres
+        .standbys
+        .extend([(first, Lsn(0x100)), (third(), Lsn(0x100))]);
+    let members = &mut record(&mut observed).members;
+    let mut report = members["orders-1"].clone();
+    report.member = third();
+    members.insert("orders-2".to_owned(), report);
+    observed
+}
+
+fn changed(observed: &Observed) -> Option<Verdict> {
+    change(&Context::new(observed, NOW), &mut Draft::default())
+}
+
+#[test]
+fn commits_wait_for_new_names_before_elections_count_by_them() {
+    let mut observed = followed();
+    assert!(changed(&observed).is_none(), "all is as it is wanted");
+    let both = std::mem::take(&mut record(&mut observed).rule);
+    observed.postgres.sync.proven = SyncRule::default();
+    let Verdict { action, because } = changed(&observed).unwrap();
+    assert_eq!(action, Action::SetSync { rule: both.clone() });
+    let first = other_holder().incarnation.member;
+    assert_eq!(because, format!("commits are to wait for 1 of {first}, {}", third()));
+    let busy: [fn(&mut Observed); 3] = [
+        |o| o.tasks.lease.running = Some(Work::WriteLease),
+        |o| o.tasks.sync.running = Some(Work::SetSync),
+        |o| o.postgres.answer.as_mut().unwrap().in_recovery = true,
+    ];
+    for (index, busy) in busy.iter().enumerate() {
+        let mut observed = observed.clone();
+        busy(&mut observed);
+        assert!(changed(&observed).is_none(), "{index}");
+    }
+    observed.postgres.sync.proven = both.clone();
+    let verdict = changed(&observed).unwrap();
+    let Action::WriteLease { content, .. } = verdict.action else {
+        panic!("{:?}", verdict.action)
+    };
+    assert_eq!(content.rule, both);
+    record(&mut observed).rule = both;
+    cluster(&mut observed).durability.mode = DurabilityMode::Async;
+    let because = changed(&observed).unwrap().because;
+    assert_eq!(because, "elections are to count by nobody");
+}
+
+#[test]
+fn names_are_of_wanted_members_that_stream_or_did_a_moment_ago() {
+    let named = |observed: &Observed, away: u64| {
+        let mut draft = Draft::default();
+        draft.memo.away.insert(third(), BootTime(NOW.0 - away));
+        let names = goal(&Context::new(observed, NOW), &mut draft).unwrap().names;
+        (names.contains(&third()), draft.wake)
+    };
+    let mut observed = followed();
+    assert!(named(&observed, 0).0);
+    observed.postgres.standbys.remove(&third());
+    assert_eq!(named(&observed, AWAY - 1), (true, Some(NOW.plus(1))));
+    assert!(!named(&observed, AWAY).0, "one is enough");
+    let mut unwanted = followed();
+    cluster(&mut unwanted).replicas = 2;
+    assert!(!named(&unwanted, 0).0);
+}
+
+#[test]
+fn under_required_nobody_leaves_while_too_few_stream() {
+    let wanted = |mode: DurabilityMode| {
+        let mut observed = closed();
+        cluster(&mut observed).durability.mode = mode;
+        observed.postgres.standbys.clear();
+        let mut draft = Draft::default();
+        let names = record(&mut observed).rule.names.clone();
+        draft.memo.away = names.into_iter().map(|name| (name, BootTime(0))).collect();
+        goal(&Context::new(&observed, NOW), &mut draft)
+    };
+    let recorded = record(&mut closed()).rule.clone();
+    assert_eq!(wanted(DurabilityMode::Required), Some(recorded));
+    assert_eq!(wanted(DurabilityMode::Preferred), Some(SyncRule::default()));
+}

@@ -1,0 +1,225 @@
+use super::super::fixtures::*;
+use super::super::*;
+use super::LAG;
+use crate::protocol::{Lsn, MemberState};
+
+const NOW: u64 = 30_000;
+
+/// `orders-1` is to become primary, streams and reports.
+fn asked() -> Observed {
+    let mut observed = primary();
+    cluster(&mut observed).primary = Some("orders-1".to_owned());
+    observed.lease.confirmed.as_mut().unwrap().sent = BootTime(NOW - 100);
+    observed.tasks.lease.running = Some(Work::WriteLease);
+    let peer = observed.peers.get_mut("orders-1").unwrap();
+    peer.heard = BootTime(NOW - members::SILENT + 1);
+    let flushed = (peer.report.member.clone(), position().lsn);
+    observed.postgres.standbys.extend([flushed]);
+    observed.tasks.checkpoint.ended = BootTime(NOW);
+    seen(&mut observed, NOW);
+    observed
+}
+
+/// How far the standbys are was asked at `at`.
+fn seen(observed: &mut Observed, at: u64) {
+    observed.postgres.answer.as_mut().unwrap().asked = BootTime(at);
+}
+
+fn decided(observed: &Observed, memo: &Memo) -> Decision {
+    decide(observed, memo, BootTime(NOW))
+}
+
+fn successor(observed: &mut Observed) -> &mut Peer {
+    observed.peers.get_mut("orders-1").unwrap()
+}
+
+fn written(observed: &mut Observed, lsn: u64) {
+    own_position(observed).lsn = Lsn(lsn);
+}
+
+#[test]
+fn a_standby_that_does_not_replay_is_waited_for_for_some_time() {
+    let mut observed = asked();
+    let lsn = position().lsn.0 + LAG + 1;
+    successor(&mut observed).position.as_mut().unwrap().lsn = Lsn(lsn);
+    successor(&mut observed).replayed = Some(position().lsn);
+    let first = decided(&observed, &settled());
+    assert_ne!(first.rule, "hand over");
+    let since = |since: u64| wished(since, 0);
+    assert_eq!(first.memo.wished, since(NOW).wished);
+    assert_ne!(decided(&observed, &since(NOW - super::REPLAY + 1)).rule, "hand over");
+    assert_eq!(decided(&observed, &since(NOW - super::REPLAY)).rule, "hand over");
+    cluster(&mut observed).primary = None;
+    assert_eq!(decided(&observed, &since(0)).memo.wished, None);
+}
+
+/// `orders-1` has been wanted since then.
+fn wished(since: u64, tries: u32) -> Memo {
+    let pod = "orders-1".to_owned();
+    let since = BootTime(since);
+    Memo {
+        wished: Some(super::Wish { pod, since, tries }),
+        ..settled()
+    }
+}
+
+#[test]
+fn only_who_is_in_a_hurry_hands_over_to_one_with_very_much_to_replay() {
+    let mut observed = asked();
+    for (queue, urgent, hands_over) in [
+        (super::LATE, false, true),
+        (super::LATE + 1, false, false),
+        (super::LATE + 1, true, true),
+    ] {
+        successor(&mut observed).position.as_mut().unwrap().lsn = Lsn(queue);
+        successor(&mut observed).replayed = Some(Lsn(0));
+        cluster(&mut observed).urgent = urgent;
+        let decision = decided(&observed, &wished(0, 0));
+        let why = decision.because.contains("more than 1 GiB of WAL to replay");
+        assert_eq!(
+            (decision.rule == "hand over", why),
+            (hands_over, !hands_over),
+            "{queue} {urgent}"
+        );
+        let early = decided(&observed, &wished(NOW, 0));
+        let why = early.because.contains("more than 1 GiB of WAL to replay");
+        assert_eq!((early.rule == "hand over", why), (false, !hands_over));
+    }
+}
+
+#[test]
+fn only_a_standby_that_is_near_and_able_is_handed_over_to() {
+    let decision = decided(&asked(), &settled());
+    assert_eq!(
+        (decision.rule, decision.action),
+        ("hand over", Action::Stop(Stop::Fast))
+    );
+    assert_eq!(decision.memo.handing_over.as_deref(), Some("orders-1"));
+    let mut observed = asked();
+    written(&mut observed, position().lsn.0 + LAG);
+    assert_eq!(decided(&observed, &settled()).rule, "hand over");
+    successor(&mut observed).replayed = Some(Lsn(position().lsn.0.saturating_sub(LAG)));
+    assert_eq!(decided(&observed, &settled()).rule, "hand over");
+    let spoil: [fn(&mut Observed); 10] = [
+        |o| written(o, position().lsn.0 + LAG + 1),
+        |o| {
+            // It has all, and has replayed none of the last 17 MB.
+            successor(o).position.as_mut().unwrap().lsn = Lsn(position().lsn.0 + LAG + 1);
+            successor(o).replayed = Some(position().lsn);
+        },
+        |o| successor(o).heard = BootTime(NOW - members::SILENT),
+        |o| successor(o).report.state = MemberState::CatchingUp,
+        |o| successor(o).report.fault = Some("its disk is full".to_owned()),
+        |o| o.postgres.standbys.clear(),
+        |o| o.postgres.open = false,
+        |o| cluster(o).replicas = 1,
+        |o| cluster(o).fenced.extend(["orders-1".to_owned()]),
+        |o| cluster(o).primary = Some("orders-0".to_owned()),
+    ];
+    for (index, spoil) in spoil.iter().enumerate() {
+        let mut observed = asked();
+        spoil(&mut observed);
+        assert_ne!(decided(&observed, &settled()).rule, "hand over", "{index}");
+    }
+}
+
+#[test]
+fn a_checkpoint_is_made_before_the_stop() {
+    let mut observed = asked();
+    observed.tasks.checkpoint.ended = BootTime(NOW - 10_000);
+    let first = decided(&observed, &settled());
+    assert_eq!((first.rule, first.action), ("hand over", Action::Checkpoint));
+    assert_eq!(first.memo.handing_over, None);
+    observed.tasks.checkpoint.running = Some(Work::Checkpoint);
+    assert_eq!(decided(&observed, &settled()).action, Action::Wait);
+    observed.tasks.checkpoint = Task {
+        ended: BootTime(NOW - 1),
+        failures: 1,
+        ..Task::default()
+    };
+    assert_eq!(decided(&observed, &settled()).action, Action::Stop(Stop::Fast));
+}
+
+#[test]
+fn how_far_the_successor_is_was_asked_after_the_checkpoint() {
+    let mut observed = asked();
+    seen(&mut observed, NOW - 1);
+    let nothing = |observed: &Observed, why: &str| {
+        let Decision { rule, memo, .. } = decided(observed, &settled());
+        let begun = (memo.handing_over, memo.handed_over, memo.wished.unwrap().tries);
+        assert_eq!((rule, begun), ("wait", (None, None, 0)), "{why}");
+    };
+    nothing(&observed, "the checkpoint went on");
+    seen(&mut observed, NOW);
+    let near = decided(&observed, &settled());
+    assert_eq!(near.memo.handing_over.as_deref(), Some("orders-1"));
+    written(&mut observed, position().lsn.0 + LAG + 1);
+    nothing(&observed, "it receives nothing any more");
+    written(&mut observed, position().lsn.0);
+    assert_eq!(decided(&observed, &settled()).rule, "hand over", "it does again");
+    let member = successor(&mut observed).report.member.clone();
+    observed.postgres.standbys.remove(&member);
+    nothing(&observed, "it has lost its stream");
+}
+
+#[test]
+fn a_handover_ends_with_the_lease_and_when_it_is_taken_again() {
+    let goes_on = |observed: &Observed, begun_in: u64| {
+        let mut memo = Memo {
+            handing_over: Some("orders-1".to_owned()),
+            handing_in: Some(Epoch(begun_in)),
+            ..settled()
+        };
+        super::remember(&context::Context::new(observed, BootTime(NOW)), &mut memo);
+        memo.handing_over.is_some()
+    };
+    assert!(goes_on(&asked(), 1) && !goes_on(&asked(), 0));
+    let mut gone = asked();
+    hold_by(&mut gone, other_holder(), 2);
+    assert!(!goes_on(&gone, 1));
+}
+
+#[test]
+fn a_handover_that_failed_is_not_tried_again_at_once() {
+    let tried = |at: u64| Memo {
+        handed_over: Some(BootTime(at)),
+        ..settled()
+    };
+    let decide = |at: u64| super::super::decide(&asked(), &tried(at), BootTime(NOW));
+    assert_eq!(decide(NOW).rule, "wait");
+    let mut late = asked();
+    let now = NOW + super::AGAIN;
+    late.lease.confirmed.as_mut().unwrap().sent = BootTime(now);
+    successor(&mut late).heard = BootTime(now);
+    late.tasks.checkpoint.ended = BootTime(now);
+    seen(&mut late, now);
+    let early = super::super::decide(&late, &tried(NOW + 1), BootTime(now));
+    assert_eq!((early.rule, early.wake), ("wait", Some(BootTime(now + 1))));
+    assert_eq!(
+        super::super::decide(&late, &tried(NOW), BootTime(now)).rule,
+        "hand over"
+    );
+    let rests = [0, 1, 2, 3, 4, 5, u32::MAX].map(|tries| wished(0, tries).wished.unwrap().rest() / 60_000);
+    assert_eq!(
+        rests,
+        [1, 1, 2, 4, 8, 10, 10],
+        "in minutes, as long as the same wish stands"
+    );
+    let after = |tries: u32| Memo {
+        handed_over: Some(BootTime(NOW)),
+        ..wished(0, tries)
+    };
+    let again = super::super::decide(&late, &after(1), BootTime(now));
+    assert_eq!(again.rule, "hand over");
+    assert_eq!(again.memo.wished.unwrap().tries, 2);
+    assert_eq!(super::super::decide(&late, &after(2), BootTime(now)).rule, "wait");
+    cluster(&mut late).primary = Some("orders-2".to_owned());
+    let another = super::super::decide(&late, &after(2), BootTime(now)).memo.wished;
+    assert_eq!(another.unwrap().tries, 0);
+    let mut gone = asked();
+    hold_by(&mut gone, other_holder(), 2);
+    let after = |gone: &Observed| super::super::decide(gone, &tried(NOW), BootTime(NOW)).memo.handed_over;
+    assert_eq!(after(&gone), None, "another serves: that attempt did not fail");
+    record(&mut gone).holder.as_mut().unwrap().serving = false;
+    assert_eq!(after(&gone), Some(BootTime(NOW)), "it is not promoted yet");
+}
