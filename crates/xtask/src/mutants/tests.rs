@@ -61,10 +61,12 @@ fn file_of(check: Check) -> PathBuf {
     }
     let mut modules: Vec<_> = check.path.split("::").collect();
     modules.pop();
-    if modules.last() == Some(&"tests") {
+    let file = |modules: &[&str]| package.join("src").join(modules.join("/")).with_extension("rs");
+    let sibling = file(&modules);
+    if modules.last() == Some(&"tests") && !sibling.exists() {
         modules.pop();
     }
-    package.join("src").join(modules.join("/")).with_extension("rs")
+    file(&modules)
 }
 
 #[test]
