@@ -54,7 +54,7 @@ impl Look {
             name: name.to_owned(),
         };
         let mut memory = Memory::default();
-        memory.adopt(&uid, db.metadata.generation.unwrap_or(0));
+        memory.begin(&uid, db.metadata.generation.unwrap_or(0), |_| None);
         let caches = caches(snapshot)?;
         let wal = operator::observe::wal_volumes(&caches, &key).unwrap_or_default();
         let subject = subject.with_wal(wal);

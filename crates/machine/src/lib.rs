@@ -11,6 +11,7 @@ pub mod lease_object;
 mod numbers;
 pub mod protocol;
 pub mod quorum;
+pub mod reconcile;
 pub mod timing;
 pub mod turns;
 

@@ -4,7 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use chrono::{DateTime, Utc};
-use machine::cluster::{ChildKind, ChildState, Fault, FaultKind, ForeignRoute, ImageError, Target, Trouble, retry_at};
+use machine::cluster::{ChildKind, ChildState, Fault, ForeignRoute, ImageError, Target, Trouble};
+use machine::reconcile::{Changed, Pass};
 
 use crate::desired::Wants;
 use crate::observe::Checked;
@@ -12,15 +13,8 @@ use crate::observe::Checked;
 /// What is remembered of one database.
 #[derive(Debug, Default)]
 pub struct Memory {
-    /// UID of the resource that all of this is about.
-    pub uid: String,
-    /// The generation of its spec.
-    pub generation: i64,
-    /// Actions that failed and have not succeeded since.
-    pub faults: BTreeMap<Target, Fault>,
-    /// What was refused because it had changed meanwhile, and the version (`None`: there was none) that it was known by: at that
-    /// version the same would be refused again.
-    pub outdated: BTreeMap<Target, Option<String>>,
+    /// Failures, and when the status is due.
+    pub pass: Pass<Target>,
     /// Why the StatefulSet makes no pod, by the pod's name, as its events say.
     pub unmade_pods: BTreeMap<String, Fault>,
     /// What is wanted.
@@ -38,8 +32,6 @@ pub struct Memory {
     pub image_faults: BTreeMap<(String, String), ImageError>,
     /// Addresses to which `-rw` leads, and which no pod has.
     pub foreign_route: Option<ForeignRoute>,
-    /// Since when the status has differed in something that can wait.
-    pub status_due_since: Option<DateTime<Utc>>,
     /// When the StatefulSet's events were last read.
     pub events_read: Option<DateTime<Utc>>,
     /// Pods (UIDs) on a node of which no container has been started yet, and what their events say of that.
@@ -60,130 +52,52 @@ pub struct Compared {
 }
 
 impl Memory {
-    /// Remembers a failure; what it was done to keeps the count of failures in a row.
-    pub fn failed(&mut self, target: Target, kind: FaultKind, message: String, at: DateTime<Utc>) {
-        let attempts = self
-            .faults
-            .get(&target)
-            .map_or(0, |fault| fault.attempts)
-            .saturating_add(1);
-        self.outdated.remove(&target);
-        self.faults.insert(
-            target.clone(),
-            Fault {
-                target,
-                kind,
-                message,
-                attempts,
-                at,
-            },
-        );
-    }
-
-    /// The failure was a conflict, at this version.
-    pub fn found_outdated(&mut self, target: Target, version: Option<String>) {
-        self.outdated.insert(target, version);
-    }
-
-    /// Forgets every conflict about something of which another version is known by now: it is tried at once.
-    pub fn catch_up(&mut self, known: impl Fn(&Target) -> Option<String>) {
-        let faults = &mut self.faults;
-        self.outdated.retain(|target, version| {
-            let same = *version == known(target);
-            if !same {
-                faults.remove(target);
+    /// Before each decision: this is the resource now, and `version` tells the version by which each target is known. Forgets
+    /// everything if the resource is another one, and what failed if its spec has changed.
+    pub fn begin(&mut self, uid: &str, generation: i64, version: impl Fn(&Target) -> Option<String>) {
+        match self.pass.begin(uid, generation, version) {
+            Changed::Nothing => {}
+            Changed::Spec => {
+                self.unmade_pods.clear();
+                self.events_read = None;
             }
-            same
-        });
-    }
-
-    /// Until when a write that met a conflict is not repeated.
-    pub fn rests(&self, target: &Target, now: DateTime<Utc>) -> Option<DateTime<Utc>> {
-        let fault = self.faults.get(target);
-        let conflict = fault.filter(|fault| fault.kind == FaultKind::Conflict);
-        conflict.map(retry_at).filter(|again| *again > now)
-    }
-
-    /// Remembers a success.
-    pub fn succeeded(&mut self, target: &Target) {
-        self.faults.remove(target);
-        self.outdated.remove(target);
-    }
-
-    /// Forgets everything if the resource is another one, and the failures if its spec has changed: what failed may now
-    /// succeed, and must not wait for its turn.
-    pub fn adopt(&mut self, uid: &str, generation: i64) {
-        if self.uid != uid {
-            *self = Memory {
-                uid: uid.to_owned(),
-                ..Memory::default()
-            };
-        }
-        if self.generation != generation {
-            self.generation = generation;
-            self.faults.clear();
-            self.outdated.clear();
-            self.unmade_pods.clear();
-            self.events_read = None;
+            Changed::Resource => {
+                *self = Memory {
+                    pass: std::mem::take(&mut self.pass),
+                    ..Memory::default()
+                }
+            }
         }
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use machine::cluster::FaultKind;
+
     use super::*;
 
     #[test]
-    fn failures_are_counted_until_a_success() {
+    fn why_pods_are_not_made_is_read_again_for_another_spec() {
         let mut memory = Memory::default();
         let now = "2027-01-01T00:00:00Z".parse().unwrap();
-        let target = Target::Pod("db-0".to_owned());
-        memory.failed(target.clone(), FaultKind::Transient, "a".to_owned(), now);
-        memory.failed(target.clone(), FaultKind::Quota, "b".to_owned(), now);
-        assert_eq!(memory.faults[&target].attempts, 2);
-        assert_eq!(memory.faults[&target].kind, FaultKind::Quota);
-        memory.succeeded(&target);
-        assert!(memory.faults.is_empty());
-        memory.failed(target.clone(), FaultKind::Transient, "a".to_owned(), now);
-        memory
-            .unmade_pods
-            .insert("db-0".to_owned(), memory.faults[&target].clone());
-        memory.events_read = Some(now);
-        memory.adopt("", 1);
-        assert!(memory.faults.is_empty(), "a changed spec is tried at once");
-        assert!(memory.unmade_pods.is_empty() && memory.events_read.is_none());
-        memory.failed(target, FaultKind::Transient, "a".to_owned(), now);
-        memory.adopt("another", 1);
-        assert!(memory.faults.is_empty());
-    }
-
-    #[test]
-    fn after_a_conflict_it_rests_longer_each_time_until_another_version_is_known() {
-        let mut memory = Memory::default();
-        let now: DateTime<Utc> = "2027-01-01T00:00:00Z".parse().unwrap();
-        let version = |text: &str| Some(text.to_owned());
-        let conflict = |memory: &mut Memory, at: &str| {
-            memory.failed(Target::Status, FaultKind::Conflict, "changed".to_owned(), now);
-            memory.found_outdated(Target::Status, version(at));
-            memory
-                .rests(&Target::Status, now)
-                .map(|again| (again - now).num_milliseconds())
+        memory.begin("a", 1, |_| None);
+        let fault = Fault {
+            target: Target::Pod("db-0".to_owned()),
+            kind: FaultKind::Quota,
+            message: "no".to_owned(),
+            attempts: 1,
+            at: now,
         };
-        for rest in [100, 200, 400] {
-            memory.catch_up(|_| version("7"));
-            assert_eq!(conflict(&mut memory, "7"), Some(rest));
-        }
-        memory.catch_up(|_| version("8"));
-        assert_eq!(memory.rests(&Target::Status, now), None);
-        assert_eq!(conflict(&mut memory, "8"), Some(100), "counted anew");
-        // Something else is wrong: another version mends nothing.
-        memory.failed(Target::Status, FaultKind::Forbidden, "no".to_owned(), now);
-        memory.catch_up(|_| version("9"));
-        assert_eq!(memory.faults[&Target::Status].kind, FaultKind::Forbidden);
-        assert_eq!(
-            memory.rests(&Target::Status, now),
-            None,
-            "only a conflict is sure to be met again"
-        );
+        memory.unmade_pods.insert("db-0".to_owned(), fault);
+        memory.events_read = Some(now);
+        memory.strays.insert(ChildKind::Lease);
+        memory.begin("a", 1, |_| None);
+        assert_eq!(memory.unmade_pods.len(), 1);
+        memory.begin("a", 2, |_| None);
+        assert!(memory.unmade_pods.is_empty() && memory.events_read.is_none());
+        assert_eq!(memory.strays.len(), 1);
+        memory.begin("another", 2, |_| None);
+        assert!(memory.strays.is_empty());
     }
 }

@@ -184,11 +184,15 @@ fn apply(world: &mut World, case: &Case<'_>, old: &BTreeMap<ChildKind, Desired>,
 fn follow(world: &mut World, case: &Case<'_>, lowers: bool) -> Course {
     let mut course = Course::default();
     let end = world.scene.now + PATIENCE;
-    let mut last = None;
+    let (mut last, mut noted) = (None, None);
     while world.scene.now < end {
         let mut rested = false;
         world.run_until(TICK, |world, decision| {
-            note(&mut course, decision, world.name());
+            // A status that is due is written first; then the same is decided again.
+            if noted.as_ref() != Some(&decision.action) {
+                note(&mut course, decision, world.name());
+                noted = Some(decision.action.clone());
+            }
             if let Action::Wait(waiting) = &decision.action
                 && !waiting.resting
             {

@@ -4,11 +4,12 @@ use std::borrow::Cow;
 
 use api::status::{ChosenImage, GrantedStorage, RestartPermit, SwitchoverMemo, SwitchoverRequest};
 use chrono::{DateTime, Utc};
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 
 use super::observed::{ChildKind, Observed, Resizing, Target, WalVolumes};
 use crate::protocol::{Epoch, MemberId, Timeline};
 use crate::quorum::SyncRule;
+use crate::reconcile::Exact;
 
 /// One effect, or the reason for none.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -109,11 +110,11 @@ impl Action {
             Action::DeleteNetworkPolicy(_) => Target::Child(ChildKind::NetworkPolicy),
             Action::OrphanStatefulSet(_) | Action::DeleteStatefulSet(_) => Target::Child(ChildKind::StatefulSet),
             Action::LabelPod { pod, .. } | Action::MarkPod { pod, .. } | Action::ReplacePod(pod) => {
-                Target::Pod(pod.name.clone())
+                Target::Pod(pod.name().to_owned())
             }
-            Action::ResizePod(pod) => Target::Resize(pod.name.clone()),
+            Action::ResizePod(pod) => Target::Resize(pod.name().to_owned()),
             Action::MakeWalClaim { name, .. } => Target::Claim(name.clone()),
-            Action::ResizeClaim { claim, .. } | Action::DeleteClaim(claim) => Target::Claim(claim.name.clone()),
+            Action::ResizeClaim { claim, .. } | Action::DeleteClaim(claim) => Target::Claim(claim.name().to_owned()),
         })
     }
 
@@ -152,39 +153,6 @@ pub enum PodMark {
         /// The value of its annotation [`api::names::ANNOTATION_REVISION`].
         revision: String,
     },
-}
-
-/// One object at one version: the precondition of every delete and of every change that cannot be taken back.
-/// It cannot be made without all of its parts.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub struct Exact {
-    name: String,
-    uid: String,
-    resource_version: String,
-}
-
-impl Exact {
-    /// The object called `name` with this UID at this version.
-    pub fn new(name: impl Into<String>, uid: impl Into<String>, resource_version: impl Into<String>) -> Self {
-        Self {
-            name: name.into(),
-            uid: uid.into(),
-            resource_version: resource_version.into(),
-        }
-    }
-    /// Its name.
-    pub fn name(&self) -> &str {
-        &self.name
-    }
-    /// `preconditions.uid`.
-    pub fn uid(&self) -> &str {
-        &self.uid
-    }
-    /// `preconditions.resourceVersion`.
-    pub fn resource_version(&self) -> &str {
-        &self.resource_version
-    }
 }
 
 /// Bring one object to its wanted content.

@@ -3,13 +3,14 @@
 use chrono::{DateTime, Utc};
 use serde::{Deserialize, Serialize};
 
-use super::action::{Action, Apply, ApplyHow, Exact, StatusChange};
+use super::action::{Action, Apply, ApplyHow, StatusChange};
 use super::decision::Step;
 use super::facts::Facts;
 use super::failure;
 use super::members::{exact_claim, made_on};
 use super::observed::{ChildKind, ChildState, Target, Validity};
 use super::rule::{Proposal, Rule};
+use crate::reconcile::Exact;
 
 /// See [`Rule::what`].
 pub const RENEW: Rule = Rule {

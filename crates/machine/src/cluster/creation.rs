@@ -2,14 +2,15 @@
 
 use chrono::TimeDelta;
 
-use super::action::{Action, Exact};
+use super::action::Action;
 use super::decision::Step;
 use super::facts::{Facts, list};
 use super::failure;
 use super::fenced;
-use super::observed::{ChildKind, FaultKind, Known, Pod, Target};
+use super::observed::{ChildKind, Known, Pod, Target};
 use super::room;
 use super::rule::{Proposal, Rule};
+use crate::reconcile::{Exact, FaultKind};
 
 /// See [`Rule::what`].
 pub const FINALIZER: Rule = Rule {

@@ -4,12 +4,13 @@
 use api::spec::VolumeFate;
 use chrono::TimeDelta;
 
-use super::action::{Action, DeletionStep, Exact, StatusChange};
+use super::action::{Action, DeletionStep, StatusChange};
 use super::decision::Step;
 use super::facts::{Facts, list};
 use super::members::{exact, exact_claim};
 use super::observed::{ChildKind, ChildState, Known};
 use super::rule::{Proposal, Rule};
+use crate::reconcile::Exact;
 
 macro_rules! rule {
     ($constant:ident, $name:literal, $function:ident, $what:literal) => {

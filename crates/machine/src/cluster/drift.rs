@@ -14,7 +14,7 @@ pub(super) use stateful_set::{foreign_claim, may_make_stateful_set, returning, s
 use api::ClusteredDatabaseSpec;
 use api::spec::NetworkPolicyMode;
 
-use super::action::{Action, Apply, ApplyHow, Exact};
+use super::action::{Action, Apply, ApplyHow};
 use super::decision::Step;
 use super::facts::Facts;
 use super::failure::resting;
@@ -22,6 +22,7 @@ use super::hibernation;
 use super::observed::{ChildKind, ChildState};
 use super::rule::{Proposal, Rule};
 use super::wal;
+use crate::reconcile::Exact;
 
 /// See [`Rule::what`].
 pub const CHILDREN: Rule = Rule {

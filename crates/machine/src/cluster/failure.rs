@@ -8,10 +8,11 @@ use super::action::{Action, ApplyHow};
 use super::decision::{Failure, Step};
 use super::drift;
 use super::facts::Facts;
-use super::observed::{ChildKind, ChildState, Fault, FaultKind, Pod, StorageClass, Target, Volume};
+use super::observed::{ChildKind, ChildState, Fault, Pod, StorageClass, Target, Volume};
 use super::rule::{Proposal, Rule};
 use super::volumes;
-use crate::backoff;
+use crate::reconcile::FaultKind;
+use crate::reconcile::retry_at;
 
 /// See [`Rule::what`].
 pub const INVALID_SPEC: Rule = Rule {
@@ -302,17 +303,6 @@ fn step_of(facts: &Facts<'_>) -> Step {
         (false, true) => Step::Repair,
         (false, false) => Step::Objects,
     }
-}
-
-/// When what has failed is tried again.
-pub fn retry_at(fault: &Fault) -> DateTime<Utc> {
-    let rest = match fault.kind {
-        FaultKind::Conflict => backoff::delay_after_conflict(fault.attempts),
-        FaultKind::Quota | FaultKind::Forbidden | FaultKind::Invalid | FaultKind::Transient => {
-            backoff::delay(fault.attempts)
-        }
-    };
-    fault.at + TimeDelta::from_std(rest).unwrap_or(TimeDelta::zero())
 }
 
 fn describe(facts: &Facts<'_>, target: &Target) -> String {

@@ -1,13 +1,14 @@
 //! `spec.hibernated`: the whole database is stopped as for a deletion, and its pods go; everything else stays, and is kept
 //! as the spec wants it. It wakes by getting its pods back: who held the Lease last, or has all that it wrote, takes it.
 
-use super::action::{Action, Apply, ApplyHow, Exact, StatusChange};
+use super::action::{Action, Apply, ApplyHow, StatusChange};
 use super::claims;
 use super::decision::Step;
 use super::deletion;
 use super::facts::{Facts, list};
 use super::observed::{ChildKind, ChildState, Known, SetFacts};
 use super::rule::{Proposal, Rule};
+use crate::reconcile::Exact;
 
 /// See [`Rule::what`].
 pub const WAKE: Rule = Rule {

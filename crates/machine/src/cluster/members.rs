@@ -3,7 +3,7 @@
 use api::names::{ROLE_PRIMARY, ROLE_REPLICA};
 use chrono::{DateTime, TimeDelta, Utc};
 
-use super::action::{Action, Exact, StatusChange};
+use super::action::{Action, StatusChange};
 use super::bootstrap;
 use super::certificates;
 use super::decision::Step;
@@ -12,6 +12,7 @@ use super::observed::{ChildKind, ChildState, Claim, Pod};
 use super::rule::{Proposal, Rule};
 use super::{image, volumes, wal};
 use crate::protocol::MemberId;
+use crate::reconcile::Exact;
 
 /// See [`Rule::what`].
 pub const LABEL_ROLES: Rule = Rule {

@@ -20,6 +20,7 @@ pub mod budgets;
 mod certificates;
 mod claims;
 mod consent;
+mod controller;
 mod creation;
 mod decision;
 mod deletion;
@@ -60,29 +61,31 @@ mod wanted;
 use api::ClusteredDatabaseStatus;
 use chrono::{DateTime, TimeDelta, Utc};
 
-pub use action::{Action, Apply, ApplyHow, DeletionStep, Exact, PodMark, StatusChange, Waiting};
+pub use action::{Action, Apply, ApplyHow, DeletionStep, PodMark, StatusChange, Waiting};
 pub use certificates::AgentsCertificate;
 pub use consent::password_refusal;
+pub use controller::{Basis, Cluster};
 pub use decision::{Because, Decision, Failure, Step};
 pub use drift::is_wanted;
 pub use facts::Facts;
 pub use failure::IMAGE_PATIENCE;
-pub use failure::retry_at;
 pub use fenced::fence_of;
 pub use image::image_in_use;
 pub use internal::{InternalErrors, with_internal_error};
 pub use observed::{
-    Certificates, ChildKind, ChildState, Children, Claim, Fault, FaultKind, Growth, ImageError, Known, Observed, Pod,
-    Resizing, Resources, SetFacts, StorageClass, Target, Trouble, Unreadable, Validity, Volume, WalVolumes,
+    Certificates, ChildKind, ChildState, Children, Claim, Fault, Growth, ImageError, Known, Observed, Pod, Resizing,
+    Resources, SetFacts, StorageClass, Target, Trouble, Unreadable, Validity, Volume, WalVolumes,
 };
 pub use page::state_machine_page;
 pub use patience::{patience, rests};
 pub use phase::{briefly_away, ready, stored as stored_phase};
 pub use route::{ForeignRoute, foreign_route};
 pub use rule::{Proposal, Rule};
-pub use status::{Due, due, status};
+pub use status::{due, status};
 pub use transitions::{TRANSITIONS, may_follow};
 pub use wanted::Wanted;
+
+pub use crate::reconcile::{Due, Exact, FaultKind};
 
 /// All rules, the most important first. The last one always proposes something.
 pub const RULES: &[Rule] = &[

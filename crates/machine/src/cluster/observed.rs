@@ -502,21 +502,8 @@ pub enum StorageClass {
     NoDefault,
 }
 
-/// An action that failed.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub struct Fault {
-    /// What it was done to ([`crate::cluster::Action::target`]).
-    pub target: Target,
-    /// The kind of refusal.
-    pub kind: FaultKind,
-    /// The API server's words.
-    pub message: String,
-    /// How many times in a row it has failed (1 or more).
-    pub attempts: u32,
-    /// When it failed last.
-    pub at: DateTime<Utc>,
-}
+/// An action on a database that failed.
+pub type Fault = crate::reconcile::Fault<Target>;
 
 /// What an action is done to.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
@@ -535,22 +522,6 @@ pub enum Target {
     Certificate(String),
     /// The cpu and memory of a pod, by name.
     Resize(String),
-}
-
-/// The kind of a refusal.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-pub enum FaultKind {
-    /// A resource quota (403 with "exceeded quota").
-    Quota,
-    /// Not allowed (401, 403): the operator's RBAC, or an admission rule. To change a pod's cpu and memory in place: an
-    /// admission rule only.
-    Forbidden,
-    /// The object is invalid (400, 422). To change a pod's cpu and memory in place: or it is not offered to this operator.
-    Invalid,
-    /// It has changed meanwhile (409): observe again.
-    Conflict,
-    /// Anything else; may go away by itself.
-    Transient,
 }
 
 #[cfg(test)]

@@ -12,10 +12,11 @@ use super::action::{Action, PodMark};
 use super::decision::Step;
 use super::facts::Facts;
 use super::members::exact;
-use super::observed::{Fault, FaultKind, Pod, Resizing, Resources, Target};
+use super::observed::{Fault, Pod, Resizing, Resources, Target};
 use super::rollout;
 use super::rule::{Proposal, Rule};
 use super::volumes;
+use crate::reconcile::FaultKind;
 
 /// See [`Rule::what`].
 pub const RESIZE: Rule = Rule {

@@ -3,7 +3,7 @@
 
 use api::spec::VolumeFate;
 
-use super::action::{Action, Apply, ApplyHow, Exact, StatusChange};
+use super::action::{Action, Apply, ApplyHow, StatusChange};
 use super::claims;
 use super::creation::{lacks, remover};
 use super::decision::Step;
@@ -14,6 +14,7 @@ use super::fenced;
 use super::members::exact_claim;
 use super::observed::{ChildKind, Claim, SetFacts, Volume};
 use super::rule::{Proposal, Rule};
+use crate::reconcile::Exact;
 
 /// See [`Rule::what`].
 pub const SCALE: Rule = Rule {

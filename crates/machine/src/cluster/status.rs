@@ -13,7 +13,7 @@ use super::decision::Decision;
 use super::facts::Facts;
 use super::observed::Observed;
 use super::wanted::Wanted;
-use super::{decide, durability, health, hibernation};
+use super::{Due, decide, durability, health, hibernation};
 
 /// How many changes of phase are kept.
 const HISTORY: usize = 20;
@@ -21,18 +21,6 @@ const HISTORY: usize = 20;
 /// What only people look at is written when it has differed for this long: a creation passes through a dozen such
 /// states in a few seconds, and each write is one more for everybody who watches.
 const SETTLE: Duration = Duration::from_secs(3);
-
-/// When a computed status has to be written.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Due {
-    /// Before the decision's action.
-    Now,
-    /// When it has been due for this long: only what people look at differs (counts, readiness, texts), and it may still
-    /// be changing.
-    Within(Duration),
-    /// It is as stored, or there is nowhere to write it.
-    Never,
-}
 
 /// The whole status after `decision`: stored as it is, it makes the next decision go on from there. Computed again from
 /// the same input it is equal, so that a database at rest causes no write. `certificates` holds the signed certificates

@@ -13,8 +13,9 @@ use super::facts::Facts;
 use super::failure;
 use super::failure::shortened;
 use super::members::exact_claim;
-use super::observed::{Claim, FaultKind, Pod, StorageClass, Target, Volume};
+use super::observed::{Claim, Pod, StorageClass, Target, Volume};
 use super::rule::{Proposal, Rule};
+use crate::reconcile::FaultKind;
 
 /// See [`Rule::what`].
 pub const GROW: Rule = Rule {

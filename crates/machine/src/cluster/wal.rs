@@ -10,13 +10,14 @@
 //! Which pods were given a WAL volume is on record before the template names one (`status.memo.walVolumes`): until then the
 //! spec may be taken back. How the claims come to be is in [`super::wal_claims`].
 
-use super::action::{Action, Apply, ApplyHow, Exact, StatusChange};
+use super::action::{Action, Apply, ApplyHow, StatusChange};
 use super::decision::Step;
 use super::drift::may_make_stateful_set;
 use super::facts::Facts;
 use super::observed::{ChildKind, ChildState, Claim, Pod, SetFacts, Volume, WalVolumes};
 use super::rollout;
 use super::rule::{Proposal, Rule};
+use crate::reconcile::Exact;
 
 /// See [`Rule::what`].
 pub const SETTLE: Rule = Rule {

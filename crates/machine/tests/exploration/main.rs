@@ -103,7 +103,7 @@ fn edits_with_views_that_are_old_or_not_listed() {
     };
     assert_found(
         search(ready(2), bounds, true),
-        5_853,
+        5_848,
         31,
         &[
             "scale",
@@ -137,7 +137,7 @@ fn edits_that_are_taken_back() {
     };
     assert_found(
         search(ready(2), bounds, true),
-        94_212,
+        94_207,
         38,
         &[
             "scale",
@@ -159,7 +159,7 @@ fn a_change_that_loses_a_pod_or_its_primary() {
     };
     assert_found(
         search(ready(3), bounds, true),
-        7_885,
+        7_875,
         47,
         &[
             "scale",

@@ -40,10 +40,7 @@ impl Executor {
             Action::AddFinalizer(exact) => self.add_finalizer(key, situation, exact).await,
             Action::RemoveFinalizer(exact) => self.remove_finalizer(key, situation, exact).await,
             Action::Apply(apply) => self.apply(key, memory, subject, situation, apply).await,
-            Action::RecreateLease { .. } => match self.confirm(key, situation).await? {
-                Outcome::Done => self.recreate_lease(subject, &situation.decision.action).await,
-                changed => Ok(changed),
-            },
+            action @ Action::RecreateLease { .. } => self.recreate_lease(subject, action).await,
             Action::LabelPod { pod, role } => {
                 let change = json!({"metadata": {"labels": {LABEL_ROLE: role}}});
                 let pod: Pod = self.requests.merge(&key.namespace, pod, change).await?;
@@ -64,27 +61,27 @@ impl Executor {
                 taken
             }
             Action::ReplacePod(exact) => {
-                self.remove::<Pod>(key, situation, &self.caches.pods, exact, PropagationPolicy::Background)
+                self.remove::<Pod>(key, &self.caches.pods, exact, PropagationPolicy::Background)
                     .await
             }
             Action::DeleteRoleBinding(exact) => {
                 let bindings = &self.caches.role_bindings;
-                self.remove::<RoleBinding>(key, situation, bindings, exact, PropagationPolicy::Background)
+                self.remove::<RoleBinding>(key, bindings, exact, PropagationPolicy::Background)
                     .await
             }
             Action::DeleteNetworkPolicy(exact) => {
                 let policies = &self.caches.network_policies;
-                self.remove::<NetworkPolicy>(key, situation, policies, exact, PropagationPolicy::Background)
+                self.remove::<NetworkPolicy>(key, policies, exact, PropagationPolicy::Background)
                     .await
             }
             Action::OrphanStatefulSet(exact) => {
                 let sets = &self.caches.stateful_sets;
-                self.remove::<StatefulSet>(key, situation, sets, exact, PropagationPolicy::Orphan)
+                self.remove::<StatefulSet>(key, sets, exact, PropagationPolicy::Orphan)
                     .await
             }
             Action::DeleteStatefulSet(exact) => {
                 let sets = &self.caches.stateful_sets;
-                self.remove::<StatefulSet>(key, situation, sets, exact, PropagationPolicy::Background)
+                self.remove::<StatefulSet>(key, sets, exact, PropagationPolicy::Background)
                     .await
             }
             Action::MakeWalClaim { name, node } => {
@@ -103,7 +100,7 @@ impl Executor {
             }
             Action::DeleteClaim(exact) => {
                 let claims = &self.caches.claims;
-                self.remove::<PersistentVolumeClaim>(key, situation, claims, exact, PropagationPolicy::Background)
+                self.remove::<PersistentVolumeClaim>(key, claims, exact, PropagationPolicy::Background)
                     .await
             }
         }
@@ -145,19 +142,14 @@ impl Executor {
         Ok(Outcome::Done)
     }
 
-    /// Deletes one object, after reading the resource and the Lease once more.
+    /// Deletes one object.
     async fn remove<K: Writable>(
         &self,
         key: &Key,
-        situation: &Situation,
         cache: &Cache<K>,
         exact: &Exact,
         propagation: PropagationPolicy,
     ) -> Result<Outcome, Failure> {
-        let confirmed = self.confirm(key, situation).await?;
-        if confirmed != Outcome::Done {
-            return Ok(confirmed);
-        }
         match self.requests.delete::<K>(&key.namespace, exact, propagation).await? {
             Deleted::Gone => cache.forget(key, exact.name(), exact.uid()),
             Deleted::Going(object) => cache.put(*object),

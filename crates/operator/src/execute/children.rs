@@ -38,12 +38,6 @@ impl Executor {
         if apply.how == ApplyHow::Make && self.is_going(key, kind) {
             return Ok(Outcome::NotYet);
         }
-        if apply.takes_pods(&situation.observed) {
-            let confirmed = self.confirm(key, situation).await?;
-            if confirmed != Outcome::Done {
-                return Ok(confirmed);
-            }
-        }
         let body = applied(&desired, kind, apply.replicas.or_else(|| replicas(situation)));
         let written = self.write(key, memory, subject, apply, &desired, body).await;
         memory.compared.remove(&kind);

@@ -18,8 +18,9 @@ use chrono::{DateTime, SubsecRound, TimeDelta, Utc};
 use futures::FutureExt;
 use kube::ResourceExt;
 use kube::core::PartialObjectMeta;
-use machine::cluster::{Action, Decision, Due, FaultKind, InternalErrors, Observed, Target, Wanted, decide, due};
+use machine::cluster::{Basis, Cluster, Decision, FaultKind, InternalErrors, Observed, Target, Wanted, decide};
 use machine::protocol::settings_hash;
+use machine::reconcile::{AFTER_FAILURE, Controller, MAX_STEPS, Next, SHORTEST_WAIT};
 
 use crate::builders::Subject;
 use crate::cache::{Cache, Kept, Key};
@@ -33,19 +34,8 @@ use crate::metrics::Metrics;
 use crate::observe::{self, observe};
 use crate::requests::{Refused, Requests};
 
-/// How many steps one look may have. A creation takes some thirty; more means that something turns in circles, and the
-/// rest waits a second so that this is slow and visible.
-const MOST_STEPS: u32 = 64;
-/// How many times one look may write the status: one that never comes to rest must not hold up the action for ever.
-const MOST_STATUS_WRITES: u32 = 8;
 /// How long a look is put off at the start, while a kind has not been listed.
 const UNTIL_LISTED: Duration = Duration::from_secs(5);
-/// How long to wait after a failure before observing again: a cache that was behind has caught up by then. How long the
-/// action itself waits is the machine's decision.
-const AFTER_FAILURE: Duration = Duration::from_millis(200);
-/// A database is never looked at again sooner than this without an event.
-const SHORTEST_WAIT: Duration = Duration::from_millis(100);
-
 /// Carries out what the machine decides.
 pub struct Executor {
     requests: Requests,
@@ -102,7 +92,7 @@ enum Outcome {
 }
 
 /// What to do after a step.
-enum Next {
+enum After {
     Again,
     At(DateTime<Utc>),
     Gone,
@@ -227,37 +217,36 @@ impl Executor {
     }
 
     async fn steps(&self, key: &Key, memory: &mut Memory) -> Option<Duration> {
-        let mut status_writes = 0;
-        for _ in 0..MOST_STEPS {
-            match self.step(key, memory, &mut status_writes).await {
-                Next::Again => {}
-                Next::At(at) => return Some(self.until(at)),
-                Next::Gone => return None,
+        for _ in 0..MAX_STEPS {
+            match self.step(key, memory).await {
+                After::Again => {}
+                After::At(at) => return Some(self.until(at)),
+                After::Gone => return None,
             }
         }
-        tracing::error!(database = %key, "still not at rest after {MOST_STEPS} steps; goes on in a second");
+        tracing::error!(database = %key, "still not at rest after {MAX_STEPS} steps; goes on in a second");
         Some(Duration::from_secs(1))
     }
 
-    async fn step(&self, key: &Key, memory: &mut Memory, status_writes: &mut u32) -> Next {
+    async fn step(&self, key: &Key, memory: &mut Memory) -> After {
         // Whole milliseconds, as people read them in the status.
         let now = (self.clock)().trunc_subsecs(3);
         let Some(Some(db)) = self.caches.databases.get(key, &key.name) else {
-            return Next::Gone;
+            return After::Gone;
         };
         let Ok(subject) = Subject::new(&db, &self.config) else {
-            return Next::Gone;
+            return After::Gone;
         };
-        memory.adopt(&subject.uid, db.metadata.generation.unwrap_or(0));
-        memory.catch_up(|target| self.version(key, target));
+        let generation = db.metadata.generation.unwrap_or(0);
+        memory.begin(&subject.uid, generation, |target| self.version(key, target));
         if let Err(error) = self.caches.read_not_kept(key, &self.requests).await {
             tracing::warn!(database = %key, %error, "cannot read what was there before the database");
-            return Next::At(now + AFTER_FAILURE);
+            return After::At(now + AFTER_FAILURE);
         }
         let compared = self.compared_with(key, &subject);
         refresh_wants(&compared, memory);
         let Some(observed) = self.observe(key, &compared, memory, now).await else {
-            return Next::At(now + AFTER_FAILURE);
+            return After::At(now + AFTER_FAILURE);
         };
         let facts = WantedFacts::new(&db, memory);
         let wanted = facts.wanted(&db, key, &subject.uid);
@@ -274,69 +263,76 @@ impl Executor {
 
         let signed = match self.sign(key, &subject, &situation.decision, now).await {
             Ok(Some(signed)) => signed,
-            Ok(None) => return Next::Again,
+            Ok(None) => return After::Again,
             Err(failure) => return self.failed(key, memory, (Target::Status, None), &situation, failure),
         };
         if !signed.refused.is_empty() {
             // One key that is of no use must not hold up the others: decided again without it.
             for (pod, message) in signed.refused {
                 tracing::warn!(database = %key, pod, message, "a member's key cannot be signed");
-                memory.failed(Target::Certificate(pod), FaultKind::Invalid, message, now);
+                let target = Target::Certificate(pod);
+                memory.pass.failed(target, None, FaultKind::Invalid, message, now);
             }
-            return Next::Again;
+            return After::Again;
         }
-        let next = machine::cluster::status(
-            &wanted,
-            &situation.observed,
-            &stored,
-            &situation.decision,
-            &signed.certificates,
-            now,
-        );
-        let promise = matches!(situation.decision.action, Action::WriteStatus(_));
-        let due = due(&stored, &next, &situation.decision);
-        let rests = memory.rests(&Target::Status, now).filter(|_| !promise);
-        if let (Due::Now, Some(again)) = (due, rests) {
-            // The action may rely on it.
-            return Next::At(again);
-        }
-        if promise || rests.is_none() && self.is_due(memory, due, *status_writes, now) {
-            *status_writes += 1;
-            return match self.write_status(key, &db, &stored, next, &situation.decision).await {
+        let Situation { observed, decision, .. } = &situation;
+        let next = Cluster::status(&wanted, observed, &stored, decision, &signed.certificates, now);
+        match memory.pass.next::<Cluster>(observed, &stored, &next, decision, now) {
+            Next::Sleep(until) => After::At(until.min(self.wake(memory, &situation))),
+            Next::WriteStatus => match self.write_status(key, &db, &stored, next, decision).await {
                 Ok(()) => {
-                    memory.status_due_since = None;
-                    memory.succeeded(&Target::Status);
+                    memory.pass.status_written(&Target::Status);
                     for pod in signed.certificates.into_keys() {
-                        memory.succeeded(&Target::Certificate(pod));
+                        memory.pass.succeeded(&Target::Certificate(pod));
                     }
-                    Next::Again
+                    After::Again
                 }
                 Err(failure) => {
                     let version = db.resource_version();
                     self.failed(key, memory, (Target::Status, version), &situation, failure)
                 }
-            };
+            },
+            Next::Confirm => {
+                let basis = Basis::new(&wanted, observed);
+                self.act(key, memory, &subject, &situation, Some(basis)).await
+            }
+            Next::Perform => self.act(key, memory, &subject, &situation, None).await,
         }
-        self.act(key, memory, &subject, &situation).await
     }
 
-    async fn act(&self, key: &Key, memory: &mut Memory, subject: &Subject<'_>, situation: &Situation) -> Next {
+    /// Carries the action out, if what it relies on (`basis`) is still there.
+    async fn act(
+        &self,
+        key: &Key,
+        memory: &mut Memory,
+        subject: &Subject<'_>,
+        situation: &Situation,
+        basis: Option<Basis>,
+    ) -> After {
         let Situation { decision, now, .. } = situation;
         let Some(target) = decision.action.target() else {
-            return Next::At(self.wake(memory, situation));
+            return After::At(decision.wake);
         };
         tracing::info!(
             database = %key, phase = %decision.phase, rule = decision.rule, action = ?decision.action,
             because = %decision.because, "acting"
         );
         let version = self.version(key, &target);
-        match self.carry_out(key, memory, subject, situation).await {
+        let confirmed = match basis {
+            Some(basis) => self.confirm(key, &basis).await,
+            None => Ok(Outcome::Done),
+        };
+        let outcome = match confirmed {
+            Ok(Outcome::Done) => self.carry_out(key, memory, subject, situation).await,
+            changed => changed,
+        };
+        match outcome {
             Ok(Outcome::Done) => {
-                memory.succeeded(&target);
-                Next::Again
+                memory.pass.succeeded(&target);
+                After::Again
             }
-            Ok(Outcome::Outdated) => Next::Again,
-            Ok(Outcome::NotYet) => Next::At(*now + TimeDelta::seconds(1)),
+            Ok(Outcome::Outdated) => After::Again,
+            Ok(Outcome::NotYet) => After::At(*now + TimeDelta::seconds(1)),
             Err(failure) => self.failed(key, memory, (target, version), situation, failure),
         }
     }
@@ -349,7 +345,7 @@ impl Executor {
         (target, version): (Target, Option<String>),
         situation: &Situation,
         failure: Failure,
-    ) -> Next {
+    ) -> After {
         let action = situation.decision.action.name();
         let Failure { kind, message } = failure;
         if kind == FaultKind::Conflict {
@@ -358,27 +354,7 @@ impl Executor {
             tracing::warn!(database = %key, action, ?target, ?kind, message, "failed");
         }
         self.metrics.failed(action, kind);
-        let now = (self.clock)();
-        memory.failed(target.clone(), kind, message, now);
-        if kind == FaultKind::Conflict {
-            memory.found_outdated(target, version);
-        }
-        Next::At(now + AFTER_FAILURE)
-    }
-
-    /// Whether the status has to be written now.
-    fn is_due(&self, memory: &mut Memory, due: Due, writes: u32, now: DateTime<Utc>) -> bool {
-        match due {
-            Due::Now => writes < MOST_STATUS_WRITES,
-            Due::Within(time) => {
-                let since = *memory.status_due_since.get_or_insert(now);
-                writes < MOST_STATUS_WRITES && (now - since).to_std().unwrap_or_default() >= time
-            }
-            Due::Never => {
-                memory.status_due_since = None;
-                false
-            }
-        }
+        After::At(memory.pass.failed(target, version, kind, message, (self.clock)()))
     }
 
     /// The version that the watches have shown of what actions of this target change.
@@ -394,12 +370,9 @@ impl Executor {
         }
     }
 
-    /// When to decide again if nothing happens.
+    /// When to look again for what no watch shows.
     fn wake(&self, memory: &Memory, situation: &Situation) -> DateTime<Utc> {
         let mut wake = situation.decision.wake;
-        if memory.status_due_since.is_some() {
-            wake = wake.min(situation.now + TimeDelta::seconds(1));
-        }
         if reads::misses_pods(&situation.observed) || !memory.starting.is_empty() {
             wake = wake.min(situation.now + reads::EVENTS_EVERY);
         }

@@ -14,10 +14,10 @@ use k8s_openapi::api::rbac::v1::{Role, RoleBinding};
 use kube::api::ListParams;
 use kube::core::{ObjectList, PartialObjectMeta};
 use kube::{Api, Resource, ResourceExt};
-use machine::cluster::{ChildKind, Exact, Fault, FaultKind, Observed, Target, Trouble};
+use machine::cluster::{Basis, ChildKind, Exact, Fault, FaultKind, Observed, Target, Trouble};
 use serde_json::{Value, json};
 
-use super::{Executor, Failure, Outcome, Situation};
+use super::{Executor, Failure, Outcome};
 use crate::cache::Key;
 use crate::desired::{metadata_only, name};
 use crate::leader;
@@ -206,37 +206,28 @@ impl Executor {
     ///
     /// # Errors
     /// When the API server does not answer, or the lead was not renewed lately.
-    pub(super) async fn confirm(&self, key: &Key, situation: &Situation) -> Result<Outcome, Failure> {
-        let decided = &situation.db.metadata;
+    pub(super) async fn confirm(&self, key: &Key, basis: &Basis) -> Result<Outcome, Failure> {
         let live: Option<ClusteredDatabase> = self.requests.get(&key.namespace, &key.name).await?;
-        let same = |live: &ClusteredDatabase| {
-            live.metadata.uid == decided.uid && live.metadata.resource_version == decided.resource_version
+        let is_same = |live: &ClusteredDatabase| {
+            let (uid, version) = (live.uid().unwrap_or_default(), live.resource_version());
+            basis.is_resource(&uid, &version.unwrap_or_default())
         };
         match live {
-            Some(live) if same(&live) => {}
+            Some(live) if is_same(&live) => {}
             Some(live) => {
                 self.caches.databases.put(live);
                 return Ok(Outcome::Outdated);
             }
             None => {
                 // Without it in the cache, the next step ends the look; its successor, if any, has another UID.
-                let uid = decided.uid.as_deref().unwrap_or_default();
-                self.caches.databases.forget(key, &key.name, uid);
+                self.caches.databases.forget(key, &key.name, basis.uid());
                 return Ok(Outcome::Outdated);
             }
         }
-        let lease: Option<Lease> = self
-            .requests
-            .get(&key.namespace, &name(&key.name, ChildKind::Lease))
-            .await?;
+        let name = name(&key.name, ChildKind::Lease);
+        let lease: Option<Lease> = self.requests.get(&key.namespace, &name).await?;
         let read = lease.as_ref().and_then(|lease| machine::lease_object::read(lease).ok());
-        let known = situation.observed.lease.get().cloned().flatten();
-        let who = |record: &Option<machine::protocol::LeaseRecord>| {
-            record
-                .as_ref()
-                .map(|record| (record.uid.clone(), record.epoch, record.holder.clone()))
-        };
-        if who(&read) == who(&known) {
+        if basis.is_lease(read.as_ref()) {
             // This process may have stood still since it decided.
             return match self.lead.covers_request(leader::now()) {
                 true => Ok(Outcome::Done),

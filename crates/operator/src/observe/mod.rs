@@ -60,7 +60,8 @@ pub fn observe(
         foreign_route: memory.foreign_route.clone(),
         unreadable,
         faults: memory
-            .faults
+            .pass
+            .faults()
             .values()
             .chain(memory.unmade_pods.values())
             .cloned()

@@ -13,8 +13,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use chrono::{DateTime, TimeDelta, Utc};
 
 use super::scene::{NAME, Scene, UID};
-use crate::cluster::{Action, ChildKind, Decision, Due, Resources};
+use crate::cluster::{Action, ChildKind, Cluster, Decision, Due, Resources, Target};
 use crate::protocol::MemberId;
+use crate::reconcile::{FaultKind, Next, Pass};
 
 /// How often the world moves.
 const TICK: TimeDelta = TimeDelta::milliseconds(100);
@@ -94,10 +95,9 @@ pub struct World {
     pub grows_unmounted: bool,
     /// Revision of the StatefulSet's template.
     template: String,
-    /// The generation that was looked at last.
-    generation: i64,
+    /// What the operator remembers.
+    pass: Pass<Target>,
     crash: Crash,
-    due_since: Option<DateTime<Utc>>,
     serial: u32,
     ticks: u32,
 }
@@ -105,7 +105,7 @@ pub struct World {
 impl World {
     /// Nothing but the resource.
     pub fn new(replicas: u32) -> Self {
-        Self {
+        let mut world = Self {
             scene: Scene::new(replicas),
             writes: Vec::new(),
             initdbs: 0,
@@ -125,12 +125,13 @@ impl World {
             no_volumes: false,
             grows_unmounted: false,
             template: String::new(),
-            generation: 1,
+            pass: Pass::default(),
             crash: Crash::Never,
-            due_since: None,
             serial: 0,
             ticks: 0,
-        }
+        };
+        world.look();
+        world
     }
 
     /// Sets when the operator dies.
@@ -148,9 +149,7 @@ impl World {
             if self.gone || done(self, &decision) {
                 return true;
             }
-            let idle = matches!(decision.action, Action::Wait(_));
-            self.operate(&decision);
-            if idle {
+            if let Next::Sleep(_) = self.operate(&decision) {
                 self.scene.now += TICK;
                 self.tick();
             }
@@ -166,35 +165,50 @@ impl World {
         })
     }
 
-    /// One round of the operator.
-    fn operate(&mut self, decision: &Decision) {
-        let next = self.scene.status(decision);
-        let write = match self.scene.due(decision) {
-            Due::Now => true,
-            Due::Never => {
-                self.due_since = None;
-                false
+    /// One step of the operator.
+    fn operate(&mut self, decision: &Decision) -> Next {
+        let status = self.scene.status(decision);
+        let Scene { observed, stored, .. } = &self.scene;
+        let next = self
+            .pass
+            .next::<Cluster>(observed, stored, &status, decision, self.scene.now);
+        match next {
+            Next::Sleep(_) => {}
+            Next::WriteStatus => {
+                let transition = status.phase != self.scene.stored.phase;
+                self.scene.stored = status;
+                self.answered(&Target::Status, Ok(()));
+                let died = self.wrote(format!("status for {}", decision.rule));
+                if transition && !died {
+                    self.wrote(format!("event {:?}", decision.phase));
+                }
             }
-            Due::Within(time) => {
-                let since = *self.due_since.get_or_insert(self.scene.now);
-                self.scene.now - since >= TimeDelta::from_std(time).unwrap_or(TimeDelta::MAX)
-            }
-        };
-        if write {
-            let transition = next.phase != self.scene.stored.phase;
-            self.scene.stored = next;
-            self.due_since = None;
-            if self.wrote(format!("status for {}", decision.rule)) {
-                return;
-            }
-            if transition && self.wrote(format!("event {:?}", decision.phase)) {
-                return;
+            Next::Confirm | Next::Perform => {
+                let result = self.execute(&decision.action);
+                if let Some(target) = decision.action.target() {
+                    self.answered(&target, result);
+                }
+                self.wrote(format!("{} {:?}", decision.action.name(), decision.action.target()));
             }
         }
-        if !matches!(decision.action, Action::Wait(_) | Action::WriteStatus(_)) {
-            self.execute(&decision.action);
-            self.wrote(format!("{} {:?}", decision.action.name(), decision.action.target()));
+        next
+    }
+
+    /// What came of a write.
+    fn answered(&mut self, target: &Target, result: Result<(), FaultKind>) {
+        match result {
+            Ok(()) if *target == Target::Status => self.pass.status_written(target),
+            Ok(()) => self.pass.succeeded(target),
+            Err(kind) => {
+                let message = "admission webhook no-objects denied the request".to_owned();
+                self.pass.failed(target.clone(), None, kind, message, self.scene.now);
+            }
         }
+        self.show_faults();
+    }
+
+    fn show_faults(&mut self) {
+        self.scene.observed.faults = self.pass.faults().values().cloned().collect();
     }
 
     /// Counts a write; true if the operator died of it.
@@ -202,8 +216,8 @@ impl World {
         self.writes.push(what);
         let dies = self.crash == Crash::After(self.writes.len());
         if dies {
-            self.due_since = None;
-            self.scene.observed.faults.clear();
+            self.pass = Pass::default();
+            self.show_faults();
         }
         dies
     }
@@ -211,10 +225,8 @@ impl World {
     /// What the operator's executor does before a decision: failures end with the spec that they were about, and each
     /// pod's cpu and memory are compared with the wanted.
     fn look(&mut self) {
-        if self.generation != self.scene.generation {
-            self.generation = self.scene.generation;
-            self.scene.observed.faults.clear();
-        }
+        self.pass.begin(UID, self.scene.generation, |_| None);
+        self.show_faults();
         let wanted = resources_of(&self.scene.revision).to_owned();
         let resizes = self.resizes;
         for pod in self.scene.pods_mut() {

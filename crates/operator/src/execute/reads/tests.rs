@@ -3,8 +3,8 @@ use std::sync::Arc;
 use clap::Parser;
 use kube::client::Body;
 use kube::runtime::watcher;
-use machine::cluster::Known;
 use machine::cluster::testing::Scene;
+use machine::cluster::{Known, Wanted};
 
 use super::*;
 use crate::caches::Caches;
@@ -38,7 +38,7 @@ fn database() -> ClusteredDatabase {
 }
 
 /// An operator before this API server, and what it has decided about `db`.
-fn decided(client: kube::Client, caches: &Arc<Caches>, db: ClusteredDatabase) -> (Executor, Situation) {
+fn decided(client: kube::Client, caches: &Arc<Caches>) -> (Executor, Basis) {
     let (arguments, metrics) = (Arguments::parse_from(["operator"]), Metrics::default());
     let executor = Executor::new(
         Requests::new(client, metrics.clone()),
@@ -47,29 +47,31 @@ fn decided(client: kube::Client, caches: &Arc<Caches>, db: ClusteredDatabase) ->
         metrics,
         "test".to_owned(),
     );
-    let scene = Scene::ready(3);
-    let situation = Situation {
-        db: Arc::new(db),
-        observed: scene.observed.clone(),
-        decision: scene.decide(),
-        now: scene.now,
-    };
-    (executor, situation)
+    let mut scene = Scene::ready(3);
+    scene.observed.lease = Known::Known(None);
+    let basis = scene.with_wanted(|wanted| {
+        let wanted = Wanted {
+            uid: "u",
+            resource_version: "7",
+            ..*wanted
+        };
+        Basis::new(&wanted, &scene.observed)
+    });
+    (executor, basis)
 }
 
 /// It was stopped when all was read, and the lead may have gone to another one meanwhile.
 #[tokio::test]
 async fn nothing_is_taken_away_unless_the_lead_was_renewed_lately() {
     let (db, caches) = (database(), Arc::new(Caches::default()));
-    let (executor, mut situation) = decided(server(Some(&db)), &caches, db);
-    situation.observed.lease = Known::Known(None);
+    let (executor, basis) = decided(server(Some(&db)), &caches);
     let key = Key {
         namespace: "ns".to_owned(),
         name: "a".to_owned(),
     };
-    assert_eq!(executor.confirm(&key, &situation).await, Ok(Outcome::Done));
+    assert_eq!(executor.confirm(&key, &basis).await, Ok(Outcome::Done));
     let executor = executor.with_lead(leader::Lead::default());
-    let refused = executor.confirm(&key, &situation).await.unwrap_err();
+    let refused = executor.confirm(&key, &basis).await.unwrap_err();
     assert_eq!(refused.kind, FaultKind::Transient, "it is tried again");
     assert!(
         refused.message.contains("another operator may lead"),
@@ -88,13 +90,13 @@ async fn a_resource_that_is_gone_is_forgotten_and_nothing_is_done_for_it() {
     ] {
         caches.databases.observe(event);
     }
-    let (executor, situation) = decided(server(None), &caches, db);
+    let (executor, basis) = decided(server(None), &caches);
     let key = Key {
         namespace: "ns".to_owned(),
         name: "a".to_owned(),
     };
     assert!(matches!(caches.databases.get(&key, "a"), Some(Some(_))));
-    assert_eq!(executor.confirm(&key, &situation).await, Ok(Outcome::Outdated));
+    assert_eq!(executor.confirm(&key, &basis).await, Ok(Outcome::Outdated));
     assert!(matches!(caches.databases.get(&key, "a"), Some(None)));
     assert_eq!(executor.look(&key).await, None, "the look ends");
 }

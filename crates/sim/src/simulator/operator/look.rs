@@ -4,20 +4,18 @@
 use std::collections::BTreeMap;
 
 use api::ClusteredDatabaseStatus;
-use chrono::{DateTime, TimeDelta, Utc};
-use machine::cluster::{Action, Decision, Due, Exact, FaultKind, Observed, StatusChange, Target, decide, due, status};
+use chrono::{DateTime, Utc};
+use machine::cluster::{Action, Basis, Cluster, Decision, Exact, FaultKind, StatusChange, Target, decide, status};
+use machine::reconcile::{Next, SHORTEST_WAIT};
 
 use super::super::distort;
+use super::super::names::CLUSTER;
 use super::super::pairs::Decided;
 use super::super::world::World;
 use super::requests::{About, Answer, Doomed, Pending, Request, Then};
-use super::view::{wanted, who};
+use super::view::wanted;
 use super::wall;
 
-/// After a failure, in milliseconds: a cache that was behind has caught up by then.
-const AFTER_FAILURE: u64 = 200;
-/// It never looks again sooner than this without an event, in milliseconds.
-const SHORTEST_WAIT: u64 = 100;
 /// More writes than this in one run are a defect: it does not come to rest.
 const MOST_WRITES: u64 = 4_000;
 
@@ -32,38 +30,31 @@ impl World {
         if operator.pending.is_some() {
             return;
         }
-        operator.memory.adopt(database.generation);
-        let (view, memory) = (&operator.view, &mut operator.memory);
-        memory.outdated.retain(|target, version| {
-            let same = *version == view.version(target);
-            if !same {
-                memory.faults.remove(target);
-            }
-            same
-        });
-        let observed = distort::seen(bug, view.observed(&database, &memory.faults), &database.revision);
+        let view = &operator.view;
+        operator
+            .pass
+            .begin(CLUSTER, database.generation, |target| view.version(target));
+        let observed = distort::seen(
+            bug,
+            view.observed(&database, operator.pass.faults()),
+            &database.revision,
+        );
         let version = database.version.to_string();
         let wanted = wanted(&database, &version);
         let stored = &database.status;
         let decision = decide(&wanted, &observed, stored, now);
         let next = status(&wanted, &observed, stored, &decision, &signed(&decision), now);
-        let (promise, due) = (
-            matches!(decision.action, Action::WriteStatus(_)),
-            due(stored, &next, &decision),
-        );
+        let step = operator.pass.next::<Cluster>(&observed, stored, &next, &decision, now);
         let resting = matches!(&decision.action, Action::Wait(waiting) if waiting.resting);
-        operator.rests = (resting && due == Due::Never).then_some(database.version);
-        let rests = memory.rests(&Target::Status, now).filter(|_| !promise);
-        let late = is_due(&mut memory.due_since, due, now);
-        let settles = memory.due_since.is_some();
+        let rests = resting && *stored == next && matches!(step, Next::Sleep(_));
+        operator.rests = rests.then_some(database.version);
         self.told(index, &decision);
-        if let (Due::Now, Some(again)) = (due, rests) {
-            return self.sleep(index, again);
+        match step {
+            Next::Sleep(until) => self.sleep(index, until),
+            Next::WriteStatus => self.write_status(index, version, next, claims_of_keys(&decision)),
+            Next::Confirm => self.carry_out(index, decision, Some(Basis::new(&wanted, &observed))),
+            Next::Perform => self.carry_out(index, decision, None),
         }
-        if promise || rests.is_none() && late {
-            return self.write_status(index, version, next, claims_of_keys(&decision));
-        }
-        self.carry_out(index, decision, version, &observed, settles);
     }
 
     fn told(&mut self, index: usize, decision: &Decision) {
@@ -83,9 +74,8 @@ impl World {
 
     /// When nothing is to be done until then.
     fn sleep(&mut self, index: usize, until: DateTime<Utc>) {
-        let delay = (until - wall(self.now)).num_milliseconds();
-        let delay = u64::try_from(delay).unwrap_or(0).max(SHORTEST_WAIT);
-        self.look_again(index, delay);
+        let delay = (until - wall(self.now)).to_std().unwrap_or_default().max(SHORTEST_WAIT);
+        self.look_again(index, u64::try_from(delay.as_millis()).unwrap_or(u64::MAX));
     }
 
     /// The claims of members whose keys are signed are read once more before.
@@ -102,61 +92,39 @@ impl World {
         self.send(index, Request::ReadClaims, about, Then::ConfirmClaims { claims, what });
     }
 
-    fn carry_out(&mut self, index: usize, decision: Decision, version: String, observed: &Observed, settles: bool) {
+    /// Sends what the action comes to; where it relies on a `basis`, the resource and the Lease are read once more before.
+    fn carry_out(&mut self, index: usize, decision: Decision, basis: Option<Basis>) {
         let Some(target) = decision.action.target() else {
-            let soon = wall(self.now) + TimeDelta::seconds(1);
-            let wake = if settles {
-                decision.wake.min(soon)
-            } else {
-                decision.wake
-            };
-            return self.sleep(index, wake);
+            return;
         };
         let known = self.operators[index].view.version(&target);
         let about = (target, known);
-        match decision.action {
-            Action::LabelPod { pod, role } => self.send(index, Request::Label { pod, role }, about, Then::Act),
+        let request = match decision.action {
+            Action::LabelPod { pod, role } => Request::Label { pod, role },
             Action::Apply(apply) => {
-                let takes_pods = apply.takes_pods(observed);
                 let database = self.operators[index].view.database.as_ref();
                 let template = database.map(|database| database.revision.clone()).unwrap_or_default();
-                let request = Request::Apply {
+                Request::Apply {
                     how: apply.how,
                     replicas: apply.replicas,
                     template,
-                };
-                if takes_pods {
-                    return self.send_confirmed(index, request, about, version, observed);
                 }
-                self.send(index, request, about, Then::Act);
             }
-            Action::ReplacePod(pod) => {
-                let request = Request::Delete(Doomed::Pod(pod));
-                self.send_confirmed(index, request, about, version, observed);
+            Action::ReplacePod(pod) => Request::Delete(Doomed::Pod(pod)),
+            Action::DeleteClaim(claim) => Request::Delete(Doomed::Claim(claim)),
+            other => {
+                return self.violate(format!(
+                    "operator {index} decides what this world does not know: {other:?}"
+                ));
             }
-            Action::DeleteClaim(claim) => {
-                let request = Request::Delete(Doomed::Claim(claim));
-                self.send_confirmed(index, request, about, version, observed);
+        };
+        match basis.filter(|_| !self.overwrites()) {
+            None => self.send(index, request, about, Then::Act),
+            Some(basis) => {
+                let what = Box::new(request);
+                self.send(index, Request::ReadDatabase, about, Then::Confirm { basis, what });
             }
-            other => self.violate(format!(
-                "operator {index} decides what this world does not know: {other:?}"
-            )),
         }
-    }
-
-    /// The resource and the Lease are read once more before.
-    fn send_confirmed(&mut self, index: usize, what: Request, about: About, version: String, observed: &Observed) {
-        if self.overwrites() {
-            return self.send(index, what, about, Then::Act);
-        }
-        let what = Box::new(what);
-        let who = who(observed.lease.get().and_then(Option::as_ref));
-        self.send(
-            index,
-            Request::ReadDatabase,
-            about,
-            Then::Confirm { version, who, what },
-        );
     }
 
     /// A request was answered, or will not be.
@@ -169,11 +137,13 @@ impl World {
         match (then, answer) {
             (_, Answer::Conflict) => return self.failed(index, about, FaultKind::Conflict),
             (_, Answer::Failed) => return self.failed(index, about, FaultKind::Transient),
-            (Then::Confirm { version, who, what }, Answer::Database(live)) if live.version.to_string() == version => {
-                let then = Then::ConfirmLease { who, what };
+            (Then::Confirm { basis, what }, Answer::Database(live))
+                if basis.is_resource(CLUSTER, &live.version.to_string()) =>
+            {
+                let then = Then::ConfirmLease { basis, what };
                 return self.send(index, Request::ReadLease, about, then);
             }
-            (Then::ConfirmLease { who, what }, Answer::Lease(live)) if super::view::who(Some(&live)) == who => {
+            (Then::ConfirmLease { basis, what }, Answer::Lease(live)) if basis.is_lease(Some(&live)) => {
                 if !self.lead_covers_request(index) {
                     self.coverage.reach("nothing taken away by one that may not lead");
                     return self.failed(index, about, FaultKind::Transient);
@@ -197,9 +167,9 @@ impl World {
             }
             (then, answer) => {
                 operator.view.put(answer);
-                operator.memory.succeeded(&about.0);
-                if matches!(then, Then::Status) {
-                    operator.memory.due_since = None;
+                match then {
+                    Then::Status => operator.pass.status_written(&about.0),
+                    _ => operator.pass.succeeded(&about.0),
                 }
             }
         }
@@ -207,13 +177,14 @@ impl World {
     }
 
     fn failed(&mut self, index: usize, (target, version): About, kind: FaultKind) {
-        let memory = &mut self.operators[index].memory;
-        memory.failed(target.clone(), kind, wall(self.now));
+        let now = wall(self.now);
+        let again = self.operators[index]
+            .pass
+            .failed(target, version, kind, format!("{kind:?}"), now);
         if kind == FaultKind::Conflict {
-            memory.outdated.insert(target, version);
             self.coverage.reach("conflict met");
         }
-        self.look_again(index, AFTER_FAILURE);
+        self.sleep(index, again);
     }
 
     /// The operator's writes never end.
@@ -223,20 +194,6 @@ impl World {
             self.violate(format!(
                 "more than {MOST_WRITES} writes of the operator: it does not come to rest"
             ));
-        }
-    }
-}
-
-fn is_due(since: &mut Option<DateTime<Utc>>, due: Due, now: DateTime<Utc>) -> bool {
-    match due {
-        Due::Now => true,
-        Due::Within(time) => {
-            let since = *since.get_or_insert(now);
-            (now - since).to_std().unwrap_or_default() >= time
-        }
-        Due::Never => {
-            *since = None;
-            false
         }
     }
 }

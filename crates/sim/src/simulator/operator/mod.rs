@@ -13,7 +13,8 @@ mod view;
 use std::collections::{BTreeMap, BTreeSet};
 
 use chrono::{DateTime, TimeDelta, Utc};
-use machine::cluster::{Fault, FaultKind, Target, retry_at};
+use machine::cluster::Target;
+use machine::reconcile::Pass;
 
 use super::distort::Bug;
 use super::event::Event;
@@ -32,7 +33,7 @@ pub struct Operator {
     pub run: Option<u32>,
     runs: u32,
     view: View,
-    memory: Memory,
+    pass: Pass<Target>,
     pending: Option<requests::Pending>,
     generation: u64,
     /// It rests: nothing is left to do about this version of the resource.
@@ -52,48 +53,6 @@ pub struct Operator {
     broken: BTreeSet<Kind>,
     /// When the last news of each kind arrives: they stay in order.
     last: BTreeMap<Kind, u64>,
-}
-
-/// What it remembers of what it did, as `operator::memory`.
-#[derive(Clone, Debug, Default)]
-struct Memory {
-    generation: i64,
-    faults: BTreeMap<Target, Fault>,
-    outdated: BTreeMap<Target, Option<String>>,
-    due_since: Option<DateTime<Utc>>,
-}
-
-impl Memory {
-    fn failed(&mut self, target: Target, kind: FaultKind, at: DateTime<Utc>) {
-        let attempts = self.faults.get(&target).map_or(0, |fault| fault.attempts) + 1;
-        self.outdated.remove(&target);
-        let fault = Fault {
-            target: target.clone(),
-            kind,
-            message: format!("{kind:?}"),
-            attempts,
-            at,
-        };
-        self.faults.insert(target, fault);
-    }
-
-    fn succeeded(&mut self, target: &Target) {
-        self.faults.remove(target);
-        self.outdated.remove(target);
-    }
-
-    fn adopt(&mut self, generation: i64) {
-        if std::mem::replace(&mut self.generation, generation) != generation {
-            self.faults.clear();
-            self.outdated.clear();
-        }
-    }
-
-    fn rests(&self, target: &Target, now: DateTime<Utc>) -> Option<DateTime<Utc>> {
-        let fault = self.faults.get(target);
-        let conflict = fault.filter(|fault| fault.kind == FaultKind::Conflict);
-        conflict.map(retry_at).filter(|again| *again > now)
-    }
 }
 
 /// What a thing of the operator does.

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::rc::Rc;
 
 use api::ClusteredDatabaseStatus;
-use machine::cluster::{ApplyHow, Claim, Exact, Pod, Target};
+use machine::cluster::{ApplyHow, Basis, Claim, Exact, Pod, Target};
 use machine::protocol::LeaseRecord;
 
 use super::super::distort::Bug;
@@ -81,15 +81,14 @@ pub struct Pending {
 pub enum Then {
     Status,
     Act,
-    /// Before something is taken away: the resource must be this version.
+    /// Before something is taken away: the resource must be the same.
     Confirm {
-        version: String,
-        who: String,
+        basis: Basis,
         what: Box<Request>,
     },
-    /// And this must hold the Lease.
+    /// And so must the Lease.
     ConfirmLease {
-        who: String,
+        basis: Basis,
         what: Box<Request>,
     },
     /// Before keys are signed: these claims must be there.

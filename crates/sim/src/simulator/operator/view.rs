@@ -263,8 +263,3 @@ pub fn wanted<'a>(database: &'a Database, version: &'a str) -> Wanted<'a> {
         switchover: database.switchover.as_deref(),
     }
 }
-
-/// Who holds the Lease, in words that are the same if and only if it is: it must not have changed before something is deleted.
-pub fn who(lease: Option<&LeaseRecord>) -> String {
-    format!("{:?}", lease.map(|lease| (&lease.uid, lease.epoch, &lease.holder)))
-}

@@ -3,13 +3,17 @@
 use super::super::scene::{bare_of, child_uid, empty_lease, set, wal_claim};
 use super::{Resizes, World, resources_of};
 use crate::cluster::{
-    Action, Apply, ApplyHow, ChildKind, ChildState, Claim, Exact, Fault, FaultKind, Growth, Known, Pod, PodMark,
-    Target, Volume, WalVolumes,
+    Action, Apply, ApplyHow, ChildKind, ChildState, Claim, Exact, FaultKind, Growth, Known, Pod, PodMark, Volume,
+    WalVolumes,
 };
 use crate::protocol::Release;
 
 impl World {
-    pub(super) fn execute(&mut self, action: &Action) {
+    /// Carries an action out.
+    ///
+    /// # Errors
+    /// When the API server or a webhook refuses it.
+    pub(super) fn execute(&mut self, action: &Action) -> Result<(), FaultKind> {
         match action {
             Action::Wait(_) | Action::WriteStatus(_) => {}
             Action::AddFinalizer(_) => self.scene.finalizer = true,
@@ -17,9 +21,7 @@ impl World {
                 self.scene.finalizer = false;
                 self.gone = true;
             }
-            Action::Apply(apply) if self.refused.contains(&apply.kind) => {
-                self.refuse(Target::Child(apply.kind), FaultKind::Forbidden);
-            }
+            Action::Apply(apply) if self.refused.contains(&apply.kind) => return Err(FaultKind::Forbidden),
             Action::Apply(apply) => self.apply(apply),
             Action::RecreateLease {
                 member,
@@ -48,7 +50,7 @@ impl World {
                     PodMark::Current { revision } => (pod.revision, pod.resizing) = (Some(revision.clone()), None),
                 }
             }
-            Action::ResizePod(exact) => self.resize(exact),
+            Action::ResizePod(exact) => return self.resize(exact),
             Action::ReplacePod(exact) => self.pod(exact).terminating = true,
             Action::DeleteRoleBinding(_) => self.scene.set_child(ChildKind::RoleBinding, ChildState::Missing),
             Action::DeleteNetworkPolicy(_) => self.scene.set_child(ChildKind::NetworkPolicy, ChildState::Missing),
@@ -81,17 +83,22 @@ impl World {
                 self.scene.claims_mut().retain(|found| found.uid != claim.uid());
             }
         }
+        Ok(())
     }
 
-    fn resize(&mut self, exact: &Exact) {
+    fn resize(&mut self, exact: &Exact) -> Result<(), FaultKind> {
         let uid = self.pod(exact).uid.clone();
-        let mut taken = Some(resources_of(&self.scene.revision).to_owned());
-        if matches!(self.resizes, Resizes::Refused | Resizes::Rewritten) {
-            self.refuse(Target::Resize(exact.name().to_owned()), FaultKind::Invalid);
-            taken = (self.resizes == Resizes::Rewritten).then(|| "rewritten".to_owned());
+        let taken = match self.resizes {
+            Resizes::Refused => return Err(FaultKind::Invalid),
+            Resizes::Rewritten => "rewritten",
+            Resizes::Done | Resizes::Infeasible | Resizes::Deferred => resources_of(&self.scene.revision),
+        };
+        if let Some((asked, _)) = self.resources.get_mut(&uid) {
+            taken.clone_into(asked);
         }
-        if let (Some((asked, _)), Some(taken)) = (self.resources.get_mut(&uid), taken) {
-            *asked = taken;
+        match self.resizes {
+            Resizes::Rewritten => Err(FaultKind::Invalid),
+            Resizes::Done | Resizes::Refused | Resizes::Infeasible | Resizes::Deferred => Ok(()),
         }
     }
 
@@ -152,23 +159,6 @@ impl World {
         let missing = self.scene.observed.children[kind] == Known::Known(ChildState::Missing);
         assert!(missing, "{kind:?} is made twice");
         self.scene.set_child(kind, ChildState::Current { uid: child_uid(kind) });
-    }
-
-    /// The API server or a webhook refuses what is done to this; the executor counts that.
-    fn refuse(&mut self, target: Target, kind: FaultKind) {
-        let at = self.scene.now;
-        let faults = &mut self.scene.observed.faults;
-        if let Some(fault) = faults.iter_mut().find(|fault| fault.target == target) {
-            (fault.attempts, fault.at) = (fault.attempts + 1, at);
-            return;
-        }
-        faults.push(Fault {
-            target,
-            kind,
-            message: "admission webhook no-objects denied the request".to_owned(),
-            attempts: 1,
-            at,
-        });
     }
 
     fn apply(&mut self, apply: &Apply) {

@@ -10,8 +10,11 @@ use chrono::DateTime;
 use super::super::scene::Scene;
 use super::World;
 use crate::cluster::rollout::SETTLES;
-use crate::cluster::{Action, Apply, ApplyHow, ChildKind, ChildState, Claim, Decision, Due, Exact, Known, due};
+use crate::cluster::{
+    Action, Apply, ApplyHow, ChildKind, ChildState, Claim, Cluster, Decision, Due, Exact, Known, due,
+};
 use crate::protocol::LeaseRecord;
+use crate::reconcile::Controller;
 
 /// A write of an operator.
 #[derive(Clone, Debug, PartialEq)]
@@ -44,23 +47,6 @@ impl Write {
             _ => Some(Write::Act(decision.action.clone())),
         };
         (decision, write)
-    }
-
-    /// It takes away what does not come back as it was, so that the resource and the Lease are read before it.
-    fn is_confirmed(&self, seen: &Scene) -> bool {
-        match self {
-            Write::Act(Action::Apply(apply)) => apply.takes_pods(&seen.observed),
-            Write::Act(
-                Action::ReplacePod(_)
-                | Action::DeleteRoleBinding(_)
-                | Action::DeleteNetworkPolicy(_)
-                | Action::OrphanStatefulSet(_)
-                | Action::DeleteStatefulSet(_)
-                | Action::DeleteClaim(_)
-                | Action::RecreateLease { .. },
-            ) => true,
-            Write::Act(_) | Write::Status(_) => false,
-        }
     }
 }
 
@@ -101,7 +87,8 @@ impl World {
     /// When it is refused.
     pub fn write(&mut self, seen: &Scene, write: &Write, late: bool, versions: bool) -> Result<(), Refusal> {
         let confirmed = is_same_resource(&self.scene, seen) && is_same_holder(&self.scene, seen);
-        if !late && write.is_confirmed(seen) && !confirmed {
+        let confirms = matches!(write, Write::Act(action) if Cluster::confirms(&seen.observed, action));
+        if !late && confirms && !confirmed {
             return Err(Refusal::Outdated);
         }
         if !self.takes(seen, write, versions) {
@@ -114,7 +101,10 @@ impl World {
                 // What is written is what follows from the spec that was seen.
                 let mut spec = std::mem::replace(&mut self.scene.spec, seen.spec.clone());
                 let mut revision = std::mem::replace(&mut self.scene.revision, seen.revision.clone());
-                self.execute(&self.by_name(action));
+                let result = self.execute(&self.by_name(action));
+                if let Some(target) = action.target() {
+                    self.answered(&target, result);
+                }
                 std::mem::swap(&mut self.scene.spec, &mut spec);
                 std::mem::swap(&mut self.scene.revision, &mut revision);
                 if let (Some(before), Some(after)) = (set, &mut self.scene.observed.stateful_set)
@@ -190,7 +180,6 @@ impl World {
     /// What has no effect any more goes, so that states that differ in it alone are one.
     pub fn trim(&mut self) {
         self.ticks = 0;
-        self.due_since = None;
         self.writes.clear();
         let first = self.primaries.len().saturating_sub(1);
         self.primaries.drain(..first);

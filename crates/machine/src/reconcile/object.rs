@@ -1,0 +1,36 @@
+//! Objects as writes name them.
+
+use serde::{Deserialize, Serialize};
+
+/// One object at one version: the precondition of every delete and of every change that cannot be taken back.
+/// It cannot be made without all of its parts.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Exact {
+    name: String,
+    uid: String,
+    resource_version: String,
+}
+
+impl Exact {
+    /// The object called `name` with this UID at this version.
+    pub fn new(name: impl Into<String>, uid: impl Into<String>, resource_version: impl Into<String>) -> Self {
+        Self {
+            name: name.into(),
+            uid: uid.into(),
+            resource_version: resource_version.into(),
+        }
+    }
+    /// Its name.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+    /// `preconditions.uid`.
+    pub fn uid(&self) -> &str {
+        &self.uid
+    }
+    /// `preconditions.resourceVersion`.
+    pub fn resource_version(&self) -> &str {
+        &self.resource_version
+    }
+}
