@@ -57,7 +57,7 @@ pub fn crd_yaml() -> String {
 }
 
 /// The schema of a field such as `spec.storage.size`, where `*` stands for a list's items or a map's values.
-fn field_of<'a>(schema: &'a mut Value, field: &str) -> &'a mut Value {
+pub(crate) fn field_of<'a>(schema: &'a mut Value, field: &str) -> &'a mut Value {
     let mut found = schema;
     for name in field.split('.').filter(|name| !name.is_empty()) {
         let inner = match name {
@@ -71,7 +71,7 @@ fn field_of<'a>(schema: &'a mut Value, field: &str) -> &'a mut Value {
 }
 
 /// Sets a keyword of a schema.
-fn set(schema: &mut Value, keyword: &str, value: Value) {
+pub(crate) fn set(schema: &mut Value, keyword: &str, value: Value) {
     schema
         .as_object_mut()
         .expect("a schema is an object")
@@ -99,7 +99,7 @@ fn remove_claims(schema: &mut Value) {
 }
 
 /// Calls `visit` for `schema` and every schema inside it.
-fn each_schema(schema: &mut Value, visit: &mut impl FnMut(&mut Value)) {
+pub(crate) fn each_schema(schema: &mut Value, visit: &mut impl FnMut(&mut Value)) {
     visit(schema);
     let Some(object) = schema.as_object_mut() else { return };
     for (key, inner) in object {
@@ -127,7 +127,7 @@ fn shorten_description(schema: &mut Value) {
 /// Drops Rust's integer formats, which an API server does not know, with the bounds that they bring (where bounds matter
 /// there is a rule, whose message is better), and `nullable`: without it the server drops nulls, so that a field is
 /// either absent or has a value.
-fn drop_what_means_nothing_to_a_server(schema: &mut Value) {
+pub(crate) fn drop_what_means_nothing_to_a_server(schema: &mut Value) {
     let Some(object) = schema.as_object_mut() else { return };
     object.remove("nullable");
     if object

@@ -30,9 +30,6 @@ pub const LABEL_CLUSTER_UID: &str = "clustereddatabase.io/uid";
 /// Annotation that a user puts on a `ClusteredDatabase` whose Lease was lost: its UID as value asks the operator to make
 /// the Lease again for the member that is known to have held it last.
 pub const ANNOTATION_RECREATE_LEASE: &str = "clustereddatabase.io/recreate-lease";
-/// Annotation that a user puts on a `ClusteredDatabase` to have the primary moved once: the name of the instance that is
-/// to be the primary, or that name, a slash, and any text that tells this request from an earlier one.
-pub const ANNOTATION_SWITCHOVER: &str = "clustereddatabase.io/switchover";
 /// Annotation that a user puts on a `ClusteredDatabase` whose missing instances are lost for good: its UID, a slash, and the
 /// epoch of the Lease (`status.epoch`) let the instances that are left elect a primary without them. Commits that only the
 /// lost ones have are lost with them.

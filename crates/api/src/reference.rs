@@ -44,8 +44,26 @@ pub fn reference() -> String {
     for part in ["spec", "status"] {
         section(&mut page, part, &schema["properties"][part]);
     }
+    operations(&mut page);
     page
 }
+
+/// The reference of `ClusteredDatabaseOperation`.
+fn operations(page: &mut String) {
+    let definition = serde_json::to_value(crate::operation::crd()).unwrap_or_default();
+    let schema = definition.pointer(crate::crd::SCHEMA).cloned().unwrap_or_default();
+    page.push_str(OPERATIONS);
+    for part in ["spec", "status"] {
+        section(page, part, &schema["properties"][part]);
+    }
+}
+
+const OPERATIONS: &str = "
+# ClusteredDatabaseOperation
+
+Short name `cdbop`: one thing that is done once to a ClusteredDatabase of the same namespace. Its `spec` cannot be changed, except
+`cancel`.
+";
 
 const HEAD: &str = "<!-- Generated from crates/api; `UPDATE=1 cargo test -p api` writes it again. -->
 

@@ -275,7 +275,7 @@ pub struct Memo {
     /// The switchover that was asked for last, until the primary is where it should be.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub switchover: Option<SwitchoverMemo>,
-    /// The switchover that the user asked for last (annotation `clustereddatabase.io/switchover`), and what came of it:
+    /// The switchover that an operation asked for last, and what came of it:
     /// the same request is not acted upon again.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub request: Option<SwitchoverRequest>,

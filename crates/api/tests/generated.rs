@@ -23,6 +23,14 @@ fn definition() {
 }
 
 #[test]
+fn definition_of_operations() {
+    same_as_checked_in(
+        "manifests/crd/clustereddatabaseoperations.yaml",
+        &api::operation::crd_yaml(),
+    );
+}
+
+#[test]
 fn definition_is_small_enough_for_client_side_apply() {
     let bytes = serde_json::to_string(&api::crd()).expect("JSON").len();
     assert!(bytes < 200 * 1024, "the definition has {bytes} bytes");

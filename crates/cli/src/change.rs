@@ -1,18 +1,22 @@
 //! Changes of a database, each one small patch.
 
 use anyhow::{Result, bail};
-use api::ClusteredDatabase;
-use api::names::{ANNOTATION_SWITCHOVER, Names};
+use api::names::Names;
+use api::operation::{ClusterReference, ClusteredDatabaseOperationSpec, Switchover};
 use api::spec::PrimaryUpdates;
+use api::{ClusteredDatabase, ClusteredDatabaseOperation};
 use chrono::{DateTime, SecondsFormat, Utc};
-use kube::ResourceExt;
-use kube::api::{Patch, PatchParams};
+use kube::api::{Patch, PatchParams, PostParams};
+use kube::{Resource, ResourceExt};
 use serde_json::{Value, json};
 
 use crate::cluster::Cluster;
 
 /// The annotation of pods that `kubectl rollout restart` sets as well: another value of it makes another template.
 const RESTARTED: &str = "kubectl.kubernetes.io/restartedAt";
+
+/// The name of this program in `managedFields`.
+const MANAGER: &str = "kubectl-cdb";
 
 /// What the user asks for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -31,11 +35,21 @@ pub enum Wish<'a> {
     Hibernate(bool),
 }
 
-/// The patch for a wish (a JSON merge patch), and what to tell the user; no patch if it is so already.
+/// What is sent for a wish.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Change {
+    /// A JSON merge patch of the database.
+    Patch(Value),
+    /// An operation to be made.
+    Make(Box<ClusteredDatabaseOperation>),
+}
+
+/// What is sent for a wish, and what to tell the user; nothing if it is so already.
 ///
 /// # Errors
 /// When it cannot be.
-pub fn patch(db: &ClusteredDatabase, wish: Wish<'_>, now: DateTime<Utc>) -> Result<(Option<Value>, String)> {
+pub fn change(db: &ClusteredDatabase, wish: Wish<'_>, now: DateTime<Utc>) -> Result<(Option<Change>, String)> {
+    let patch = |patch: Value| Some(Change::Patch(patch));
     let name = db.name_any();
     let see = format!("see `kubectl cdb status {name} --watch`");
     match wish {
@@ -51,13 +65,12 @@ pub fn patch(db: &ClusteredDatabase, wish: Wish<'_>, now: DateTime<Utc>) -> Resu
                     "spec.primary.prefer of {name} is {preferred}, and would bring the primary back: change or remove that instead"
                 );
             }
-            // The time tells this request from an earlier one for the same instance.
-            let request = format!("{instance}/{}", now.to_rfc3339_opts(SecondsFormat::Millis, true));
-            let patch = json!({"metadata": {"annotations": {ANNOTATION_SWITCHOVER: request}}});
-            Ok((
-                Some(patch),
-                format!("{instance} is asked to take over as the primary: {see}"),
-            ))
+            let operation = switchover(db, instance, now);
+            let told = format!(
+                "{instance} is asked to take over as the primary, by operation {}: {see}",
+                operation.name_any()
+            );
+            Ok((Some(Change::Make(Box::new(operation))), told))
         }
         Wish::Fence(instance) => {
             exists(db, instance)?;
@@ -69,7 +82,7 @@ pub fn patch(db: &ClusteredDatabase, wish: Wish<'_>, now: DateTime<Utc>) -> Resu
             let told = format!(
                 "{instance} is to be stopped, and stays so until `kubectl cdb unfence {name} {instance}`: {see}"
             );
-            Ok((Some(json!({"spec": {"fenced": fenced}})), told))
+            Ok((patch(json!({"spec": {"fenced": fenced}})), told))
         }
         Wish::Unfence(instance) => {
             let mut fenced = db.spec.fenced.clone();
@@ -78,7 +91,7 @@ pub fn patch(db: &ClusteredDatabase, wish: Wish<'_>, now: DateTime<Utc>) -> Resu
                 return Ok((None, format!("{instance} is not fenced")));
             }
             Ok((
-                Some(json!({"spec": {"fenced": fenced}})),
+                patch(json!({"spec": {"fenced": fenced}})),
                 format!("{instance} may run again: {see}"),
             ))
         }
@@ -90,8 +103,8 @@ pub fn patch(db: &ClusteredDatabase, wish: Wish<'_>, now: DateTime<Utc>) -> Resu
         }
         Wish::Restart => {
             let at = now.to_rfc3339_opts(SecondsFormat::Secs, true);
-            let patch = json!({"spec": {"podMetadata": {"annotations": {RESTARTED: at}}}});
-            Ok((Some(patch), format!("{}: {see}", restarted(db))))
+            let annotations = json!({"spec": {"podMetadata": {"annotations": {RESTARTED: at}}}});
+            Ok((patch(annotations), format!("{}: {see}", restarted(db))))
         }
         Wish::Pause(pause) if db.spec.paused == pause => {
             let state = if pause { "paused" } else { "not paused" };
@@ -103,7 +116,7 @@ pub fn patch(db: &ClusteredDatabase, wish: Wish<'_>, now: DateTime<Utc>) -> Resu
             } else {
                 format!("{name} goes on")
             };
-            Ok((Some(json!({"spec": {"paused": pause}})), told))
+            Ok((patch(json!({"spec": {"paused": pause}})), told))
         }
         Wish::Hibernate(hibernate) if db.spec.hibernated == hibernate => {
             let state = if hibernate { "hibernated" } else { "awake" };
@@ -115,9 +128,24 @@ pub fn patch(db: &ClusteredDatabase, wish: Wish<'_>, now: DateTime<Utc>) -> Resu
             } else {
                 format!("{name} is to come back: {see}")
             };
-            Ok((Some(json!({"spec": {"hibernated": hibernate}})), told))
+            Ok((patch(json!({"spec": {"hibernated": hibernate}})), told))
         }
     }
+}
+
+/// An operation that makes `instance` the primary. It goes with its database.
+fn switchover(db: &ClusteredDatabase, instance: &str, now: DateTime<Utc>) -> ClusteredDatabaseOperation {
+    let spec = ClusteredDatabaseOperationSpec {
+        cluster_ref: ClusterReference { name: db.name_any() },
+        switchover: Some(Switchover {
+            to: instance.to_owned(),
+        }),
+        cancel: false,
+    };
+    let name = format!("{instance}-{}", now.format("%Y%m%d%H%M%S"));
+    let mut operation = ClusteredDatabaseOperation::new(&name, spec);
+    operation.metadata.owner_references = db.owner_ref(&()).map(|owner| vec![owner]);
+    operation
 }
 
 /// What a new template means for the pods that there are.
@@ -172,17 +200,28 @@ fn exists(db: &ClusteredDatabase, instance: &str) -> Result<()> {
 /// When it cannot be, or the API server refuses it.
 pub async fn carry_out(cluster: &Cluster, name: &str, wish: Wish<'_>) -> Result<String> {
     let db = cluster.database(name).await?;
-    let (patch, told) = patch(&db, wish, Utc::now())?;
-    if let Some(mut patch) = patch {
-        // Only this version of it: a list in the patch was made from what was there.
-        patch["metadata"]["uid"] = json!(db.metadata.uid);
-        patch["metadata"]["resourceVersion"] = json!(db.metadata.resource_version);
-        let parameters = PatchParams {
-            field_manager: Some("kubectl-cdb".to_owned()),
-            ..PatchParams::default()
-        };
-        let patched = cluster.databases().patch(name, &parameters, &Patch::Merge(patch)).await;
-        patched.map_err(|error| cluster.explain(error))?;
+    let (change, told) = change(&db, wish, Utc::now())?;
+    match change {
+        None => {}
+        Some(Change::Patch(mut patch)) => {
+            // Only this version of it: a list in the patch was made from what was there.
+            patch["metadata"]["uid"] = json!(db.metadata.uid);
+            patch["metadata"]["resourceVersion"] = json!(db.metadata.resource_version);
+            let parameters = PatchParams {
+                field_manager: Some(MANAGER.to_owned()),
+                ..PatchParams::default()
+            };
+            let patched = cluster.databases().patch(name, &parameters, &Patch::Merge(patch)).await;
+            patched.map_err(|error| cluster.explain(error))?;
+        }
+        Some(Change::Make(operation)) => {
+            let parameters = PostParams {
+                field_manager: Some(MANAGER.to_owned()),
+                ..PostParams::default()
+            };
+            let made = cluster.operations().create(&parameters, &operation).await;
+            made.map_err(|error| cluster.explain(error))?;
+        }
     }
     Ok(told)
 }
@@ -202,17 +241,23 @@ mod tests {
         .unwrap()
     }
 
-    fn of(spec: Value, wish: Wish<'_>) -> Result<Option<Value>> {
-        patch(&database(spec), wish, "2027-01-01T00:00:00Z".parse().unwrap()).map(|(patch, _)| patch)
+    fn of(spec: Value, wish: Wish<'_>) -> Result<Option<Change>> {
+        change(&database(spec), wish, "2027-01-01T00:00:00Z".parse().unwrap()).map(|(change, _)| change)
+    }
+
+    fn patched(patch: Value) -> Option<Change> {
+        Some(Change::Patch(patch))
     }
 
     #[test]
     fn only_an_instance_can_be_promoted_and_only_if_it_may_stay_the_primary() {
-        let annotation = json!({"clustereddatabase.io/switchover": "demo-2/2027-01-01T00:00:00.000Z"});
-        assert_eq!(
-            of(json!({}), Wish::Promote("demo-2")).unwrap(),
-            Some(json!({"metadata": {"annotations": annotation}}))
-        );
+        let Some(Change::Make(operation)) = of(json!({}), Wish::Promote("demo-2")).unwrap() else {
+            panic!("no operation")
+        };
+        assert_eq!(api::operation::refusal(&operation.spec, None), None);
+        assert_eq!(operation.name_any(), "demo-2-20270101000000");
+        assert_eq!(operation.spec.switchover.unwrap().to, "demo-2");
+        assert_eq!(operation.metadata.owner_references.unwrap()[0].uid, "u");
         for other in ["demo-3", "demo", "other-0", "demo-01"] {
             let error = of(json!({}), Wish::Promote(other)).unwrap_err().to_string();
             assert!(error.ends_with("choose one of demo-0 to demo-2"), "{error}");
@@ -227,11 +272,11 @@ mod tests {
     fn fences_are_a_list() {
         let one = json!({"fenced": ["demo-1"]});
         let fence = of(one.clone(), Wish::Fence("demo-2")).unwrap();
-        assert_eq!(fence, Some(json!({"spec": {"fenced": ["demo-1", "demo-2"]}})));
+        assert_eq!(fence, patched(json!({"spec": {"fenced": ["demo-1", "demo-2"]}})));
         assert_eq!(of(one.clone(), Wish::Fence("demo-1")).unwrap(), None);
         assert_eq!(
             of(one.clone(), Wish::Unfence("demo-1")).unwrap(),
-            Some(json!({"spec": {"fenced": []}}))
+            patched(json!({"spec": {"fenced": []}}))
         );
         assert_eq!(of(one.clone(), Wish::Unfence("demo-2")).unwrap(), None);
         assert!(of(one, Wish::Fence("demo-9")).is_err());
@@ -239,7 +284,9 @@ mod tests {
 
     #[test]
     fn a_restart_is_another_template_and_needs_somebody_to_roll_it_out() {
-        let patch = of(json!({}), Wish::Restart).unwrap().unwrap();
+        let Some(Change::Patch(patch)) = of(json!({}), Wish::Restart).unwrap() else {
+            panic!("no patch")
+        };
         let annotations = &patch["spec"]["podMetadata"]["annotations"];
         assert_eq!(
             *annotations,
@@ -272,17 +319,17 @@ mod tests {
         let paused = || json!({"paused": true});
         assert_eq!(
             of(json!({}), Wish::Pause(true)).unwrap(),
-            Some(json!({"spec": {"paused": true}}))
+            patched(json!({"spec": {"paused": true}}))
         );
         assert_eq!(
             of(paused(), Wish::Pause(false)).unwrap(),
-            Some(json!({"spec": {"paused": false}}))
+            patched(json!({"spec": {"paused": false}}))
         );
         assert_eq!(of(json!({}), Wish::Pause(false)).unwrap(), None);
         assert_eq!(of(paused(), Wish::Pause(true)).unwrap(), None);
         assert_eq!(
             of(json!({}), Wish::Hibernate(true)).unwrap(),
-            Some(json!({"spec": {"hibernated": true}}))
+            patched(json!({"spec": {"hibernated": true}}))
         );
         assert_eq!(of(json!({"hibernated": true}), Wish::Hibernate(true)).unwrap(), None);
     }

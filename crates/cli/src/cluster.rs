@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 
 use anyhow::{Context, Result, anyhow, bail};
-use api::ClusteredDatabase;
 use api::names::{LABEL_CLUSTER, Names};
+use api::{ClusteredDatabase, ClusteredDatabaseOperation};
 use chrono::{SubsecRound, Utc};
 use futures::future::try_join_all;
 use k8s_openapi::api::coordination::v1::Lease;
@@ -82,6 +82,11 @@ impl Cluster {
 
     /// The databases of the namespace.
     pub fn databases(&self) -> Api<ClusteredDatabase> {
+        Api::namespaced(self.client.clone(), &self.namespace)
+    }
+
+    /// The operations of the namespace.
+    pub fn operations(&self) -> Api<ClusteredDatabaseOperation> {
         Api::namespaced(self.client.clone(), &self.namespace)
     }
 

@@ -16,7 +16,7 @@ use operator::cache::{Cache, Kept, Key};
 use operator::caches::Caches;
 use operator::config::Config;
 use operator::desired::{self, Wants};
-use operator::execute::WantedFacts;
+use operator::execute::{WantedFacts, open_request};
 use operator::memory::Memory;
 use operator::observe::{Stray, observe};
 
@@ -49,17 +49,14 @@ impl Look {
             format!("ClusteredDatabase {name} was never in a cluster: record it with `kubectl get -o yaml`")
         })?;
         let (namespace, uid) = (subject.namespace.clone(), subject.uid.clone());
-        let key = Key {
-            namespace,
-            name: name.to_owned(),
-        };
+        let key = Key::database(namespace, name.to_owned());
         let mut memory = Memory::default();
         memory.begin(&uid, db.metadata.generation.unwrap_or(0), |_| None);
         let caches = caches(snapshot)?;
         let wal = operator::observe::wal_volumes(&caches, &key).unwrap_or_default();
         let subject = subject.with_wal(wal);
         memory.wants = Some(Arc::new(Wants::new(&subject)));
-        let facts = WantedFacts::new(&db, &memory);
+        let facts = WantedFacts::new(&db, &memory, open_request(&db));
         let mut observed = observe(
             &caches,
             &key,

@@ -23,7 +23,7 @@ const PATIENCE: Duration = Duration::from_secs(60);
 /// An API server that has the objects of a snapshot.
 struct Server {
     snapshot: Mutex<Snapshot>,
-    /// Bodies of patches.
+    /// Bodies of patches, and of what is made.
     patches: Mutex<Vec<String>>,
     /// Paths that were read, watches aside.
     reads: Mutex<Vec<String>>,
@@ -93,8 +93,18 @@ impl Server {
         if method == "GET" {
             self.reads.lock().unwrap().push(path.to_owned());
         }
-        if method == "PATCH" {
-            self.patches.lock().unwrap().push(String::from_utf8(body).unwrap());
+        if ["PATCH", "POST"].contains(&method) {
+            self.patches
+                .lock()
+                .unwrap()
+                .push(String::from_utf8(body.clone()).unwrap());
+        }
+        if method == "POST" {
+            let head = format!(
+                "HTTP/1.1 201 X\r\ncontent-type: application/json\r\nconnection: close\r\ncontent-length: {length}\r\n\r\n"
+            );
+            stream.write_all(head.as_bytes()).unwrap();
+            return stream.write_all(&body).unwrap();
         }
         let (code, value) = serve(&self.snapshot.lock().unwrap(), path);
         let text = value.to_string();
@@ -230,10 +240,8 @@ fn wishes_are_patches() {
         "restart demo",
     ];
     let mut patches = patches_of("wishes", database(), &commands);
-    let asked = patches[0]["metadata"]["annotations"]["clustereddatabase.io/switchover"]
-        .as_str()
-        .unwrap();
-    assert!(asked.starts_with("demo-2/"), "{asked}");
+    let asked = json!({"clusterRef": {"name": "demo"}, "switchover": {"to": "demo-2"}, "cancel": false});
+    assert_eq!(patches[0]["spec"], asked);
     let restarted = patches.pop().unwrap();
     let restarted = &restarted["spec"]["podMetadata"]["annotations"]["kubectl.kubernetes.io/restartedAt"];
     assert!(restarted.is_string(), "{restarted}");

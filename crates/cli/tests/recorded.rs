@@ -32,10 +32,7 @@ async fn operator() -> (SocketAddr, String) {
 /// The same for the database of this UID.
 async fn operator_of(uid: &str) -> (SocketAddr, String) {
     let (decisions, scene) = (Decisions::default(), Scene::ready(3));
-    let key = Key {
-        namespace: "shop".to_owned(),
-        name: "demo".to_owned(),
-    };
+    let key = Key::database("shop", "demo");
     let decision = scene.decide();
     scene.with_wanted(|wanted| {
         let wanted = Wanted { uid, ..*wanted };

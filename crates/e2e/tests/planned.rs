@@ -4,16 +4,16 @@ use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
-use api::names::{ANNOTATION_SWITCHOVER, CONTAINER, Names};
-use api::status::RequestOutcome;
-use api::{ClusteredDatabase, Phase};
+use api::names::{CONTAINER, Names};
+use api::operation::{ClusterReference, ClusteredDatabaseOperationSpec, OperationPhase, Switchover};
+use api::{ClusteredDatabaseOperation, Phase};
 use e2e::namespace::summary;
 use e2e::processes::Container;
 use e2e::wait::{Seen, until};
 use e2e::{Namespace, SqlClient, connect_for_test, writing};
 use k8s_openapi::api::core::v1::{Node, Pod};
 use kube::ResourceExt;
-use kube::api::{Api, EvictParams, Patch, PatchParams};
+use kube::api::{Api, EvictParams, Patch, PatchParams, PostParams};
 use serde_json::{Value, json};
 use testbed::{Options, POSTGRES_IMAGE, Signal, Testbed};
 
@@ -221,22 +221,27 @@ async fn cpu_and_memory_are_changed_in_place_and_what_kubernetes_cannot_is_done_
     namespace.begin_removal().await
 }
 
-async fn request(namespace: &Namespace, value: &str) -> Result<()> {
-    let patch = Patch::Merge(json!({"metadata": {"annotations": {ANNOTATION_SWITCHOVER: value}}}));
-    let api = namespace.api::<ClusteredDatabase>();
-    api.patch("db", &PatchParams::default(), &patch).await?;
+/// Asks for a switchover to this instance, by an operation of this name.
+async fn request(namespace: &Namespace, name: &str, to: &str) -> Result<()> {
+    let spec = ClusteredDatabaseOperationSpec {
+        cluster_ref: ClusterReference { name: "db".to_owned() },
+        switchover: Some(Switchover { to: to.to_owned() }),
+        cancel: false,
+    };
+    let operation = ClusteredDatabaseOperation::new(name, spec);
+    let api = namespace.api::<ClusteredDatabaseOperation>();
+    api.create(&PostParams::default(), &operation).await?;
     Ok(())
 }
 
-/// Waits for the outcome of this request; returns it with its words.
-async fn outcome(namespace: &Namespace, value: &str) -> Result<(RequestOutcome, String)> {
-    let (found, _) = until(&format!("the outcome of {value}"), BOUND, || async {
-        let database = namespace.get("db").await?;
-        let request = database.status.clone().and_then(|status| status.memo.request);
-        let found = request.filter(|request| request.value == value);
-        Ok(match found.and_then(|found| Some((found.outcome?, found.message?))) {
-            Some(found) => Seen::Yes(found),
-            None => Seen::NotYet(summary(&database)),
+/// Waits until this operation is in this phase; returns its message.
+async fn phase(namespace: &Namespace, name: &str, phase: OperationPhase) -> Result<String> {
+    let (found, _) = until(&format!("{name} to be {phase:?}"), BOUND, || async {
+        let operation = namespace.api::<ClusteredDatabaseOperation>().get(name).await?;
+        let status = operation.status.unwrap_or_default();
+        Ok(match status.phase == Some(phase) {
+            true => Seen::Yes(status.message.unwrap_or_default()),
+            false => Seen::NotYet(format!("{status:?}")),
         })
     })
     .await?;
@@ -255,33 +260,30 @@ async fn a_requested_switchover_happens_once() -> Result<()> {
     let (namespace, sql) = ready("e2e-request").await?;
     let pods = namespace.pod_uids("db").await?;
     let (before, target) = (primary(&namespace).await?, other(&namespace).await?);
-    request(&namespace, &target).await?;
+    request(&namespace, "first", &target).await?;
     let (after, interruption) = writing(&sql, moved(&namespace, &before)).await?;
     println!(
         "{before} to {after}: {:.1} s without a write",
         interruption.as_secs_f64()
     );
     ensure!(after == target, "{after} is the primary, and {target} was asked for");
-    ensure!(
-        outcome(&namespace, &target).await?.0 == RequestOutcome::Done,
-        "not done"
-    );
+    phase(&namespace, "first", OperationPhase::Completed).await?;
     namespace.wait_ready("db", BOUND).await?;
-    request(&namespace, &format!("{before}/back")).await?;
-    ensure!(moved(&namespace, &after).await? == before, "another token asks again");
+    request(&namespace, "back", &before).await?;
+    ensure!(
+        moved(&namespace, &after).await? == before,
+        "another operation asks again"
+    );
+    phase(&namespace, "back", OperationPhase::Completed).await?;
     namespace.wait_ready("db", BOUND).await?;
 
     namespace.change("db", json!({"primary": {"prefer": before}})).await?;
-    let contradiction = format!("{target}/again");
-    request(&namespace, &contradiction).await?;
-    let (found, why) = outcome(&namespace, &contradiction).await?;
-    ensure!(
-        found == RequestOutcome::GivenUp && why.contains("spec.primary.prefer"),
-        "{why}"
-    );
+    request(&namespace, "contradiction", &target).await?;
+    let why = phase(&namespace, "contradiction", OperationPhase::Failed).await?;
+    ensure!(why.contains("spec.primary.prefer"), "{why}");
     namespace.change("db", json!({"primary": {"prefer": null}})).await?;
     // One that cannot begin would be given up after five minutes.
-    request(&namespace, "db-7").await?;
+    request(&namespace, "nowhere", "db-7").await?;
     until("what is wrong with db-7 to be said", BOUND, || async {
         let database = namespace.get("db").await?;
         let waiting = database.status.clone().and_then(|status| status.waiting);
@@ -292,6 +294,14 @@ async fn a_requested_switchover_happens_once() -> Result<()> {
         })
     })
     .await?;
+    let operations = namespace.api::<ClusteredDatabaseOperation>();
+    let another = Patch::Merge(json!({"spec": {"switchover": {"to": "db-1"}}}));
+    let refused = operations.patch("nowhere", &PatchParams::default(), &another).await;
+    let why = refused.map_or_else(|error| error.to_string(), |_| "taken".to_owned());
+    ensure!(why.contains("make another one"), "{why}");
+    let cancel = Patch::Merge(json!({"spec": {"cancel": true}}));
+    operations.patch("nowhere", &PatchParams::default(), &cancel).await?;
+    phase(&namespace, "nowhere", OperationPhase::Cancelled).await?;
     // A request that is wrong takes nothing from the database.
     namespace.wait_ready("db", BOUND).await?;
     ensure!(primary(&namespace).await? == before, "the primary moved");
@@ -315,9 +325,9 @@ async fn much_wal(sql: &SqlClient) -> Result<()> {
     Ok(())
 }
 
-/// Asks for `target`, which cannot take over; returns what came of it, and after how long.
-async fn given_up(namespace: &Namespace, target: &str) -> Result<(RequestOutcome, String, Duration)> {
-    request(namespace, target).await?;
+/// Asks for `target`, which cannot take over; returns why the operation failed, and after how long.
+async fn given_up(namespace: &Namespace, target: &str) -> Result<(String, Duration)> {
+    request(namespace, "behind", target).await?;
     let asked = Instant::now();
     let wanted = format!("{target} to take over as primary");
     until("what is waited for to be said, with a deadline", GIVEN_UP, || async {
@@ -333,8 +343,8 @@ async fn given_up(namespace: &Namespace, target: &str) -> Result<(RequestOutcome
         })
     })
     .await?;
-    let (found, why) = outcome(namespace, target).await?;
-    Ok((found, why, asked.elapsed()))
+    let why = phase(namespace, "behind", OperationPhase::Failed).await?;
+    Ok((why, asked.elapsed()))
 }
 
 #[tokio::test]
@@ -353,16 +363,13 @@ async fn a_switchover_to_an_instance_that_stays_behind_is_given_up_and_interrupt
     }
     .await;
     testbed.signal(receiver, Signal::CONT)?;
-    let ((found, why, took), interruption) = asked?;
+    let ((why, took), interruption) = asked?;
     println!(
         "given up after {:.1} s ({why}), {:.1} s without a write",
         took.as_secs_f64(),
         interruption.as_secs_f64()
     );
-    ensure!(
-        found == RequestOutcome::GivenUp && why.contains("did not take over within 50 s"),
-        "{found:?}: {why}"
-    );
+    ensure!(why.contains("did not take over within 50 s"), "{why}");
     ensure!(took < GIVEN_UP, "given up only after {took:?}");
     ensure!(interruption < UNINTERRUPTED, "{interruption:?} without a write");
 
@@ -416,12 +423,11 @@ async fn a_supervised_change_stops_and_says_what_to_do() -> Result<()> {
         now.iter().filter(|(pod, uid)| pods[*pod] == **uid).count() == 1,
         "a standby was not replaced"
     );
-    // What it says is what is done: the annotation's value stands between the equals sign and the semicolon.
-    let (_, value) = advice
-        .split_once(&format!("{ANNOTATION_SWITCHOVER}="))
-        .context("a command")?;
-    let value = value.split(';').next().context("a value")?;
-    request(&namespace, value).await?;
+    // What it says is what is done.
+    let (_, words) = advice.split_once("kubectl cdb promote db ").context("a command")?;
+    let to = words.split(' ').next().context("an instance")?;
+    request(&namespace, "go-on", to).await?;
+    phase(&namespace, "go-on", OperationPhase::Completed).await?;
     namespace.wait_ready("db", BOUND).await?;
     ensure!(primary(&namespace).await? != before, "the primary is the same");
     ensure!(

@@ -39,7 +39,7 @@ const fn kind(plural: &'static str, group: &'static str, kind: &'static str) -> 
 
 /// All of them. `probes` are for [`crate::conformance`]. Events of the core and of `events.k8s.io` are one thing in
 /// Kubernetes, and two here.
-pub const KINDS: [Kind; 20] = [
+pub const KINDS: [Kind; 21] = [
     Kind {
         namespaced: false,
         has_status: true,
@@ -105,6 +105,17 @@ pub const KINDS: [Kind; 20] = [
         counts: true,
         custom: true,
         ..kind("clustereddatabases", "clustereddatabase.io", "ClusteredDatabase")
+    },
+    Kind {
+        version: "v1alpha1",
+        has_status: true,
+        counts: true,
+        custom: true,
+        ..kind(
+            "clustereddatabaseoperations",
+            "clustereddatabase.io",
+            "ClusteredDatabaseOperation",
+        )
     },
     Kind {
         has_status: true,

@@ -9,6 +9,7 @@ pub mod json;
 pub mod lease;
 pub mod lease_object;
 mod numbers;
+pub mod operation;
 pub mod protocol;
 pub mod quorum;
 pub mod reconcile;

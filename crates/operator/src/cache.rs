@@ -18,9 +18,21 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use tokio::time::Instant;
 
-/// A database, by namespace and name. The empty key stands for all of them.
+/// The kinds that have a machine.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Kind {
+    /// `ClusteredDatabase`.
+    #[default]
+    Database,
+    /// `ClusteredDatabaseOperation`.
+    Operation,
+}
+
+/// A resource that has a machine: a database, if nothing else is said. The empty key stands for all databases.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Key {
+    /// Its kind.
+    pub kind: Kind,
     /// Its namespace.
     pub namespace: String,
     /// Its name.
@@ -28,6 +40,24 @@ pub struct Key {
 }
 
 impl Key {
+    /// A database.
+    pub fn database(namespace: impl Into<String>, name: impl Into<String>) -> Self {
+        Self {
+            kind: Kind::Database,
+            namespace: namespace.into(),
+            name: name.into(),
+        }
+    }
+
+    /// An operation.
+    pub fn operation(namespace: impl Into<String>, name: impl Into<String>) -> Self {
+        Self {
+            kind: Kind::Operation,
+            namespace: namespace.into(),
+            name: name.into(),
+        }
+    }
+
     /// The key of objects that concern every database.
     pub fn all() -> Self {
         Self::default()
@@ -36,7 +66,10 @@ impl Key {
 
 impl std::fmt::Display for Key {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "{}/{}", self.namespace, self.name)
+        match self.kind {
+            Kind::Database => write!(f, "{}/{}", self.namespace, self.name),
+            Kind::Operation => write!(f, "operation {}/{}", self.namespace, self.name),
+        }
     }
 }
 

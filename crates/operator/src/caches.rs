@@ -1,10 +1,13 @@
 //! Everything that the operator watches: the resources, and what carries the label of one.
 
-use std::sync::Arc;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use api::names::{DATA_VOLUME, LABEL_CLUSTER, LEASE_POSITIONS, Names, WAL_VOLUME};
-use api::{ClusteredDatabase, Guarded, Unreadable};
+use api::operation::OperationPhase;
+use api::status::SwitchoverRequest;
+use api::{ClusteredDatabase, ClusteredDatabaseOperation, Guarded, Unreadable};
 use futures::StreamExt;
 use k8s_openapi::NamespaceResourceScope;
 use k8s_openapi::api::apps::v1::StatefulSet;
@@ -18,8 +21,9 @@ use k8s_openapi::api::storage::v1::StorageClass;
 use kube::api::ListParams;
 use kube::core::{ObjectMeta, PartialObjectMeta};
 use kube::runtime::{WatchStreamExt, watcher};
-use kube::{Api, Client, Resource};
+use kube::{Api, Client, Resource, ResourceExt};
 use machine::cluster::ChildKind;
+use machine::operation::Candidate;
 use tokio::sync::Notify;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
@@ -57,12 +61,16 @@ pub struct Caches {
     pub pods: Cache<Pod>,
     /// All claims with names that could be a database's, labelled or not: a StatefulSet takes what has the right name.
     pub claims: Cache<PersistentVolumeClaim>,
+    /// Each under its own key.
+    pub operations: Cache<ClusteredDatabaseOperation>,
     /// See the kind. Of no database in particular.
     pub storage_classes: Cache<StorageClass>,
     /// See the kind. Of no database in particular.
     pub nodes: Cache<Node>,
     /// The resources have been listed. What belongs to databases is listed after them: of what belongs to none nothing is kept.
     listed: Notify,
+    /// The operations of each database that have not ended, by name.
+    waiting: Mutex<BTreeMap<Key, BTreeSet<String>>>,
     made: Instant,
 }
 
@@ -113,9 +121,11 @@ impl Default for Caches {
                 .up_to(LARGE),
             pods: Cache::new("Pod", member, always).pruning(prune::pod),
             claims: Cache::new("PersistentVolumeClaim", claimed, always).pruning(prune::claim),
+            operations: Cache::new(OPERATION, operation, always).pruning(prune::operation),
             storage_classes: Cache::new(STORAGE_CLASS, |_| Some(Key::all()), always).pruning(prune::storage_class),
             nodes: Cache::new(NODE, |_| Some(Key::all()), takes_pods_changes).pruning(prune::node),
             listed: Notify::new(),
+            waiting: Mutex::default(),
             made: Instant::now(),
         }
     }
@@ -168,10 +178,21 @@ impl Caches {
         watch!(claims, scoped(client, namespace), all.clone());
         watch!(storage_classes, Api::all(client.clone()), all.clone());
         watch!(nodes, Api::all(client.clone()), all.clone());
-        let (caches, report) = (Arc::clone(self), Arc::clone(report));
+        let (caches, reporter) = (Arc::clone(self), Arc::clone(report));
+        let stream = watcher(scoped(client, namespace), all.clone()).default_backoff();
+        tasks.spawn(async move {
+            let settle = |concerned: &[Key], _: bool| {
+                let databases = concerned.iter().flat_map(|key| caches.note_operation(key));
+                databases.for_each(|database| reporter.touched(database));
+            };
+            feed(stream, &caches.operations, &*reporter, |_| true, settle).await;
+        });
+        let (caches, reporter) = (Arc::clone(self), Arc::clone(report));
         let stream = watcher(scoped(client, namespace), all).default_backoff();
         tasks.spawn(async move {
             let settle = |concerned: &[Key], first: bool| {
+                let waiting = concerned.iter().flat_map(|key| caches.waiting_for(key));
+                waiting.for_each(|operation| reporter.touched(operation));
                 let gone = concerned.iter().filter(|key| !caches.databases.has(key));
                 gone.for_each(|key| caches.forget_contents(key));
                 if first {
@@ -179,7 +200,7 @@ impl Caches {
                 }
             };
             // That a database is gone has to be looked at, too.
-            feed(stream, &caches.databases, &*report, |_| true, settle).await;
+            feed(stream, &caches.databases, &*reporter, |_| true, settle).await;
         });
         tasks
     }
@@ -205,7 +226,7 @@ impl Caches {
                 $(self.$field.is_listed())&&*
             };
         }
-        let listed = of_databases!(each, databases);
+        let listed = of_databases!(each, databases, operations);
         listed || self.made.elapsed() > LISTING
     }
 
@@ -246,7 +267,7 @@ impl Caches {
             };
         }
         let mut all = of_databases!(each, databases);
-        all.extend(each!(storage_classes, nodes));
+        all.extend(each!(operations, storage_classes, nodes));
         all
     }
 
@@ -274,6 +295,58 @@ impl Caches {
         }
         of_databases!(each);
         found
+    }
+
+    /// Notes whether an operation has not ended; returns the databases that this may concern.
+    pub fn note_operation(&self, key: &Key) -> Vec<Key> {
+        let found = self.operations.get(key, &key.name).flatten();
+        let open = found.as_ref().filter(|found| !has_ended(found));
+        let database = open.map(|open| Key::database(&*key.namespace, &*open.spec.cluster_ref.name));
+        let mut waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut concerned: Vec<Key> = Vec::new();
+        waiting.retain(|of, names| {
+            if of.namespace == key.namespace && database.as_ref() != Some(of) && names.remove(&key.name) {
+                concerned.push(of.clone());
+            }
+            !names.is_empty()
+        });
+        if let Some(database) = database {
+            waiting.entry(database.clone()).or_default().insert(key.name.clone());
+            concerned.push(database);
+        }
+        concerned
+    }
+
+    /// The operations of a database that have not ended.
+    pub fn waiting_for(&self, database: &Key) -> Vec<Key> {
+        let waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
+        let names = waiting.get(database).into_iter().flatten();
+        names
+            .map(|name| Key::operation(&*database.namespace, &**name))
+            .collect()
+    }
+
+    /// What the operations of a database ask it for: `None` if that cannot be known now.
+    pub fn request(&self, database: &Key, noted: Option<&SwitchoverRequest>) -> Option<Option<Candidate>> {
+        if !self.operations.is_listed() {
+            return None;
+        }
+        let keys = self.waiting_for(database);
+        let open = keys.iter().filter_map(|key| {
+            let found = self.operations.get(key, &key.name)??;
+            let status = found.status.clone().unwrap_or_default();
+            let going = found.metadata.deletion_timestamp.is_some();
+            let created = found.creation_timestamp().as_ref().map(crate::observe::time);
+            let is_open = !going && machine::operation::is_open(&found.spec, &status);
+            is_open.then(|| {
+                Some(Candidate {
+                    name: key.name.clone(),
+                    created: created.unwrap_or_default(),
+                    request: machine::operation::request(&found.spec, &found.uid()?)?,
+                })
+            })?
+        });
+        Some(machine::operation::next(open, noted))
     }
 
     /// The resources have been listed: there is something to decide about.
@@ -372,12 +445,14 @@ where
 
 const STORAGE_CLASS: &str = "StorageClass";
 const NODE: &str = "Node";
+const OPERATION: &str = "ClusteredDatabaseOperation";
 
 /// What is not known without a kind that the operator can do without, or `None` if it cannot: an operator for one
 /// namespace may have no rights beyond it.
 pub fn unread(kind: &str) -> Option<&'static str> {
     match kind {
         STORAGE_CLASS => Some("whether one is missing, and whether volumes can grow, is not known"),
+        OPERATION => Some("what operations ask for is not known, and none is done: is its definition installed?"),
         NODE => Some("which are drained is not known, and no primary is moved away from them"),
         _ => None,
     }
@@ -386,7 +461,7 @@ pub fn unread(kind: &str) -> Option<&'static str> {
 /// How often it is tried whether it may be read now.
 const FORBIDDEN_PAUSE: Duration = Duration::from_secs(60);
 
-/// The API server does not let us read this kind.
+/// The API server does not let us read this kind, or does not have it.
 pub fn is_forbidden(error: &watcher::Error) -> bool {
     let (watcher::Error::InitialListFailed(kube::Error::Api(status))
     | watcher::Error::WatchStartFailed(kube::Error::Api(status))
@@ -394,22 +469,28 @@ pub fn is_forbidden(error: &watcher::Error) -> bool {
     else {
         return false;
     };
-    status.is_forbidden()
+    status.is_forbidden() || status.is_not_found()
 }
 
 fn itself(metadata: &ObjectMeta) -> Option<Key> {
-    Some(Key {
-        namespace: metadata.namespace.clone()?,
-        name: metadata.name.clone()?,
-    })
+    Some(Key::database(metadata.namespace.clone()?, metadata.name.clone()?))
+}
+
+fn operation(metadata: &ObjectMeta) -> Option<Key> {
+    Some(Key::operation(metadata.namespace.clone()?, metadata.name.clone()?))
+}
+
+fn has_ended(operation: &ClusteredDatabaseOperation) -> bool {
+    let phase = operation.status.as_ref().and_then(|status| status.phase);
+    phase.is_some_and(OperationPhase::is_final)
 }
 
 /// The database whose label an object has.
 fn labelled(metadata: &ObjectMeta) -> Option<Key> {
-    Some(Key {
-        namespace: metadata.namespace.clone()?,
-        name: metadata.labels.as_ref()?.get(LABEL_CLUSTER)?.clone(),
-    })
+    Some(Key::database(
+        metadata.namespace.clone()?,
+        metadata.labels.as_ref()?.get(LABEL_CLUSTER)?.clone(),
+    ))
 }
 
 /// The database of an object that is made once, by label and name: one of another name is never looked at.
@@ -435,12 +516,7 @@ fn claimed(claim: &ObjectMeta) -> Option<Key> {
     let (volume, pod) = name.split_once('-')?;
     let (database, ordinal) = pod.rsplit_once('-')?;
     let fits = [DATA_VOLUME, WAL_VOLUME].contains(&volume) && ordinal.parse::<u32>().is_ok();
-    fits.then(|| {
-        Some(Key {
-            namespace: claim.namespace.clone()?,
-            name: database.to_owned(),
-        })
-    })?
+    fits.then(|| Some(Key::database(claim.namespace.clone()?, database.to_owned())))?
 }
 
 fn always<K>(_: &K, _: &K) -> bool {

@@ -88,10 +88,7 @@ fn recording(path: &str, decisions: &Decisions) -> Response<Full<Bytes>> {
     let Some((namespace, name)) = database else {
         return text(StatusCode::NOT_FOUND, "there is /decisions/<namespace>/<name>");
     };
-    let key = Key {
-        namespace: namespace.to_owned(),
-        name: name.to_owned(),
-    };
+    let key = Key::database(namespace.to_owned(), name.to_owned());
     match decisions.text(&key) {
         Some(recorded) => with_type("application/x-ndjson", recorded.into()),
         None => text(

@@ -23,6 +23,7 @@ pub mod panics;
 mod prune;
 pub mod queue;
 pub mod rbac;
+pub mod reconcile;
 pub mod recording;
 pub mod requests;
 pub mod run;

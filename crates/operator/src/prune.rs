@@ -3,9 +3,9 @@
 use std::collections::BTreeSet;
 use std::net::IpAddr;
 
-use api::ClusteredDatabase;
 use api::names::{CONTAINER, MAX_INSTANCES, WAL_VOLUME};
 use api::rules::shortest_alike;
+use api::{ClusteredDatabase, ClusteredDatabaseOperation};
 use k8s_openapi::api::apps::v1::StatefulSet;
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::{
@@ -30,6 +30,12 @@ pub fn database(db: &mut ClusteredDatabase) {
     db.metadata.labels = None;
     let statements = &mut db.spec.bootstrap.initdb.post_init_sql;
     *statements = shortest_alike(statements);
+}
+
+/// Without labels and others' annotations.
+pub fn operation(operation: &mut ClusteredDatabaseOperation) {
+    own_metadata(&mut operation.metadata);
+    operation.metadata.labels = None;
 }
 
 /// Of a ServiceAccount: all annotations, since its user may want some of his own.

@@ -136,10 +136,7 @@ mod tests {
     use super::*;
 
     fn key(name: &str) -> Key {
-        Key {
-            namespace: "ns".to_owned(),
-            name: name.to_owned(),
-        }
+        Key::database("ns", name.to_owned())
     }
 
     #[tokio::test(start_paused = true)]
@@ -191,10 +188,7 @@ mod tests {
                 }
             });
         }
-        let other = Key {
-            namespace: "other".to_owned(),
-            name: "db".to_owned(),
-        };
+        let other = Key::database("other", "db");
         // Each database has a time at which it is looked at, also if nothing happens.
         queue.add(other.clone(), Instant::now() + Duration::from_secs(600));
         tokio::time::sleep(Duration::from_millis(60_500)).await;

@@ -45,6 +45,20 @@ pub const RULES: &[Rule] = &[
     },
     Rule {
         group: api::GROUP,
+        resource: "clustereddatabaseoperations",
+        verbs: &["get", "list", "watch"],
+        why: "know what is asked for",
+        scope: Scope::Namespace,
+    },
+    Rule {
+        group: api::GROUP,
+        resource: "clustereddatabaseoperations/status",
+        verbs: &["update"],
+        why: "write what came of them",
+        scope: Scope::Namespace,
+    },
+    Rule {
+        group: api::GROUP,
         resource: "clustereddatabases/finalizers",
         verbs: &["update"],
         why: "own objects with blockOwnerDeletion where that is enforced (OwnerReferencesPermissionEnforcement)",

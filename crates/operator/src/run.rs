@@ -224,9 +224,11 @@ impl Workers {
             let (executor, queue) = (Arc::clone(&self.executor), Arc::clone(&self.queue));
             self.tasks.spawn(async move {
                 while let Some(key) = queue.next().await {
-                    if let Some(wait) = executor.look(&key).await {
+                    let looked = executor.look(&key).await;
+                    if let Some(wait) = looked.again {
                         queue.add(key.clone(), Instant::now() + wait);
                     }
+                    looked.wakes.into_iter().for_each(|key| queue.add(key, Instant::now()));
                     queue.done(&key);
                 }
             });

@@ -106,10 +106,10 @@ fn namespaced() -> String {
         base("disruption-budget"),
     ];
     let mut yaml = String::from(
-        "# An operator for one namespace, without any right beyond it. The definition of the resource is the cluster's, and\n\
-         # its administrator applies it once (and at every upgrade); then:\n\
+        "# An operator for one namespace, without any right beyond it. The definitions of the resources are the cluster's, and\n\
+         # its administrator applies them once (and at every upgrade); then:\n\
          #\n\
-         #   kubectl apply --server-side -f manifests/crd/clustereddatabases.yaml\n\
+         #   kubectl apply --server-side -f manifests/crd\n\
          #   kubectl create namespace databases\n\
          #   kubectl apply --server-side -f manifests/namespaced/install.yaml\n\
          #\n\

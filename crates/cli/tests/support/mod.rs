@@ -75,10 +75,7 @@ pub fn ready(spec: &Value) -> World {
 /// What the operator writes down while the world goes on until the database rests.
 pub fn followed(world: &mut World) -> String {
     let decisions = Decisions::default();
-    let key = Key {
-        namespace: NAMESPACE.to_owned(),
-        name: "demo".to_owned(),
-    };
+    let key = Key::database(NAMESPACE.to_owned(), "demo");
     let rests = world.run_until(TimeDelta::minutes(10), |world, decision| {
         let scene = &world.scene;
         scene.with_wanted(|wanted| {

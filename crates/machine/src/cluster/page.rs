@@ -41,6 +41,14 @@ pub fn state_machine_page() -> String {
         );
     }
     page.push_str(
+        "\n## Rules of operations\n\n\
+         For each ClusteredDatabaseOperation, tried in this order. An operation does nothing to the cluster: the cluster's rule \
+         `request` reads what is asked for.\n\n| # | rule | what |\n|---|---|---|\n",
+    );
+    for (number, rule) in crate::operation::RULES.iter().enumerate() {
+        let _ = writeln!(page, "| {} | {} | {} |", number + 1, rule.name, rule.what);
+    }
+    page.push_str(
         "\n## Deadlines\n\n\
          Every wait outside `Ready`, `Hibernated` and `Failed` has one, unless the user wants it so \
          (`status.waiting.deadline`). Some end with something else being done. After the others the phase stays, nothing is \

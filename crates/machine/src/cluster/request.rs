@@ -1,6 +1,5 @@
-//! A switchover that the user asks for once, by the annotation [`api::names::ANNOTATION_SWITCHOVER`]. What came of it is
-//! remembered with the annotation's value, so that only another value asks again. How it is done is in
-//! [`super::switchover`].
+//! A switchover that an operation asks for once ([`crate::operation::request`]). What came of it is remembered with the
+//! request's text, so that only another operation asks again. How it is done is in [`super::switchover`].
 
 use api::status::{RequestOutcome, SwitchoverRequest};
 use chrono::TimeDelta;
@@ -18,7 +17,7 @@ use crate::protocol::MemberState;
 pub const REQUEST: Rule = Rule {
     name: "request",
     family: "request",
-    what: "A switchover that the user asks for (annotation) is noted, and its outcome is. It is given up at once where spec.primary.prefer names another instance, and after 5 min in which it could not begin.",
+    what: "A switchover that an operation asks for is noted, and its outcome is. It is given up at once where spec.primary.prefer names another instance, and after 5 min in which it could not begin.",
     propose: request,
     passable: false,
 };
@@ -34,10 +33,10 @@ pub const AWAIT_REQUEST: Rule = Rule {
 
 /// Somebody stands by and expects it: one that happens much later is a surprise.
 const PATIENCE: TimeDelta = TimeDelta::minutes(5);
-/// Of the annotation's value so many bytes count: the status is to hold it.
+/// Of the request's text so many bytes count: the status is to hold it.
 const LONGEST: usize = 128;
 
-/// The annotation's value.
+/// The request's text.
 fn value<'a>(facts: &Facts<'a>) -> Option<&'a str> {
     let value = facts.wanted.switchover?;
     let end = (0..=LONGEST.min(value.len()))
@@ -56,15 +55,6 @@ pub(super) fn open<'a>(facts: &Facts<'a>) -> Option<&'a str> {
     let value = value(facts)?;
     let noted = facts.status.memo.request.as_ref()?;
     (noted.value == value && noted.outcome.is_none()).then(|| instance(value))
-}
-
-/// A value that asks for this instance, and is not the one that was asked with last.
-pub(super) fn fresh(facts: &Facts<'_>, instance: &str) -> String {
-    let value = format!("{instance}/{}", facts.wanted.generation);
-    match &facts.status.memo.request {
-        Some(noted) if noted.value == value => format!("{value}-again"),
-        _ => value,
-    }
 }
 
 /// The open request, with the outcome that it has now.
@@ -171,7 +161,7 @@ fn await_request(facts: &Facts<'_>) -> Option<Proposal> {
     let target = open(facts)?;
     let deadline = facts.status.memo.request.as_ref()?.since + PATIENCE;
     let what = format!("the requested switchover to {target}: {}", obstacle(facts, target));
-    let who = "the agents, or the user by another request";
+    let who = "the agents, or the user by taking the operation back (spec.cancel)";
     Some(Proposal::wait(facts, Step::Switchover, what, who)?.until(deadline))
 }
 

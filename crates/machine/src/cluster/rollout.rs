@@ -265,10 +265,9 @@ fn await_supervisor(facts: &Facts<'_>) -> Option<Proposal> {
     );
     let who = match successor(facts, primary).filter(|_| !lowers) {
         Some(pod) => format!(
-            "the user, by a switchover: kubectl annotate cdb {name} --overwrite {}={}; or without further questions: \
-             {automatic}",
-            api::names::ANNOTATION_SWITCHOVER,
-            request::fresh(facts, &pod.name),
+            "the user, by a switchover: kubectl cdb promote {name} {} (or a ClusteredDatabaseOperation with switchover.to); \
+             or without further questions: {automatic}",
+            pod.name,
         ),
         None => format!("the user: {automatic}"),
     };

@@ -20,7 +20,7 @@ const HISTORY: usize = 20;
 
 /// What only people look at is written when it has differed for this long: a creation passes through a dozen such
 /// states in a few seconds, and each write is one more for everybody who watches.
-const SETTLE: Duration = Duration::from_secs(3);
+pub const STATUS_SETTLES: Duration = Duration::from_secs(3);
 
 /// The whole status after `decision`: stored as it is, it makes the next decision go on from there. Computed again from
 /// the same input it is equal, so that a database at rest causes no write. `certificates` holds the signed certificates
@@ -75,7 +75,7 @@ pub fn due(stored: &ClusteredDatabaseStatus, next: &ClusteredDatabaseStatus, dec
     if stored == next {
         Due::Never
     } else if promises(stored) == promises(next) {
-        Due::Within(SETTLE)
+        Due::Within(STATUS_SETTLES)
     } else {
         Due::Now
     }

@@ -41,7 +41,7 @@ pub struct Wanted<'a> {
     pub recreate_lease: Option<&'a str>,
     /// The annotation [`api::names::ANNOTATION_ACCEPT_LOSS`].
     pub accept_loss: Option<&'a str>,
-    /// The annotation [`api::names::ANNOTATION_SWITCHOVER`].
+    /// What an operation asks for: the instance that is to be the primary, a slash, and the operation's UID.
     pub switchover: Option<&'a str>,
 }
 

@@ -4,19 +4,16 @@ use super::*;
 
 fn cache() -> Cache<ConfigMap> {
     let owner = |metadata: &ObjectMeta| {
-        Some(Key {
-            namespace: metadata.namespace.clone()?,
-            name: metadata.labels.as_ref()?.get("db")?.clone(),
-        })
+        Some(Key::database(
+            metadata.namespace.clone()?,
+            metadata.labels.as_ref()?.get("db")?.clone(),
+        ))
     };
     Cache::new("ConfigMap", owner, |old, new| old.data != new.data)
 }
 
 fn key() -> Key {
-    Key {
-        namespace: "ns".to_owned(),
-        name: "a".to_owned(),
-    }
+    Key::database("ns", "a")
 }
 
 fn object(name: &str, uid: &str, version: &str, data: &str) -> ConfigMap {

@@ -86,19 +86,7 @@ async fn a_resource_that_cannot_be_read_is_reported_and_holds_up_no_other() {
         let (touched, unreadable) = std::mem::take(&mut *reported.0.lock().unwrap());
         (touched.into_iter().map(|key| key.name).collect::<Vec<_>>(), unreadable)
     };
-    let known = |name: &str| {
-        let (namespace, name) = ("ns".to_owned(), name.to_owned());
-        caches
-            .databases
-            .get(
-                &Key {
-                    namespace,
-                    name: name.clone(),
-                },
-                &name,
-            )
-            .is_some()
-    };
+    let known = |name: &str| caches.databases.get(&Key::database("ns", name), name).is_some();
     let bad = || guard("bad", "5", json!("three"));
     let first = vec![
         Init,
@@ -125,10 +113,7 @@ async fn a_resource_that_cannot_be_read_is_reported_and_holds_up_no_other() {
 }
 
 fn key() -> Key {
-    Key {
-        namespace: "ns".to_owned(),
-        name: "db".to_owned(),
-    }
+    Key::database("ns", "db")
 }
 
 /// An object of the database with annotations of 256 KiB, the most that Kubernetes takes, and more.

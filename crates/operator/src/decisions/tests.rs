@@ -5,10 +5,7 @@ use machine::cluster::testing::Scene;
 use super::*;
 
 fn key(name: &str) -> Key {
-    Key {
-        namespace: "shop".to_owned(),
-        name: name.to_owned(),
-    }
+    Key::database("shop", name.to_owned())
 }
 
 /// Notes what is decided about the scene as the resource `uid`.

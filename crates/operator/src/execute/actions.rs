@@ -17,7 +17,7 @@ use machine::cluster::{Action, Exact, FaultKind, PodMark, Resources};
 use machine::protocol::Release;
 use serde_json::{Value, json};
 
-use super::{Executor, Failure, Outcome, Situation};
+use super::{Executor, Failure, Outcome, Seen};
 use crate::builders::stateful_set::wal_claim;
 use crate::builders::{Subject, lease, resources};
 use crate::cache::{Cache, Key};
@@ -26,20 +26,21 @@ use crate::observe::{self, noted_as};
 use crate::requests::{Deleted, Writable};
 
 impl Executor {
-    /// Carries out the decision's action.
+    /// Carries out an action.
     pub(super) async fn carry_out(
         &self,
         key: &Key,
         memory: &mut Memory,
         subject: &Subject<'_>,
-        situation: &Situation,
+        seen: &Seen,
+        action: &Action,
     ) -> Result<Outcome, Failure> {
-        match &situation.decision.action {
+        match action {
             // The status is written before this is reached.
             Action::Wait(_) | Action::WriteStatus(_) => Ok(Outcome::Done),
-            Action::AddFinalizer(exact) => self.add_finalizer(key, situation, exact).await,
-            Action::RemoveFinalizer(exact) => self.remove_finalizer(key, situation, exact).await,
-            Action::Apply(apply) => self.apply(key, memory, subject, situation, apply).await,
+            Action::AddFinalizer(exact) => self.add_finalizer(key, seen, exact).await,
+            Action::RemoveFinalizer(exact) => self.remove_finalizer(key, seen, exact).await,
+            Action::Apply(apply) => self.apply(key, memory, subject, seen, apply).await,
             action @ Action::RecreateLease { .. } => self.recreate_lease(subject, action).await,
             Action::LabelPod { pod, role } => {
                 let change = json!({"metadata": {"labels": {LABEL_ROLE: role}}});
@@ -106,8 +107,8 @@ impl Executor {
         }
     }
 
-    async fn add_finalizer(&self, key: &Key, situation: &Situation, exact: &Exact) -> Result<Outcome, Failure> {
-        let mut finalizers = situation.db.finalizers().to_vec();
+    async fn add_finalizer(&self, key: &Key, seen: &Seen, exact: &Exact) -> Result<Outcome, Failure> {
+        let mut finalizers = seen.db.finalizers().to_vec();
         finalizers.push(FINALIZER.to_owned());
         let change = json!({"metadata": {"finalizers": finalizers}});
         let db = self.requests.merge(&key.namespace, exact, change).await?;
@@ -115,8 +116,8 @@ impl Executor {
         Ok(Outcome::Done)
     }
 
-    async fn remove_finalizer(&self, key: &Key, situation: &Situation, exact: &Exact) -> Result<Outcome, Failure> {
-        let mut finalizers = situation.db.finalizers().to_vec();
+    async fn remove_finalizer(&self, key: &Key, seen: &Seen, exact: &Exact) -> Result<Outcome, Failure> {
+        let mut finalizers = seen.db.finalizers().to_vec();
         finalizers.retain(|finalizer| finalizer != FINALIZER);
         let last = finalizers.is_empty();
         let change = json!({"metadata": {"finalizers": finalizers}});

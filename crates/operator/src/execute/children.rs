@@ -10,7 +10,7 @@ use machine::cluster::{Apply, ApplyHow, ChildKind, ChildState, Exact, FaultKind,
 use serde_json::{Value, json};
 
 use super::reads::note_content;
-use super::{Executor, Failure, Outcome, Situation};
+use super::{Executor, Failure, Outcome, Seen};
 use crate::builders::{Subject, endpoint_slice, lease, secrets};
 use crate::cache::{Cache, Kept, Key};
 use crate::certificates;
@@ -27,7 +27,7 @@ impl Executor {
         key: &Key,
         memory: &mut Memory,
         subject: &Subject<'_>,
-        situation: &Situation,
+        seen: &Seen,
         apply: &Apply,
     ) -> Result<Outcome, Failure> {
         let kind = apply.kind;
@@ -38,7 +38,7 @@ impl Executor {
         if apply.how == ApplyHow::Make && self.is_going(key, kind) {
             return Ok(Outcome::NotYet);
         }
-        let body = applied(&desired, kind, apply.replicas.or_else(|| replicas(situation)));
+        let body = applied(&desired, kind, apply.replicas.or_else(|| replicas(seen)));
         let written = self.write(key, memory, subject, apply, &desired, body).await;
         memory.compared.remove(&kind);
         match written {
@@ -284,13 +284,12 @@ impl Executor {
 }
 
 /// The number of members that the StatefulSet has, for a change that is not about it.
-fn replicas(situation: &Situation) -> Option<u32> {
+fn replicas(seen: &Seen) -> Option<u32> {
     let known = matches!(
-        situation.observed.children[ChildKind::StatefulSet],
+        seen.observed.children[ChildKind::StatefulSet],
         Known::Known(ChildState::Drifted { .. })
     );
-    situation
-        .observed
+    seen.observed
         .stateful_set
         .as_ref()
         .filter(|_| known)

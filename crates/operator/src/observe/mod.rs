@@ -179,10 +179,7 @@ mod tests {
     #[test]
     fn the_image_that_runs_is_the_templates() {
         let caches = Caches::default();
-        let key = Key {
-            namespace: "ns".to_owned(),
-            name: "db".to_owned(),
-        };
+        let key = Key::database("ns", "db");
         caches.stateful_sets.observe(Event::Init);
         caches.stateful_sets.observe(Event::InitDone);
         assert_eq!(running_image(&caches, &key), None, "there is no StatefulSet");

@@ -54,7 +54,7 @@ mod tests {
 
     fn found(caches: &Caches) -> Option<BTreeSet<String>> {
         let (namespace, name) = ("ns".to_owned(), "db".to_owned());
-        unschedulable(caches, &Key { namespace, name })
+        unschedulable(caches, &Key::database(namespace, name))
     }
 
     #[test]

@@ -5,13 +5,14 @@ use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use fake_api::Kill;
 use fake_api::faults::Faults;
+use fake_api::{Kill, Verb};
 use operator::config::Config;
 use serde_json::{Value, json};
 
 use super::creation::{PACE, outcome};
-use super::world::{Operator, World, run};
+use super::operations::{OPERATIONS, phase};
+use super::world::{Operator, World, run, switchover};
 
 /// What the user does; each is awaited before the next.
 enum Step {
@@ -21,6 +22,8 @@ enum Step {
     Delete,
     /// The primary's pod goes, and another one takes over.
     LosePrimary,
+    /// An operation asks for a switchover to this instance, and is awaited.
+    Ask(&'static str),
 }
 
 impl Step {
@@ -41,6 +44,12 @@ impl Step {
                 world
                     .until("gone", |world| world.list("clustereddatabases").is_empty())
                     .await;
+            }
+            Step::Ask(to) => {
+                world.user(201, Verb::Create, OPERATIONS, "", switchover(to, to));
+                world.until("completed", |world| phase(world, to) == "Completed").await;
+                assert_eq!(world.status()["currentPrimary"], *to);
+                world.ready().await;
             }
             Step::LosePrimary => {
                 let lost = world.status()["currentPrimary"].clone();
@@ -112,6 +121,11 @@ fn kills(steps: &[Step], least: usize) {
 #[test]
 fn a_kill_at_any_write_of_a_switchover_leads_to_the_same_end() {
     kills(&[Step::Edit(json!({"primary": {"prefer": "db-2"}}))], 4);
+}
+
+#[test]
+fn a_kill_at_any_write_of_two_operations_leads_to_the_same_end() {
+    kills(&[Step::Ask("db-2"), Step::Ask("db-1")], 12);
 }
 
 #[test]

@@ -19,10 +19,7 @@ fn a_database_takes_few_bytes_and_nothing_more_when_it_is_gone() {
         let operator = Operator::start(&world.server, Config::default());
         world.create(&json!({"replicas": 3, "networkPolicy": {"mode": "Managed"}}));
         world.ready().await;
-        let key = Key {
-            namespace: NAMESPACE.to_owned(),
-            name: NAME.to_owned(),
-        };
+        let key = Key::database(NAMESPACE.to_owned(), NAME.to_owned());
         let bytes = || operator.caches.bytes(&key);
         let all = || bytes().iter().map(|(_, bytes)| bytes).sum::<usize>();
         assert!(

@@ -9,6 +9,7 @@ mod conflicts;
 mod course;
 mod creation;
 mod kept;
+mod operations;
 mod panics;
 mod record;
 mod repair;

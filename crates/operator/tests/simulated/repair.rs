@@ -7,7 +7,7 @@ use fake_api::faults::Faults;
 use operator::config::Config;
 use serde_json::{Value, json};
 
-use super::world::{LONG, NAME, Operator, World, run};
+use super::world::{LONG, NAME, Operator, World, run, switchover};
 
 fn world() -> World {
     World::new(Faults::none(), Duration::from_millis(400))
@@ -191,11 +191,10 @@ fn a_binding_to_another_role_is_made_again() {
 #[test]
 fn a_request_that_contradicts_the_spec_is_refused_with_one_event() {
     with_two(async |world| {
-        let change = json!({
-            "metadata": {"annotations": {"clustereddatabase.io/switchover": "db-1/1"}},
-            "spec": {"primary": {"prefer": "db-0"}},
-        });
+        let change = json!({"spec": {"primary": {"prefer": "db-0"}}});
         world.user(200, Verb::Merge, "clustereddatabases", NAME, change);
+        let asked = switchover("move", "db-1");
+        world.user(201, Verb::Create, "clustereddatabaseoperations", "", asked);
         world
             .until("given up", |world| {
                 world.status()["memo"]["request"]["outcome"] == "GivenUp"
@@ -214,6 +213,9 @@ fn a_request_that_contradicts_the_spec_is_refused_with_one_event() {
         assert_eq!(told.len(), 1, "{all:?} {events:?}");
         let note = told[0]["note"].as_str().unwrap();
         assert!(note.contains("spec.primary.prefer names db-0"), "{note}");
+        let operation = find(world, "clustereddatabaseoperations", "move");
+        assert_eq!(operation["status"]["phase"], "Failed", "{operation}");
+        assert_eq!(operation["status"]["message"], note);
     });
 }
 

@@ -15,7 +15,7 @@ use operator::decisions::Decisions;
 use serde_json::Value;
 use tokio::time::Instant;
 
-use super::world::{LONG, NAME, NAMESPACE, Operator, World, run};
+use super::world::{LONG, NAME, NAMESPACE, Operator, World, run, switchover};
 
 /// How long a pod takes from one thing to the next.
 const PACE: Duration = Duration::from_secs(1);
@@ -193,6 +193,14 @@ impl Scenario {
         });
     }
 
+    /// The user asks for a switchover to this instance, by an operation.
+    pub fn ask(&mut self, operation: &str, to: &str) {
+        self.does(&format!("operation {operation}: a switchover to {to}"), |world| {
+            let asked = switchover(operation, to);
+            world.user(201, Verb::Create, "clustereddatabaseoperations", "", asked);
+        });
+    }
+
     /// The user deletes an object.
     pub fn delete(&mut self, plural: &str, name: &str) {
         self.does(&format!("deletes {plural} {name}"), |world| world.delete(plural, name));
@@ -333,10 +341,7 @@ impl Running {
     /// Decisions that are other ones than the last, and writes that were refused or came late.
     fn news(&mut self) -> Vec<(DateTime<Utc>, String)> {
         let mut news = Vec::new();
-        let key = Key {
-            namespace: NAMESPACE.to_owned(),
-            name: NAME.to_owned(),
-        };
+        let key = Key::database(NAMESPACE.to_owned(), NAME.to_owned());
         let text = self.decisions.text(&key).unwrap_or_default();
         let read = |line: &str| serde_json::from_str::<Value>(line).unwrap();
         let (header, decisions) = text.split_once('\n').unwrap_or_default();

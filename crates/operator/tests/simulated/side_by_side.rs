@@ -13,7 +13,7 @@ use operator::decisions::Decisions;
 use serde_json::{Value, json};
 use sim::simulator::{Fault, Injection, Plan, Target};
 
-use super::world::{LONG, NAME, NAMESPACE, Operator, World, run};
+use super::world::{LONG, NAME, NAMESPACE, Operator, World, run, switchover};
 
 /// An edit, as the simulator knows it and as a user makes it.
 struct Edit {
@@ -63,7 +63,11 @@ fn shipped(edit: &Edit) -> Vec<String> {
         world.rests(LONG).await;
         let before = decisions(&operator.decisions).len();
         for change in &edit.changes {
-            world.user(200, Verb::Merge, "clustereddatabases", NAME, change.clone());
+            if change["kind"] == "ClusteredDatabaseOperation" {
+                world.user(201, Verb::Create, "clustereddatabaseoperations", "", change.clone());
+            } else {
+                world.user(200, Verb::Merge, "clustereddatabases", NAME, change.clone());
+            }
             tokio::time::sleep(Duration::from_millis(STAYS)).await;
         }
         decisions(&operator.decisions).split_off(before)
@@ -71,10 +75,7 @@ fn shipped(edit: &Edit) -> Vec<String> {
 }
 
 fn decisions(of: &Arc<Decisions>) -> Vec<String> {
-    let key = Key {
-        namespace: NAMESPACE.to_owned(),
-        name: NAME.to_owned(),
-    };
+    let key = Key::database(NAMESPACE.to_owned(), NAME.to_owned());
     let text = of.text(&key).unwrap_or_default();
     let decisions = text
         .lines()
@@ -117,7 +118,8 @@ fn both_operators_do_the_same_about_each_edit() {
     let spec = |spec: Value| json!({ "spec": spec });
     let image = spec(json!({"postgres": {"image": "example.org/postgres:17.7"}}));
     let parameter = spec(json!({"postgres": {"parameters": {"max_connections": "200"}}}));
-    let switchover = json!({"metadata": {"annotations": {"clustereddatabase.io/switchover": "db-1/now"}}});
+    let mut switchover = switchover("move", "db-1");
+    switchover["kind"] = json!("ClusteredDatabaseOperation");
     let [four, two] = [4, 2].map(|replicas| spec(json!({ "replicas": replicas })));
     let [sleep, wake] = [true, false].map(|hibernated| spec(json!({ "hibernated": hibernated })));
     let fence = |names: &[&str]| spec(json!({ "fenced": names }));

@@ -81,7 +81,12 @@ impl World {
             let definition = serde_json::to_value(api::crd()).expect("JSON");
             Definition::new(&definition).into()
         });
+        static OPERATIONS: LazyLock<Arc<Definition>> = LazyLock::new(|| {
+            let definition = serde_json::to_value(api::operation::crd()).expect("JSON");
+            Definition::new(&definition).into()
+        });
         store.define(Arc::clone(&DEFINITION));
+        store.define(Arc::clone(&OPERATIONS));
         let mut world = Self {
             server: Server::new(store, faults, Clock::starting(epoch)),
             agents: Arc::default(),
@@ -252,6 +257,14 @@ fn expect(code: u16, reply: Reply) -> Value {
     reply.body
 }
 
+/// An operation that asks for a switchover to this instance.
+pub fn switchover(name: &str, to: &str) -> Value {
+    json!({
+        "metadata": {"name": name, "namespace": NAMESPACE},
+        "spec": {"clusterRef": {"name": NAME}, "switchover": {"to": to}},
+    })
+}
+
 /// One operator's process, without leader election and pages.
 pub struct Operator {
     /// What it decided.
@@ -348,9 +361,11 @@ impl Operator {
         let process = process.clone();
         let work = async move {
             while let Some(key) = queue.next().await {
-                if let Some(wait) = executor.look(&key).await {
+                let looked = executor.look(&key).await;
+                if let Some(wait) = looked.again {
                     queue.add(key.clone(), Instant::now() + wait);
                 }
+                looked.wakes.into_iter().for_each(|key| queue.add(key, Instant::now()));
                 queue.done(&key);
             }
         };

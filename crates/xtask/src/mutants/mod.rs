@@ -13,6 +13,7 @@ mod heard;
 mod lease;
 mod page;
 mod quorum;
+mod reconcile;
 #[cfg(test)]
 mod tests;
 mod tree;
@@ -183,6 +184,7 @@ fn all() -> impl Iterator<Item = &'static Mutant> {
         cluster_objects::MUTANTS,
         cluster_changes::MUTANTS,
         cluster_removal::MUTANTS,
+        reconcile::MUTANTS,
     ]
     .into_iter()
     .flatten()

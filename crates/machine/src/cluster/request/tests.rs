@@ -17,25 +17,6 @@ fn outcome(scene: &Scene) -> (Option<RequestOutcome>, String) {
 }
 
 #[test]
-fn a_value_to_ask_with_is_another_than_the_last() {
-    let fresh = |asked: Option<&str>| {
-        let mut scene = Scene::ready(3);
-        scene.stored.memo.request = asked.map(|value| SwitchoverRequest {
-            value: value.to_owned(),
-            since: scene.now,
-            outcome: None,
-            message: None,
-        });
-        scene.with_facts(|facts| super::fresh(facts, "demo-1"))
-    };
-    assert_eq!(
-        (fresh(None), fresh(Some("demo-2"))),
-        ("demo-1/1".to_owned(), "demo-1/1".to_owned())
-    );
-    assert_eq!(fresh(Some("demo-1/1")), "demo-1/1-again");
-}
-
-#[test]
 fn it_is_done_once() {
     let mut scene = asked("demo-2");
     let decision = scene.store();

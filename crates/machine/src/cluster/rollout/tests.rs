@@ -243,8 +243,7 @@ fn a_supervised_rollout_stops_before_the_primary_until_a_switchover_is_requested
         "{text}"
     );
     let value = "demo-1/2";
-    let command = format!("kubectl annotate cdb demo --overwrite clustereddatabase.io/switchover={value};");
-    assert!(text.contains(&command), "{text}");
+    assert!(text.contains("kubectl cdb promote demo demo-1 "), "{text}");
     scene.switchover = Some(value.to_owned());
     scene.store();
     scene.store();
@@ -253,22 +252,6 @@ fn a_supervised_rollout_stops_before_the_primary_until_a_switchover_is_requested
     scene.store();
     scene.store();
     assert_eq!(scene.replaced(), Some("demo-0".to_owned()), "it is a standby now");
-}
-
-#[test]
-fn a_request_that_failed_is_not_advised_again() {
-    let mut scene = outdated(0);
-    supervised(&mut scene);
-    for ordinal in [2, 1] {
-        scene.pod_mut(ordinal).revision = Some("r2".to_owned());
-    }
-    scene.switchover = Some("demo-1/2".to_owned());
-    scene.store();
-    scene.store();
-    scene.now += TimeDelta::minutes(1);
-    scene.store();
-    scene.store();
-    assert!(leave(&mut scene).contains("switchover=demo-1/2-again;"));
 }
 
 #[test]
@@ -290,7 +273,7 @@ fn one_supervised_instance_is_asked_for_before_it_goes() {
     scene.revision = "r2".to_owned();
     let text = leave(&mut scene);
     assert!(
-        text.contains("the user: kubectl patch") && !text.contains("annotate"),
+        text.contains("the user: kubectl patch") && !text.contains("promote"),
         "{text}"
     );
     let mut scene = Scene::ready(1);
@@ -310,7 +293,7 @@ fn supervised_restarts_stop_before_the_primary() {
     }
     scene.store();
     assert_eq!(scene.permitted(), None);
-    assert!(leave(&mut scene).contains("switchover=demo-1/2;"));
+    assert!(leave(&mut scene).contains("kubectl cdb promote demo demo-1 "));
     scene.edit(|spec| spec.primary.prefer = Some("demo-0".to_owned()));
     assert!(
         !leave(&mut scene).contains("annotate"),

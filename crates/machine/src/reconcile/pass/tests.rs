@@ -1,4 +1,6 @@
 use super::*;
+use crate::cluster::testing::Scene;
+use crate::cluster::{Action, Cluster, Target};
 
 fn now() -> DateTime<Utc> {
     "2027-01-01T00:00:00Z".parse().unwrap()
@@ -51,4 +53,77 @@ fn after_a_conflict_it_rests_longer_each_time_until_another_version_is_known() {
     begin(&mut pass, "9");
     assert_eq!(pass.faults()[&1].kind, FaultKind::Forbidden);
     assert_eq!(rest(&pass), None, "only a conflict is sure to be met again");
+}
+
+/// What follows in this scene, with the status that belongs to its decision.
+fn next(pass: &mut Pass<Target>, scene: &Scene) -> Next {
+    let decision = scene.decide();
+    let status = scene.status(&decision);
+    pass.next::<Cluster>(&scene.observed, &scene.stored, &status, &decision, scene.now)
+}
+
+#[test]
+fn a_promise_is_written_before_the_action_and_what_takes_something_away_is_confirmed() {
+    let (mut scene, mut pass) = (Scene::ready(3), Pass::default());
+    assert!(matches!(next(&mut pass, &scene), Next::Sleep(_)));
+    scene.revision = "r2".to_owned();
+    assert!(scene.replaced().is_some());
+    assert_eq!(next(&mut pass, &scene), Next::WriteStatus, "the phase is another one");
+    scene.store();
+    assert_eq!(next(&mut pass, &scene), Next::Confirm);
+    let mut scene = Scene::ready(3);
+    scene.pod_mut(1).role = None;
+    assert!(matches!(scene.decide().action, Action::LabelPod { .. }));
+    assert_eq!(next(&mut pass, &scene), Next::Perform);
+}
+
+#[test]
+fn what_relies_on_a_status_that_met_a_conflict_waits_for_it() {
+    let (mut scene, mut pass) = (Scene::ready(3), Pass::default());
+    scene.revision = "r2".to_owned();
+    let conflict = FaultKind::Conflict;
+    pass.failed(
+        Target::Status,
+        Some("7".to_owned()),
+        conflict,
+        "changed".to_owned(),
+        scene.now,
+    );
+    let again = scene.now + TimeDelta::milliseconds(100);
+    assert_eq!(next(&mut pass, &scene), Next::Sleep(again));
+    scene.now = again;
+    assert_eq!(next(&mut pass, &scene), Next::WriteStatus);
+}
+
+#[test]
+fn what_only_people_look_at_is_written_when_it_has_settled() {
+    let (mut scene, mut pass) = (Scene::ready(3), Pass::default());
+    scene
+        .stored
+        .members
+        .values_mut()
+        .for_each(|member| member.ready = false);
+    let second = TimeDelta::seconds(1);
+    for _ in 0..3 {
+        assert_eq!(next(&mut pass, &scene), Next::Sleep(scene.now + second));
+        scene.now += second;
+    }
+    assert_eq!(next(&mut pass, &scene), Next::WriteStatus);
+    pass.status_written(&Target::Status);
+    assert_eq!(
+        next(&mut pass, &scene),
+        Next::Sleep(scene.now + second),
+        "it counts anew"
+    );
+}
+
+#[test]
+fn a_status_that_never_comes_to_rest_does_not_hold_up_the_action() {
+    let (mut scene, mut pass) = (Scene::ready(3), Pass::default());
+    scene.revision = "r2".to_owned();
+    for _ in 0..MAX_STATUS_WRITES {
+        assert_eq!(next(&mut pass, &scene), Next::WriteStatus);
+        pass.status_written(&Target::Status);
+    }
+    assert_eq!(next(&mut pass, &scene), Next::Confirm);
 }

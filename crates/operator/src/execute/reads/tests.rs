@@ -65,10 +65,7 @@ fn decided(client: kube::Client, caches: &Arc<Caches>) -> (Executor, Basis) {
 async fn nothing_is_taken_away_unless_the_lead_was_renewed_lately() {
     let (db, caches) = (database(), Arc::new(Caches::default()));
     let (executor, basis) = decided(server(Some(&db)), &caches);
-    let key = Key {
-        namespace: "ns".to_owned(),
-        name: "a".to_owned(),
-    };
+    let key = Key::database("ns", "a");
     assert_eq!(executor.confirm(&key, &basis).await, Ok(Outcome::Done));
     let executor = executor.with_lead(leader::Lead::default());
     let refused = executor.confirm(&key, &basis).await.unwrap_err();
@@ -91,14 +88,11 @@ async fn a_resource_that_is_gone_is_forgotten_and_nothing_is_done_for_it() {
         caches.databases.observe(event);
     }
     let (executor, basis) = decided(server(None), &caches);
-    let key = Key {
-        namespace: "ns".to_owned(),
-        name: "a".to_owned(),
-    };
+    let key = Key::database("ns", "a");
     assert!(matches!(caches.databases.get(&key, "a"), Some(Some(_))));
     assert_eq!(executor.confirm(&key, &basis).await, Ok(Outcome::Outdated));
     assert!(matches!(caches.databases.get(&key, "a"), Some(None)));
-    assert_eq!(executor.look(&key).await, None, "the look ends");
+    assert_eq!(executor.look(&key).await.again, None, "the look ends");
 }
 
 fn event(message: &str, at: &str) -> Event {

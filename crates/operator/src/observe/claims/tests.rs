@@ -7,10 +7,7 @@ use super::*;
 use crate::builders::fixture::{database, smallest};
 
 fn key() -> Key {
-    Key {
-        namespace: "ns".to_owned(),
-        name: "db".to_owned(),
-    }
+    Key::database("ns", "db")
 }
 
 fn caches(claims: &[&str], classes: &[(&str, bool)]) -> Caches {

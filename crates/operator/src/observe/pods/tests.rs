@@ -22,10 +22,7 @@ fn observed_in(caches: &Caches, status: Value, memory: &mut Memory, now: DateTim
         .pods
         .observe(Event::InitApply(serde_json::from_value(pod).unwrap()));
     caches.pods.observe(Event::InitDone);
-    let key = Key {
-        namespace: "ns".to_owned(),
-        name: "db".to_owned(),
-    };
+    let key = Key::database("ns", "db");
     pods(caches, &key, &smallest(), memory, now).unwrap().remove(0)
 }
 

@@ -42,11 +42,10 @@ fn d_76_all_nodes_are_cordoned() {
 fn d_79_a_switchover_is_requested() {
     scenario("79-a-switchover-is-requested", &three(), async |script| {
         let pods = script.uids("pods");
-        let ask = |wish: &str| json!({"metadata": {"annotations": {"clustereddatabase.io/switchover": wish}}});
-        script.merge("clustereddatabases", "db", &ask("db-2/1"));
+        script.ask("first", "db-2");
         script.rests().await;
         assert_eq!(script.primaries(), ["db-0", "db-2"]);
-        script.merge("clustereddatabases", "db", &ask("db-1/2"));
+        script.ask("second", "db-1");
         script.rests().await;
         assert_eq!(script.primaries(), ["db-0", "db-2", "db-1"], "each once");
         assert_eq!(script.uids("pods"), pods);
@@ -61,8 +60,7 @@ fn d_80_a_supervised_change() {
         script.sleep(Duration::from_secs(600)).await;
         assert_eq!(script.primaries(), ["db-0"], "it waits for its user");
         assert_eq!(script.world.status()["step"], "Supervised");
-        let ask = json!({"metadata": {"annotations": {"clustereddatabase.io/switchover": "db-1/1"}}});
-        script.merge("clustereddatabases", "db", &ask);
+        script.ask("go-on", "db-1");
         script.rests().await;
         assert_eq!(script.primaries(), ["db-0", "db-1"]);
     });

@@ -1,0 +1,368 @@
+//! The operation machine, run by the operator: how far one `ClusteredDatabaseOperation` is. It does nothing to the cluster. The
+//! cluster machine reads which operation is asked for ([`request`]), and notes in its own status what came of it; this
+//! machine reads that note.
+
+#[cfg(test)]
+mod tests;
+
+use api::operation::{ClusteredDatabaseOperationSpec, OperationPhase, OperationStatus, refusal};
+use api::status::{RequestOutcome, SwitchoverRequest};
+use chrono::{DateTime, TimeDelta, Utc};
+
+use crate::cluster::Known;
+use crate::reconcile::{Controller, Decided, Due, Effect, Fault};
+
+/// Where and what an operation is.
+#[derive(Clone, Copy, Debug)]
+pub struct Wanted<'a> {
+    /// Its UID.
+    pub uid: &'a str,
+    /// `metadata.generation`.
+    pub generation: i64,
+    /// When it was made.
+    pub created: DateTime<Utc>,
+    /// Its spec.
+    pub spec: &'a ClusteredDatabaseOperationSpec,
+}
+
+/// What is observed around it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Observed {
+    /// The cluster, if there is one.
+    pub cluster: Known<Option<Cluster>>,
+    /// The name of the operation of the same cluster that comes before this one, if it is not this one's turn.
+    pub before: Known<Option<String>>,
+    /// Writes of the status that failed.
+    pub faults: Vec<Fault<Target>>,
+}
+
+/// A ClusteredDatabase, as far as its operations read it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Cluster {
+    /// It is being deleted.
+    pub deleting: bool,
+    /// The request that it has noted last, and what came of it.
+    pub request: Option<SwitchoverRequest>,
+}
+
+/// What a write is done to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Target {
+    /// The status.
+    Status,
+}
+
+/// What can be done.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Action {
+    /// Nothing now; this is waited for, or nothing at all.
+    Wait(Option<String>),
+    /// Write that it is in this phase, and why.
+    Enter(OperationPhase, String),
+}
+
+/// What to do now, and why.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Decision {
+    /// The one effect.
+    pub action: Action,
+    /// The rule that decided.
+    pub rule: &'static str,
+    /// Decide again then, even if nothing changes.
+    pub wake: DateTime<Utc>,
+}
+
+/// One rule.
+pub struct Rule {
+    /// Its name, in logs, metrics and the documentation.
+    pub name: &'static str,
+    /// What it does.
+    pub what: &'static str,
+    /// Whether it applies, and if so, what to do.
+    pub propose: fn(&Facts<'_>) -> Option<Action>,
+}
+
+/// All rules, the most important first. The last one always proposes something.
+pub const RULES: [Rule; 8] = [
+    Rule {
+        name: "ended",
+        what: "An operation that has ended stays as it is.",
+        propose: |facts| {
+            facts
+                .phase()
+                .is_some_and(OperationPhase::is_final)
+                .then_some(Action::Wait(None))
+        },
+    },
+    Rule {
+        name: "invalid",
+        what: "An operation that breaks a rule fails.",
+        propose: |facts| {
+            Some(Action::Enter(
+                OperationPhase::Failed,
+                refusal(facts.wanted.spec, None)?.to_owned(),
+            ))
+        },
+    },
+    Rule {
+        name: "outcome",
+        what: "What the cluster has noted as the outcome ends the operation.",
+        propose: outcome,
+    },
+    Rule {
+        name: "cancel",
+        what: "An operation that is taken back is cancelled as soon as the cluster does nothing for it.",
+        propose: cancel,
+    },
+    Rule {
+        name: "accept",
+        what: "A new operation is noted as pending before anything is done for it.",
+        propose: |facts| match facts.phase() {
+            None => Some(Action::Enter(OperationPhase::Pending, "accepted".to_owned())),
+            Some(_) => None,
+        },
+    },
+    Rule {
+        name: "cluster",
+        what: "Without its cluster an operation waits 5 min, and fails then; one that has begun fails at once.",
+        propose: cluster,
+    },
+    Rule {
+        name: "turn",
+        what: "The operations of one cluster are done one after the other, the oldest first.",
+        propose: |facts| match &facts.observed.before {
+            Known::Unknown => Some(facts.wait("the operations of the cluster to be read".to_owned())),
+            Known::Known(Some(before)) => Some(facts.wait(format!("operation {before} to end"))),
+            Known::Known(None) => None,
+        },
+    },
+    Rule {
+        name: "run",
+        what: "An operation runs when the cluster has noted it.",
+        propose: run,
+    },
+];
+
+/// A cluster is made together with its first operation, or by a slow hand.
+const PATIENCE: TimeDelta = TimeDelta::minutes(5);
+/// An operation is looked at again after this long, even if nothing happens.
+const RECHECK: TimeDelta = TimeDelta::minutes(2);
+
+/// What rules look at.
+#[derive(Clone, Copy)]
+pub struct Facts<'a> {
+    wanted: &'a Wanted<'a>,
+    observed: &'a Observed,
+    stored: &'a OperationStatus,
+    now: DateTime<Utc>,
+}
+
+impl Facts<'_> {
+    fn phase(&self) -> Option<OperationPhase> {
+        self.stored.phase
+    }
+
+    /// The request of this operation that the cluster has noted.
+    fn noted(&self) -> Option<&SwitchoverRequest> {
+        let value = request(self.wanted.spec, self.wanted.uid)?;
+        let cluster = self.observed.cluster.get()?.as_ref()?;
+        cluster.request.as_ref().filter(|noted| noted.value == value)
+    }
+
+    fn cluster_name(&self) -> &str {
+        &self.wanted.spec.cluster_ref.name
+    }
+
+    fn wait(&self, what: String) -> Action {
+        Action::Wait(Some(what))
+    }
+}
+
+/// What the cluster is asked by an operation: the instance, a slash, and the operation's UID. The cluster machine notes it with
+/// its outcome, so that each operation is done once.
+pub fn request(spec: &ClusteredDatabaseOperationSpec, uid: &str) -> Option<String> {
+    Some(format!("{}/{uid}", spec.switchover.as_ref()?.to))
+}
+
+/// Whether the cluster is to be asked for this: not before the operation is noted as pending, and not after it has ended or was
+/// taken back.
+pub fn is_open(spec: &ClusteredDatabaseOperationSpec, status: &OperationStatus) -> bool {
+    let phase = status.phase;
+    phase.is_some_and(|phase| !phase.is_final()) && !spec.cancel && refusal(spec, None).is_none()
+}
+
+/// An operation that is open.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Candidate {
+    /// Its name.
+    pub name: String,
+    /// When it was made.
+    pub created: DateTime<Utc>,
+    /// What it asks the cluster for ([`request`]).
+    pub request: String,
+}
+
+/// Of the open operations of a cluster the one that it is asked for: the one that it has begun, or else the oldest. `noted` is
+/// what the cluster has noted last.
+pub fn next(open: impl Iterator<Item = Candidate>, noted: Option<&SwitchoverRequest>) -> Option<Candidate> {
+    let begun =
+        |candidate: &Candidate| noted.is_some_and(|noted| noted.value == candidate.request && noted.outcome.is_none());
+    open.min_by_key(|candidate| (!begun(candidate), candidate.created, candidate.name.clone()))
+}
+
+fn outcome(facts: &Facts<'_>) -> Option<Action> {
+    let noted = facts.noted()?;
+    let message = noted.message.clone().unwrap_or_default();
+    let phase = match noted.outcome.as_ref()? {
+        RequestOutcome::Done => OperationPhase::Completed,
+        RequestOutcome::GivenUp => OperationPhase::Failed,
+    };
+    Some(Action::Enter(phase, message))
+}
+
+fn cancel(facts: &Facts<'_>) -> Option<Action> {
+    if !facts.wanted.spec.cancel {
+        return None;
+    }
+    match &facts.observed.cluster {
+        Known::Unknown => Some(facts.wait("the cluster to be read".to_owned())),
+        Known::Known(_) if facts.noted().is_some() => {
+            Some(facts.wait(format!("{} to take the request back", facts.cluster_name())))
+        }
+        Known::Known(_) => Some(Action::Enter(OperationPhase::Cancelled, "taken back".to_owned())),
+    }
+}
+
+fn cluster(facts: &Facts<'_>) -> Option<Action> {
+    let name = facts.cluster_name();
+    let why = match &facts.observed.cluster {
+        Known::Unknown => return Some(facts.wait("the cluster to be read".to_owned())),
+        Known::Known(None) => format!("there is no ClusteredDatabase {name}"),
+        Known::Known(Some(cluster)) if cluster.deleting => format!("ClusteredDatabase {name} is being deleted"),
+        Known::Known(Some(_)) => return None,
+    };
+    let begun = facts.phase() == Some(OperationPhase::Running);
+    if begun || facts.now >= facts.wanted.created + PATIENCE {
+        return Some(Action::Enter(OperationPhase::Failed, why));
+    }
+    Some(facts.wait(format!("ClusteredDatabase {name} to be made: {why}")))
+}
+
+fn run(facts: &Facts<'_>) -> Option<Action> {
+    let (name, running) = (facts.cluster_name(), facts.phase() == Some(OperationPhase::Running));
+    Some(match facts.noted() {
+        Some(_) if !running => Action::Enter(OperationPhase::Running, format!("{name} has begun")),
+        Some(_) => facts.wait(format!("{name} to be done with it")),
+        None => facts.wait(format!("{name} to begin")),
+    })
+}
+
+/// The machine of `ClusteredDatabaseOperation`.
+#[derive(Clone, Copy, Debug)]
+pub struct Operation;
+
+impl Controller for Operation {
+    type Wanted<'a> = Wanted<'a>;
+    type Observed = Observed;
+    type Status = OperationStatus;
+    type Action = Action;
+    type Prepared = ();
+    type Decision = Decision;
+
+    fn decide(wanted: &Wanted<'_>, observed: &Observed, stored: &OperationStatus, now: DateTime<Utc>) -> Decision {
+        let facts = Facts {
+            wanted,
+            observed,
+            stored,
+            now,
+        };
+        let proposed = RULES.iter().find_map(|rule| Some((rule.name, (rule.propose)(&facts)?)));
+        let (rule, action) = proposed.unwrap_or(("run", Action::Wait(None)));
+        let patience = wanted.created + PATIENCE;
+        let wake = now + RECHECK;
+        Decision {
+            action,
+            rule,
+            wake: if patience > now { wake.min(patience) } else { wake },
+        }
+    }
+
+    fn status(
+        wanted: &Wanted<'_>,
+        _observed: &Observed,
+        stored: &OperationStatus,
+        decision: &Decision,
+        (): &(),
+        now: DateTime<Utc>,
+    ) -> OperationStatus {
+        let mut next = stored.clone();
+        match &decision.action {
+            Action::Wait(None) => return next,
+            Action::Wait(Some(what)) => next.message = Some(format!("waiting for {what}")),
+            Action::Enter(phase, why) => {
+                (next.phase, next.message) = (Some(*phase), Some(why.clone()));
+                if *phase == OperationPhase::Running {
+                    next.start_time = Some(now);
+                }
+                if phase.is_final() {
+                    next.completion_time = Some(now);
+                }
+            }
+        }
+        next.observed_generation = Some(wanted.generation);
+        next
+    }
+
+    fn due(stored: &OperationStatus, next: &OperationStatus, decision: &Decision) -> Due {
+        match decision.action {
+            Action::Enter(..) => Due::Now,
+            Action::Wait(_) if stored == next => Due::Never,
+            Action::Wait(_) => Due::Within(crate::cluster::STATUS_SETTLES),
+        }
+    }
+
+    fn confirms(_observed: &Observed, _action: &Action) -> bool {
+        false
+    }
+}
+
+impl Decided for Decision {
+    type Action = Action;
+
+    fn action(&self) -> &Action {
+        &self.action
+    }
+
+    fn wake(&self) -> DateTime<Utc> {
+        self.wake
+    }
+}
+
+impl Action {
+    /// The action's name, for logs and metrics.
+    pub const fn name(&self) -> &'static str {
+        match self {
+            Action::Wait(_) => "Wait",
+            Action::Enter(..) => "WriteStatus",
+        }
+    }
+}
+
+impl Effect for Action {
+    type Target = Target;
+
+    fn target(&self) -> Option<Target> {
+        match self {
+            Action::Wait(_) => None,
+            Action::Enter(..) => Some(Target::Status),
+        }
+    }
+
+    fn writes_status(&self) -> bool {
+        matches!(self, Action::Enter(..))
+    }
+
+    fn status() -> Target {
+        Target::Status
+    }
+}

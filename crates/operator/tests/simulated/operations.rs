@@ -1,0 +1,174 @@
+//! Operations: one after the other, each once, and what becomes of those that are taken back or come too early.
+
+use std::time::Duration;
+
+use fake_api::Verb;
+use fake_api::faults::{Faults, Rates};
+use operator::config::Config;
+use serde_json::{Value, json};
+
+use super::world::{LONG, Operator, World, run, switchover};
+
+/// Their name in paths.
+pub const OPERATIONS: &str = "clustereddatabaseoperations";
+
+/// The phase of an operation; empty if it has none.
+pub fn phase(world: &World, name: &str) -> String {
+    let operation = world.get(OPERATIONS, name);
+    let phase = operation.and_then(|operation| operation["status"]["phase"].as_str().map(str::to_owned));
+    phase.unwrap_or_default()
+}
+
+fn message(world: &World, name: &str) -> String {
+    let operation = world.get(OPERATIONS, name).unwrap();
+    operation["status"]["message"].as_str().unwrap_or_default().to_owned()
+}
+
+fn primary(world: &World) -> String {
+    world.status()["currentPrimary"].as_str().unwrap_or_default().to_owned()
+}
+
+fn ask(world: &World, name: &str, to: &str) {
+    world.user(201, Verb::Create, OPERATIONS, "", switchover(name, to));
+}
+
+/// A database of three that rests.
+async fn three() -> (World, Operator) {
+    let world = World::new(Faults::none(), Duration::from_secs(1));
+    let operator = Operator::start(&world.server, Config::default());
+    world.create(&json!({"replicas": 3}));
+    world.ready().await;
+    world.rests(LONG).await;
+    (world, operator)
+}
+
+#[test]
+fn operations_of_one_database_are_done_one_after_the_other_each_once() {
+    run(1, async || {
+        let (world, operator) = three().await;
+        ask(&world, "first", "db-2");
+        ask(&world, "second", "db-1");
+        let both = |world: &World| phase(world, "second") == "Completed";
+        world.until("both done", both).await;
+        assert_eq!(
+            (phase(&world, "first").as_str(), &*primary(&world)),
+            ("Completed", "db-1")
+        );
+        assert_eq!(message(&world, "first"), "db-2 is the primary");
+        world.ready().await;
+        world.rests(LONG).await;
+        // Another operator finds what is stored, and does nothing again.
+        drop(operator);
+        let _operator = Operator::start(&world.server, Config::default());
+        world.rests(LONG).await;
+        assert_eq!(primary(&world), "db-1");
+    });
+}
+
+#[test]
+fn an_operation_waits_for_its_database_and_fails_without_one() {
+    run(1, async || {
+        let world = World::new(Faults::none(), Duration::from_secs(1));
+        let _operator = Operator::start(&world.server, Config::default());
+        ask(&world, "early", "db-1");
+        let waits = |world: &World| message(world, "early").contains("there is no ClusteredDatabase db");
+        world.until("that is said", waits).await;
+        assert_eq!(phase(&world, "early"), "Pending");
+        world.create(&json!({"replicas": 3}));
+        world.until("done", |world| phase(world, "early") == "Completed").await;
+        assert_eq!(primary(&world), "db-1");
+        let mut of_none = switchover("of-none", "other-1");
+        of_none["spec"]["clusterRef"]["name"] = json!("other");
+        world.user(201, Verb::Create, OPERATIONS, "", of_none);
+        world.until("failed", |world| phase(world, "of-none") == "Failed").await;
+    });
+}
+
+#[test]
+fn what_is_taken_back_or_deleted_before_it_begins_is_not_done() {
+    run(1, async || {
+        let (world, _operator) = three().await;
+        // No instance of this number: it cannot begin, and would be given up after five minutes.
+        for name in ["cancelled", "deleted"] {
+            ask(&world, name, "db-7");
+            let begun = |world: &World| phase(world, name) == "Running";
+            world.until("it runs", begun).await;
+            ask(&world, &format!("behind-{name}"), "db-0");
+            let behind = format!("operation {name} to end");
+            let waits = |world: &World| message(world, &format!("behind-{name}")).contains(&behind);
+            world.until("the one behind it says so", waits).await;
+            if name == "cancelled" {
+                let cancel = json!({"spec": {"cancel": true}});
+                world.user(200, Verb::Merge, OPERATIONS, name, cancel);
+                world
+                    .until("cancelled", |world| phase(world, name) == "Cancelled")
+                    .await;
+            } else {
+                world.delete(OPERATIONS, name);
+            }
+            let done = |world: &World| phase(world, &format!("behind-{name}")) == "Completed";
+            world.until("the one behind it is done", done).await;
+        }
+        world.ready().await;
+        world.rests(LONG).await;
+        assert_eq!(primary(&world), "db-0");
+    });
+}
+
+#[test]
+fn what_an_operation_is_to_do_cannot_be_changed_and_must_make_sense() {
+    run(1, async || {
+        let (world, _operator) = three().await;
+        ask(&world, "move", "db-1");
+        let refused = |verb, name: &str, body: Value, why: &str| {
+            let answer = world.user(422, verb, OPERATIONS, name, body);
+            let text = answer["message"].as_str().unwrap_or_default().to_owned();
+            assert!(text.contains(why), "{text}");
+        };
+        let change = json!({"spec": {"switchover": {"to": "db-2"}}});
+        refused(Verb::Merge, "move", change, "make another one");
+        refused(
+            Verb::Create,
+            "",
+            switchover("other", "shop-1"),
+            "must name an instance of the cluster",
+        );
+        let mut nothing = switchover("nothing", "db-1");
+        nothing["spec"].as_object_mut().unwrap().remove("switchover");
+        refused(Verb::Create, "", nothing, "add switchover");
+        world.until("done", |world| phase(world, "move") == "Completed").await;
+    });
+}
+
+/// Requests fail, are answered late or twice, watches break: each operation ends, in the end as the last one asks.
+#[test]
+fn operations_end_whatever_becomes_of_single_requests() {
+    for seed in 0..8 {
+        run(seed, async || {
+            let world = World::new(Faults::new(seed, Rates::swarm(seed)), Duration::from_secs(1));
+            let mut operator = Operator::start(&world.server, Config::default());
+            world.create(&json!({"replicas": 3}));
+            for (number, to) in ["db-1", "db-2", "db-0", "db-2"].into_iter().enumerate() {
+                tokio::time::sleep(Duration::from_secs(20 + seed * 3)).await;
+                ask(&world, &format!("move-{number}"), to);
+                if number == 2 {
+                    drop(operator);
+                    operator = Operator::start(&world.server, Config::default());
+                }
+            }
+            tokio::time::sleep(Duration::from_secs(60)).await;
+            world.server.faults(Faults::stop);
+            for number in 0..4 {
+                let name = format!("move-{number}");
+                let ended = |world: &World| ["Completed", "Failed"].contains(&&*phase(world, &name));
+                world.until(&format!("{name} of seed {seed} ended"), ended).await;
+            }
+            world.ready().await;
+            world.rests(LONG).await;
+            if phase(&world, "move-3") == "Completed" {
+                assert_eq!(primary(&world), "db-2", "seed {seed}");
+            }
+            drop(operator);
+        });
+    }
+}
