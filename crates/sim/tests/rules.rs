@@ -587,14 +587,17 @@ fn each_rule_has_what_would_find_its_loss() {
     }
 }
 
-/// A function of a file in `crates`, such as `machine/src/quorum.rs::next_step`, exists.
+/// Whether a function exists that is named with its file in `crates`, such as `machine/src/quorum.rs::next_step`. A unit test may
+/// also stand in the file's sibling, `machine/src/quorum/tests.rs`.
 fn is_there(function: &str) -> bool {
     let (file, name) = function.split_once("::").expect("a file and a function");
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("..").join(file);
-    let source = fs::read_to_string(path).unwrap_or_else(|error| panic!("{file}: {error}"));
-    ["(", "<"]
-        .iter()
-        .any(|after| source.contains(&format!("fn {name}{after}")))
+    let source = fs::read_to_string(&path).unwrap_or_else(|error| panic!("{file}: {error}"));
+    let sibling = fs::read_to_string(path.with_extension("").join("tests.rs")).unwrap_or_default();
+    ["(", "<"].iter().any(|after| {
+        let text = format!("fn {name}{after}");
+        source.contains(&text) || sibling.contains(&text)
+    })
 }
 
 #[test]
