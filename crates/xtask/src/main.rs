@@ -8,6 +8,8 @@ mod lanes;
 mod linux;
 mod memory;
 mod mutants;
+#[cfg(test)]
+mod pages;
 mod shell;
 mod suites;
 mod summary;

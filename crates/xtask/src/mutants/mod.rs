@@ -173,7 +173,7 @@ const fn model(path: &'static str) -> Check {
 }
 
 /// All mutants.
-fn all() -> impl Iterator<Item = &'static Mutant> {
+pub fn all() -> impl Iterator<Item = &'static Mutant> {
     [
         lease::MUTANTS,
         heard::MUTANTS,
