@@ -10,8 +10,6 @@ mod memory;
 mod mutants;
 #[cfg(test)]
 mod pages;
-mod shell;
-mod suites;
 mod summary;
 mod times;
 
