@@ -118,7 +118,7 @@ fn a_page_lists_what_it_was_written_of() {
         })
         .collect();
     let page = page::write(&killed);
-    assert!(page.contains("2 mutants, all killed: "), "{page}");
+    assert!(page.contains("2 mutants, all killed:\n\n- "), "{page}");
     assert_eq!(page::listed(&page), [killed[0].mutant.name, killed[1].mutant.name]);
 }
 
