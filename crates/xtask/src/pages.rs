@@ -226,3 +226,75 @@ fn each_mutant_that_a_page_names_is_there() {
         }
     }
 }
+
+/// Longest line of a page, in characters.
+const LONGEST: usize = 120;
+
+/// The lines of a page that are too long, with their numbers. Rows of tables and blocks of code cannot be broken; nor can a line
+/// without a space to break it at, outside of code and links.
+fn too_long(page: &str) -> Vec<(usize, &str)> {
+    let mut found = Vec::new();
+    let mut code = false;
+    for (number, line) in (1..).zip(page.lines()) {
+        let start = line.trim_start();
+        if start.starts_with("```") {
+            code = !code;
+        } else if !code && !start.starts_with('|') && line.chars().count() > LONGEST && can_be_broken(start) {
+            found.push((number, line));
+        }
+    }
+    found
+}
+
+/// A line has a space in it that is neither the one after the mark of a list, nor within code or a link's text.
+fn can_be_broken(line: &str) -> bool {
+    let text = line.trim_start_matches(['-', '*', '>', '#']).trim();
+    let (mut code, mut link) = (false, 0_usize);
+    text.chars().any(|c| {
+        match c {
+            '`' => code = !code,
+            '[' if !code => link += 1,
+            ']' if !code => link = link.saturating_sub(1),
+            _ => {}
+        }
+        c == ' ' && !code && link == 0
+    })
+}
+
+#[test]
+fn long_lines_are_found() {
+    let word = "a".repeat(LONGEST);
+    assert_eq!(
+        too_long(&format!("short\n{word} b\n")),
+        [(2, format!("{word} b").as_str())]
+    );
+    for page in [
+        format!("| {word} | b |"),
+        format!("```\n{word} b\n```"),
+        format!("- {word}"),
+        format!("- [two words](https://{word})"),
+        format!("`two {word}`"),
+    ] {
+        assert!(too_long(&page).is_empty(), "{page}");
+    }
+    assert_eq!(too_long(&format!("```\ncode\n```\n`a` {word}\n")).len(), 1);
+}
+
+/// Pages are read in editors and as differences, too.
+#[test]
+fn no_line_of_a_page_is_too_long() {
+    let places = ["crates", "docs", "examples", "images", "manifests"];
+    let pages = places.into_iter().flat_map(|place| files(place, ".md"));
+    let pages: Vec<_> = pages.chain(["README.md".to_owned()]).collect();
+    assert!(pages.len() >= 19, "only {pages:?}");
+    let mut wrong = Vec::new();
+    for page in &pages {
+        let text = read(page);
+        wrong.extend(
+            too_long(&text)
+                .into_iter()
+                .map(|(number, _)| format!("{page}:{number}")),
+        );
+    }
+    assert!(wrong.is_empty(), "over {LONGEST} characters: {wrong:#?}");
+}
