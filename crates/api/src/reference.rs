@@ -61,8 +61,8 @@ fn operations(page: &mut String) {
 const OPERATIONS: &str = "
 # ClusteredDatabaseOperation
 
-Short name `cdbop`: one thing that is done once to a ClusteredDatabase of the same namespace. Its `spec` cannot be changed, except
-`cancel`.
+Short name `cdbop`: one thing that is done once to a ClusteredDatabase of the same namespace. Its
+`spec` cannot be changed, except `cancel`.
 ";
 
 const HEAD: &str = "<!-- Generated from crates/api; `UPDATE=1 cargo test -p api` writes it again. -->
@@ -83,7 +83,7 @@ fn section(page: &mut String, path: &str, schema: &Value) {
     let Some(fields) = schema["properties"].as_object() else {
         return;
     };
-    let _ = write!(page, "\n## {path}\n\n{}\n\n", text(schema));
+    let _ = write!(page, "\n## {path}\n\n{}\n\n", wrapped("", &text(schema)));
     page.push_str("| field | type | default | what it says |\n|---|---|---|---|\n");
     let required = schema["required"].as_array().map(Vec::as_slice).unwrap_or_default();
     for (name, field) in fields {
@@ -131,16 +131,34 @@ fn rules(page: &mut String, schema: &Value) {
     let messages: Vec<_> = rules.iter().filter_map(|rule| rule["message"].as_str()).collect();
     let is_forbidden = |message: &str| FORBIDDEN.iter().any(|name| message == forbidden_message(name));
     for message in messages.iter().filter(|message| !is_forbidden(message)) {
-        let _ = writeln!(page, "- {message}");
+        let _ = writeln!(page, "{}", wrapped("- ", message));
     }
     if messages.iter().any(|message| is_forbidden(message)) {
         let names: Vec<_> = FORBIDDEN.iter().map(|name| format!("`{name}`")).collect();
-        let _ = writeln!(
-            page,
-            "- {}",
-            forbidden_message(&format!("any of these ({})", names.join(", ")))
-        );
+        let message = forbidden_message(&format!("any of these ({})", names.join(", ")));
+        let _ = writeln!(page, "{}", wrapped("- ", &message));
     }
+}
+
+/// How long the page's lines are outside of tables, in characters.
+const WIDTH: usize = 100;
+
+/// A paragraph, or an item of a list that begins with `- `, broken into lines.
+fn wrapped(begin: &str, paragraph: &str) -> String {
+    let indent = begin.chars().count();
+    let (mut lines, mut width) = (begin.to_owned(), indent);
+    for (number, word) in paragraph.split(' ').enumerate() {
+        let long = word.chars().count();
+        if number > 0 && width + 1 + long > WIDTH {
+            let _ = write!(lines, "\n{:indent$}{word}", "");
+            width = indent + long;
+        } else {
+            lines.push_str(if number > 0 { " " } else { "" });
+            lines.push_str(word);
+            width += usize::from(number > 0) + long;
+        }
+    }
+    lines
 }
 
 fn is_kubernetes(path: &str) -> bool {

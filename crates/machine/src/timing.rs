@@ -18,7 +18,7 @@ impl BootTime {
     }
 }
 
-/// The lease's times, in milliseconds (design.md §4).
+/// The lease's times, in milliseconds (docs/design.md, "Lease, fence, dead-man").
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Timing {
     /// How long a silent holder's lease stays valid, counted by each observer from when it saw the last change.
@@ -104,13 +104,13 @@ impl Timing {
     }
 
     /// After how long without a word from the primary, by its WAL stream and by its agent, a standby suspects it to be
-    /// gone (design §4), in milliseconds: nine twentieths of the fence time, so that an election is over before an isolated
-    /// primary has fenced itself. Also PostgreSQL's `wal_receiver_timeout`, half of which is the longest silence of a living stream.
+    /// gone (docs/design.md, "Failover"), in milliseconds: nine twentieths of the fence time, so that an election is over before an
+    /// isolated primary has fenced itself. Also PostgreSQL's `wal_receiver_timeout`, half of which is the longest silence of a living stream.
     pub const fn suspect(&self) -> u64 {
         self.fence * 9 / 20
     }
 
-    /// Checks the timing rule of design.md §4: a fenced holder has stopped before anybody may take its lease.
+    /// Checks the timing rule (invariant 5): a fenced holder has stopped before anybody may take its lease.
     pub fn check(self) -> Result<(), TimingError> {
         let Timing {
             lease,

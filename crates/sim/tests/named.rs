@@ -26,10 +26,11 @@ fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
 }
 
-/// The code in a file, or in all files of a folder; nothing if there is neither.
+/// The code in a file and in its sibling with the tests, or in all files of a folder; nothing if there is neither.
 fn code(path: &Path) -> String {
     let Ok(entries) = fs::read_dir(path) else {
-        return fs::read_to_string(path).unwrap_or_default();
+        let files = [path.to_owned(), path.with_extension("").join("tests.rs")];
+        return files.map(|file| fs::read_to_string(file).unwrap_or_default()).concat();
     };
     entries.flatten().map(|entry| code(&entry.path())).collect()
 }

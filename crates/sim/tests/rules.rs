@@ -36,7 +36,7 @@ const RULES: [Row; 22] = [
     ),
     ("Position", &[LOST], ""),
     ("Adopt on follow", &[PROMISED], ""),
-    ("Bump", &[SERVES], ""),
+    ("Raise the epoch", &[SERVES], ""),
     ("The holder's own promise", &[LOST, SERVES], ""),
     ("Ranking, and number of promises", &[LOST], ""),
     ("Changing the rule", &[LOST], ""),
@@ -298,9 +298,9 @@ const WALKS: &str = "machine/tests/convergence/walks.rs::every_walk_ends_in_read
 const FAILOVERS: &str = "e2e/tests/failover.rs::nothing_acknowledged_is_lost_and_writes_come_back";
 const SOAK: &str = "e2e/tests/soak.rs::random_faults_leave_a_history_that_may_be";
 
-const INVARIANTS: [Invariant; 33] = [
+const INVARIANTS: [Invariant; 35] = [
     (
-        "What an old primary acknowledges is in the next one's WAL",
+        "A later primary has all that an old one acknowledges",
         "M A E",
         &[
             MODEL,
@@ -311,7 +311,7 @@ const INVARIANTS: [Invariant; 33] = [
         "",
     ),
     ("No timeline has two contents", "M E", &[MODEL, SEEDS, SOAK], ""),
-    ("What was acknowledged survives", "M E", &[MODEL, SEEDS, FAILOVERS], ""),
+    ("Acknowledged commits survive", "M E", &[MODEL, SEEDS, FAILOVERS], ""),
     (
         "No promotion without the Lease",
         "M A",
@@ -343,7 +343,7 @@ const INVARIANTS: [Invariant; 33] = [
         "",
     ),
     (
-        "Only who covers all is promoted",
+        "Only a member that covers everything is promoted",
         "M E",
         &[
             "machine/src/quorum.rs::whatever_a_covered_setting_acknowledges_meets_every_election",
@@ -353,7 +353,7 @@ const INVARIANTS: [Invariant; 33] = [
         "",
     ),
     (
-        "Who is not of the lineage is neither read nor counted",
+        "A diverged member is neither read nor counted",
         "M A",
         &[
             MODEL,
@@ -369,7 +369,7 @@ const INVARIANTS: [Invariant; 33] = [
         "",
     ),
     (
-        "Nobody sees what is in doubt",
+        "Applications see nothing in doubt",
         "A E",
         &[MODEL, "agent/tests/failover.rs::a_closed_primary_lets_only_members_in"],
         "",
@@ -403,7 +403,7 @@ const INVARIANTS: [Invariant; 33] = [
         "",
     ),
     (
-        "A timeline that has one's position is followed",
+        "A standby follows only a history that contains its own WAL",
         "A",
         &[
             MODEL,
@@ -428,7 +428,7 @@ const INVARIANTS: [Invariant; 33] = [
         "",
     ),
     (
-        "Decisions are functions, and rest is rest",
+        "Decisions are functions",
         "M",
         &[
             "machine/tests/purity.rs::nothing_below_does_io",
@@ -444,7 +444,7 @@ const INVARIANTS: [Invariant; 33] = [
         "",
     ),
     (
-        "Every edit can be taken back",
+        "Every edit can be reverted",
         "M E",
         &[
             "machine/tests/exploration/main.rs::edits_that_are_taken_back",
@@ -453,9 +453,14 @@ const INVARIANTS: [Invariant; 33] = [
         ],
         "",
     ),
-    ("One away at a time, the primary last", "M E", &[OPERATOR, OPERATED], ""),
     (
-        "Without an operator the data are as safe",
+        "One member away at a time, the primary last",
+        "M E",
+        &[OPERATOR, OPERATED],
+        "",
+    ),
+    (
+        "Data is as safe without the operator",
         "E",
         &[
             SEEDS,
@@ -488,7 +493,7 @@ const INVARIANTS: [Invariant; 33] = [
         "",
     ),
     (
-        "Who does not serve may be replaced",
+        "A member that does not serve may be replaced",
         "M",
         &[
             "machine/src/cluster/rollout.rs::an_outdated_member_that_does_not_serve_goes_first_even_if_all_fail",
@@ -496,7 +501,12 @@ const INVARIANTS: [Invariant; 33] = [
         ],
         "",
     ),
-    ("Who serves stays while others fail", "M E", &[OPERATOR, OPERATED], ""),
+    (
+        "A serving member stays while others fail",
+        "M E",
+        &[OPERATOR, OPERATED],
+        "",
+    ),
     (
         "No repetition without a pause",
         "M",
@@ -513,7 +523,7 @@ const INVARIANTS: [Invariant; 33] = [
         "of each wait the form is checked (what for, who can end it, and until when); whether it is so, of the operator's commonest: for pods, for the primary, for rest",
     ),
     (
-        "One tenant's object stops, restarts or slows the operator for no other",
+        "One tenant's object disturbs no other tenant",
         "E, and in memory",
         &[
             "operator/tests/simulated/unreadable.rs::an_object_of_any_kind_that_cannot_be_read_holds_up_its_own_database_alone",
@@ -522,13 +532,33 @@ const INVARIANTS: [Invariant; 33] = [
         "no object of another tenant is in its world",
     ),
     (
-        "No setting that is accepted keeps agents from observing, electing, promoting or being configured back",
+        "No accepted setting blinds an agent",
         "A E",
         &[
             "agent/tests/settings.rs::first_half_of_the_settings_stops_no_agent",
             "agent/tests/settings.rs::second_half_of_the_settings_stops_no_agent",
         ],
         "no settings of PostgreSQL are in its world",
+    ),
+    (
+        "Only a proven member counts as a standby",
+        "A M",
+        &[
+            "machine/src/instance/impostors.rs::only_who_is_a_member_counts_as_one_whatever_it_calls_itself",
+            "agent/tests/faults.rs::a_role_under_a_members_name_counts_for_nobody",
+            "sim/tests/model.rs::every_mutant_is_found",
+        ],
+        "",
+    ),
+    (
+        "A lost Lease comes back only by proof",
+        "M E",
+        &[
+            "machine/src/instance/restore.rs::nothing_is_restored_that_is_not_proven",
+            "sim/tests/model.rs::members_that_lose_the_lease_are_searched_as_a_whole",
+            "sim/tests/simulator.rs::a_lost_lease_heals_without_an_outage_where_that_is_proven",
+        ],
+        "",
     ),
 ];
 
@@ -587,14 +617,17 @@ fn each_rule_has_what_would_find_its_loss() {
     }
 }
 
-/// A function of a file in `crates`, such as `machine/src/quorum.rs::next_step`, exists.
+/// Whether a function exists that is named with its file in `crates`, such as `machine/src/quorum.rs::next_step`. A unit test may
+/// also stand in the file's sibling, `machine/src/quorum/tests.rs`.
 fn is_there(function: &str) -> bool {
     let (file, name) = function.split_once("::").expect("a file and a function");
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("..").join(file);
-    let source = fs::read_to_string(path).unwrap_or_else(|error| panic!("{file}: {error}"));
-    ["(", "<"]
-        .iter()
-        .any(|after| source.contains(&format!("fn {name}{after}")))
+    let source = fs::read_to_string(&path).unwrap_or_else(|error| panic!("{file}: {error}"));
+    let sibling = fs::read_to_string(path.with_extension("").join("tests.rs")).unwrap_or_default();
+    ["(", "<"].iter().any(|after| {
+        let text = format!("fn {name}{after}");
+        source.contains(&text) || sibling.contains(&text)
+    })
 }
 
 #[test]
@@ -623,6 +656,22 @@ fn each_invariant_has_what_would_find_its_loss() {
         }
     }
     assert!(broken.keys().all(|number| (1..=INVARIANTS.len()).contains(number)));
+}
+
+/// docs/protocol.md and docs/invariants.md have each of them, by its number and name.
+#[test]
+fn the_pages_have_a_heading_for_each() {
+    let rules: Vec<_> = RULES.iter().map(|(name, ..)| *name).collect();
+    let invariants: Vec<_> = INVARIANTS.iter().map(|(name, ..)| *name).collect();
+    for (file, names) in [("protocol.md", rules), ("invariants.md", invariants)] {
+        let page = page(file);
+        let headings: Vec<_> = page.lines().filter_map(|line| line.strip_prefix("### ")).collect();
+        let wanted: Vec<_> = (1..)
+            .zip(names)
+            .map(|(number, name)| format!("{number}. {name}"))
+            .collect();
+        assert_eq!(headings, wanted, "docs/{file}");
+    }
 }
 
 fn code(names: &[&str]) -> String {

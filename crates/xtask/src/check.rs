@@ -5,9 +5,9 @@ use std::time::Instant;
 
 use anyhow::{Context, Result, ensure};
 use clap::Args;
+use suites::Suite;
+use suites::shell::{cargo_command, step};
 
-use crate::shell::{cargo_command, step};
-use crate::suites::{self, Suite};
 use crate::{memory, mutants, summary, times};
 
 /// Which checks to run; all without an option.
@@ -40,8 +40,9 @@ const LONG: [(&str, &str); 7] = [
 
 /// Crates whose tests are pure: any operating system, no server.
 #[rustfmt::skip]
-const OFFLINE: [&str; 16] = [
-    "-p", "api", "-p", "machine", "-p", "sim", "-p", "fake-api", "-p", "listen", "-p", "operator", "-p", "cli", "-p", "xtask",
+const OFFLINE: [&str; 20] = [
+    "-p", "api", "-p", "machine", "-p", "sim", "-p", "fake-api", "-p", "listen", "-p", "operator", "-p", "cli",
+    "-p", "suites", "-p", "mutants", "-p", "xtask",
 ];
 
 /// Tests that pass and all the same have something to tell: how much they tried, and how fast.

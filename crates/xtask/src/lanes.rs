@@ -4,9 +4,9 @@ use std::collections::VecDeque;
 use std::process::Command;
 
 use anyhow::{Context, Result};
+use suites::Suite;
 use tokio::task::JoinSet;
 
-use crate::suites::Suite;
 use crate::summary::{Outcome, watch};
 
 /// A program of tests, or one of its tests.

@@ -8,8 +8,8 @@ mod lanes;
 mod linux;
 mod memory;
 mod mutants;
-mod shell;
-mod suites;
+#[cfg(test)]
+mod pages;
 mod summary;
 mod times;
 

@@ -3,8 +3,7 @@
 use std::process::Command;
 
 use anyhow::Result;
-
-use crate::shell::{cargo_command, step};
+use suites::shell::{cargo_command, step};
 
 /// Measures, prints the figures, and holds them to the bounds.
 ///

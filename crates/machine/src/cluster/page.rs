@@ -25,7 +25,7 @@ pub fn state_machine_page() -> String {
     }
     page.push_str(
         "```\n\n## Rules\n\n\
-         Tried in this order at every decision; the first that proposes something decides. \
+         Tried in this order at every decision; the first that proposes something decides.\n\
          While an action of a passable rule rests after a failure, the rules behind it go on.\n\n\
          | # | rule | family | passable | what |\n|---|---|---|---|---|\n",
     );
@@ -42,17 +42,18 @@ pub fn state_machine_page() -> String {
     }
     page.push_str(
         "\n## Rules of operations\n\n\
-         For each ClusteredDatabaseOperation, tried in this order. An operation does nothing to the cluster: the cluster's rule \
-         `request` reads what is asked for.\n\n| # | rule | what |\n|---|---|---|\n",
+         For each ClusteredDatabaseOperation, tried in this order. An operation does nothing to the cluster:\n\
+         the cluster's rule `request` reads what is asked for.\n\n| # | rule | what |\n|---|---|---|\n",
     );
     for (number, rule) in crate::operation::RULES.iter().enumerate() {
         let _ = writeln!(page, "| {} | {} | {} |", number + 1, rule.name, rule.what);
     }
     page.push_str(
         "\n## Deadlines\n\n\
-         Every wait outside `Ready`, `Hibernated` and `Failed` has one, unless the user wants it so \
-         (`status.waiting.deadline`). Some end with something else being done. After the others the phase stays, nothing is \
-         given up, and the condition `Progressing` is `False` with reason `DeadlineExceeded` until the wait ends or changes.\n\n\
+         Every wait outside `Ready`, `Hibernated` and `Failed` has one, unless the user wants it so\n\
+         (`status.waiting.deadline`). Some end with something else being done. After the others the phase stays,\n\
+         nothing is given up, and the condition `Progressing` is `False` with reason `DeadlineExceeded` until the\n\
+         wait ends or changes.\n\n\
          | step | time for one wait |\n|---|---|\n",
     );
     for step in Step::ALL {

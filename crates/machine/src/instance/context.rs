@@ -110,7 +110,7 @@ impl<'a> Context<'a> {
         Some(sent.plus(confirmed.timing.fence.min(self.timing().fence)))
     }
 
-    /// How this run stands to the lease (protocol.md; design §4).
+    /// How this run stands to the lease (docs/design.md, "Lease, fence, dead-man").
     pub fn tenure(&self) -> Tenure<'a> {
         let until = self.fence_at().filter(|until| self.now < *until);
         let confirmed = self.observed.lease.confirmed.map(|confirmed| confirmed.epoch);

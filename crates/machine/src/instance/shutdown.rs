@@ -67,7 +67,7 @@ pub(super) fn stop_primary(
     stop(context, draft, because).or_else(|| senders::end(context, draft, needs))
 }
 
-/// The lease is to be handed back now: this instance stops on purpose, and nothing of PostgreSQL lives (rule 6 of design §2.4).
+/// The lease is to be handed back now: this instance stops on purpose, and nothing of PostgreSQL lives (invariant 6).
 pub(super) fn may_release(context: &Context, draft: &Draft) -> bool {
     let ours = matches!(context.tenure(), Tenure::Held { .. } | Tenure::Lapsed);
     let stops = why(context).is_some() || draft.memo.handing_over.is_some();

@@ -2,9 +2,6 @@
 //! cluster machine reads which operation is asked for ([`request`]), and notes in its own status what came of it; this
 //! machine reads that note.
 
-#[cfg(test)]
-mod tests;
-
 use api::operation::{ClusteredDatabaseOperationSpec, OperationPhase, OperationStatus, refusal};
 use api::status::{RequestOutcome, SwitchoverRequest};
 use chrono::{DateTime, TimeDelta, Utc};
@@ -366,3 +363,6 @@ impl Effect for Action {
         Target::Status
     }
 }
+
+#[cfg(test)]
+mod tests;

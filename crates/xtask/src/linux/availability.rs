@@ -17,10 +17,10 @@ use e2e::install::NAMESPACE as OPERATOR_NAMESPACE;
 use e2e::{Images, Namespace};
 use kube::api::DeleteParams;
 use serde_json::{Value, json};
+use suites::shell::repository;
 use testbed::{Options, POSTGRES_IMAGE, Testbed};
 
 use super::{demo, image};
-use crate::shell::repository;
 
 /// Bound of a creation or deletion.
 const BOUND: Duration = Duration::from_secs(240);

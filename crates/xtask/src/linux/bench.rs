@@ -12,10 +12,10 @@ use e2e::{Images, Namespace};
 use k8s_openapi::api::core::v1::Pod;
 use kube::api::{Api, DeleteParams, ListParams};
 use kube::{Client, ResourceExt};
+use suites::shell::{cargo_command, repository, step};
 use testbed::{Options, POSTGRES_IMAGE, Testbed};
 
 use super::{demo, image};
-use crate::shell::{cargo_command, repository, step};
 
 /// The measurements' namespace.
 const NAMESPACE: &str = "cdb-bench";

@@ -11,11 +11,11 @@ use e2e::{Images, Namespace, SqlClient, namespace};
 use k8s_openapi::api::core::v1::Pod;
 use kube::api::{Api, DeleteParams};
 use serde_json::json;
+use suites::shell;
 use testbed::{Options, POSTGRES_IMAGE, Testbed, progress};
 
 use super::background::Background;
 use super::image;
-use crate::shell;
 
 /// The demo's namespace.
 const NAMESPACE: &str = "cdb-demo";

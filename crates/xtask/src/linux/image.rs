@@ -5,9 +5,8 @@ use std::process::Command;
 
 use anyhow::{Context, Result};
 use clap::Args;
+use suites::shell::{cargo_command, repository, step};
 use testbed::Testbed;
-
-use crate::shell::{cargo_command, repository, step};
 
 /// An image: the folder of its Containerfile in `images`, also its name; and the binaries in it.
 #[derive(Clone, Copy, Debug)]

@@ -13,10 +13,10 @@ use e2e::install::NAMESPACE as OPERATOR_NAMESPACE;
 use e2e::soak::check::describe;
 use e2e::soak::run::{Done, Plan, judge, run as make, spec, transactions};
 use e2e::{Images, Namespace};
+use suites::shell::repository;
 use testbed::{Options, POSTGRES_IMAGE, Testbed};
 
 use super::image;
-use crate::shell::repository;
 
 /// Bound of a creation.
 const BOUND: Duration = Duration::from_secs(240);

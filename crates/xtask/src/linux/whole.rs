@@ -7,14 +7,14 @@ use std::time::Instant;
 
 use anyhow::{Context, Result, bail, ensure};
 use e2e::{KUBECONFIG_VARIABLE, OPERATOR_BINARY_VARIABLE, OPERATOR_IMAGE_VARIABLE, WRITER_IMAGE_VARIABLE};
+use suites::Suite;
+use suites::shell::{cargo_command, repository, step};
 use testbed::{Options, POSTGRES_IMAGE, Testbed};
 
 use super::background::{Background, nice};
 use super::{beside, image};
 use crate::check::{build, check_format, command, run_documents};
 use crate::lanes::{self, Job, Lane};
-use crate::shell::{cargo_command, repository, step};
-use crate::suites::Suite;
 use crate::{budgets, summary, times};
 
 /// All packages, with the end-to-end tests. One selection for whatever is built and checked: cargo gives a dependency

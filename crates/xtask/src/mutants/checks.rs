@@ -6,12 +6,13 @@ use std::process::Output;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
+use suites::copies::SWITCH_VARIABLE;
+use suites::shell::cargo_command;
+use suites::{SEED_VARIABLE, Suite};
 use tokio::process::Command;
 
-use super::tree::{SWITCH_VARIABLE, Tree};
+use super::tree::Tree;
 use super::{Check, Mutant};
-use crate::shell::cargo_command;
-use crate::suites::{self, SEED_VARIABLE, Suite};
 
 /// What came of a check with a mutant in the code.
 #[derive(Debug, PartialEq, Eq)]

@@ -8,7 +8,6 @@ mod cluster_changes;
 mod cluster_objects;
 mod cluster_removal;
 mod election;
-mod every;
 mod heard;
 mod lease;
 mod page;
@@ -23,8 +22,8 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 use clap::Args;
+use suites::shell::{cargo_command, repository, step};
 
-use crate::shell::repository;
 use crate::summary::Tally;
 use checks::{Outcome, Runner};
 
@@ -174,7 +173,7 @@ const fn model(path: &'static str) -> Check {
 }
 
 /// All mutants.
-fn all() -> impl Iterator<Item = &'static Mutant> {
+pub fn all() -> impl Iterator<Item = &'static Mutant> {
     [
         lease::MUTANTS,
         heard::MUTANTS,
@@ -205,7 +204,7 @@ struct Killed {
 /// When a check fails without a mutant, or one does not find its mutant in time.
 pub async fn run(arguments: Arguments) -> Result<()> {
     if arguments.all {
-        return every::run(&arguments.files, arguments.quick, arguments.alone).await;
+        return every(&arguments);
     }
     if arguments.check {
         let mut tally = Tally::default();
@@ -227,6 +226,15 @@ pub async fn run(arguments: Arguments) -> Result<()> {
         println!("{} is written", page::PATH);
     }
     Ok(())
+}
+
+/// Starts crate `mutants`, which is compiled only for this.
+fn every(arguments: &Arguments) -> Result<()> {
+    let mut cargo = cargo_command(&["run", "--quiet", "--locked", "-p", "mutants", "--"]);
+    cargo.args(arguments.files.iter().flat_map(|file| ["--file", file]));
+    cargo.args(arguments.quick.then_some("--quick"));
+    cargo.args(arguments.alone.then_some("--alone"));
+    step("trying every mutant of crate machine", &mut cargo)
 }
 
 /// Sees all of them found, each by its check and in time, and shows three of them.

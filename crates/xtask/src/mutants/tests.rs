@@ -43,8 +43,15 @@ fn there_are_many_and_no_two_have_the_same_name() {
     let names: BTreeSet<_> = all().map(|mutant| mutant.name).collect();
     assert_eq!(names.len(), all().count());
     assert!(names.len() >= 40, "{}", names.len());
+    let mut planted = BTreeSet::new();
     for mutant in all() {
         assert_ne!(mutant.text, mutant.instead, "{}", mutant.name);
+        let same = (mutant.file, mutant.text, mutant.instead);
+        assert!(
+            planted.insert(same),
+            "{} is planted by another name as well",
+            mutant.name
+        );
     }
 }
 
@@ -111,7 +118,7 @@ fn a_page_lists_what_it_was_written_of() {
         })
         .collect();
     let page = page::write(&killed);
-    assert!(page.contains("2 mutants, all killed: "), "{page}");
+    assert!(page.contains("2 mutants, all killed:\n\n- "), "{page}");
     assert_eq!(page::listed(&page), [killed[0].mutant.name, killed[1].mutant.name]);
 }
 

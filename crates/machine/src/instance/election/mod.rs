@@ -1,4 +1,4 @@
-//! Suspecting the primary, promising, asking and being elected (protocol.md rules 4 to 9 and 12; design §4).
+//! Suspecting the primary, promising, asking and being elected (protocol.md rules 4 to 9 and 12; docs/design.md, "Failover").
 
 mod ask;
 mod promise;

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::list::Mutant;
+use crate::list::Mutant;
 
 /// Where it is, in the repository.
 pub const PATH: &str = "docs/mutants-survivors.md";

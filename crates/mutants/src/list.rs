@@ -7,7 +7,7 @@ use std::path::Path;
 use anyhow::{Context, Result, bail};
 use serde::Deserialize;
 
-use crate::shell::cargo_command;
+use suites::shell::cargo_command;
 
 /// Code of tests, although it is not marked so.
 const TESTS: [&str; 6] = [

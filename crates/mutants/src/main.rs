@@ -1,4 +1,6 @@
-//! `cargo xtask mutants --all`: every mutant that cargo-mutants makes of crate `machine`, without a build for each.
+//! Every mutant that cargo-mutants makes of crate `machine`, without a build for each: `cargo xtask mutants --all` starts this.
+//!
+//! It stands apart from `xtask`, because only this needs a parser of Rust, which would be compiled for each other task as well.
 
 mod alone;
 mod argued;
@@ -11,11 +13,13 @@ mod tests;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
+use std::process::ExitCode;
 use std::time::Instant;
 
 use anyhow::{Context, Result, bail};
+use clap::Parser;
+use suites::shell::repository;
 
-use crate::shell::repository;
 use alone::Alone;
 use argued::Argued;
 use build::Built;
@@ -37,12 +41,38 @@ struct Figures {
     survived: usize,
 }
 
+/// Tries every mutant that cargo-mutants makes of crate `machine`.
+#[derive(Debug, Parser)]
+struct Arguments {
+    /// Only mutants of this file, below crates/machine/src; may be given more than once.
+    #[arg(long = "file", value_name = "FILE")]
+    files: Vec<String>,
+    /// Only tests that take less than a tenth of a second.
+    #[arg(long)]
+    quick: bool,
+    /// Also those that cannot be planted (in constants, say), each built alone: half a minute each.
+    #[arg(long)]
+    alone: bool,
+}
+
+#[tokio::main]
+async fn main() -> ExitCode {
+    let Arguments { files, quick, alone } = Arguments::parse();
+    match run(&files, quick, alone).await {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("error: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
 /// Runs the tests against each mutant of `files`, below `crates/machine/src`; without a file against all. With `quick` only
 /// the short tests. With `alone` those for which there is no choice at run time are built one by one.
 ///
 /// # Errors
 /// When a mutant of a file that is settled survives, and is not argued; or the other way round.
-pub async fn run(files: &[String], quick: bool, alone: bool) -> Result<()> {
+async fn run(files: &[String], quick: bool, alone: bool) -> Result<()> {
     let repository = repository()?;
     let mutants = list::list(&repository)?;
     if let Some(file) = files

@@ -10,11 +10,10 @@ use anyhow::{Context, Result, bail};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::list::Mutant;
-use super::plant::{self, Planted};
-use crate::mutants::tree;
-use crate::shell::cargo_command;
-use crate::suites::{self, Suite};
+use crate::list::Mutant;
+use crate::plant::{self, Planted};
+use suites::shell::cargo_command;
+use suites::{Suite, copies};
 
 /// Where the copy and what is built of it lie, in the workspace.
 pub const FOLDER: &str = "target/mutants/all";
@@ -55,7 +54,7 @@ pub struct Built {
     pub suites: Vec<Suite>,
     /// The copy's sources.
     pub sources: PathBuf,
-    /// Mutants for which there is no choice at run time: see [`super::alone`].
+    /// Mutants for which there is no choice at run time: see [`crate::alone`].
     pub left_out: BTreeSet<usize>,
     /// Mutants that are no program.
     pub broken: BTreeSet<usize>,
@@ -91,7 +90,7 @@ pub fn build(repository: &Path, mutants: &[Mutant]) -> Result<Built> {
         let mut copy = original.clone();
         let planted = plant_all(&mut copy, mutants, &broken, &constant)?;
         broken.extend(planted.values().flat_map(|planted| planted.no_program.clone()));
-        tree::write(&sources, &copy)?;
+        copies::write(&sources, &copy)?;
         let errors = errors(&sources, &target)?;
         println!("    round {round}: {} errors", errors.len());
         if errors.is_empty() {
@@ -143,7 +142,7 @@ pub fn build(repository: &Path, mutants: &[Mutant]) -> Result<Built> {
 pub fn copied(repository: &Path) -> Result<BTreeMap<PathBuf, Vec<u8>>> {
     let mut files = BTreeMap::new();
     for name in COPIED {
-        tree::read(repository, Path::new(name), &mut files)?;
+        copies::read(repository, Path::new(name), &mut files)?;
     }
     Ok(files)
 }

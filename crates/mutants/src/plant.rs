@@ -12,7 +12,7 @@ use syn::spanned::Spanned;
 use syn::visit::{self, Visit};
 use syn::{Arm, BinOp, Expr, ExprBinary, ExprStruct, ExprUnary, UnOp};
 
-use super::list::{Genre, Mutant};
+use crate::list::{Genre, Mutant};
 
 /// What may be around the same code: more than there are signs instead of one.
 const LAYERS: i64 = 64;

@@ -1,4 +1,8 @@
-//! The programs of tests: built together, so that what they depend on is compiled once, and run one by one.
+//! The programs of tests: built together, so that what they depend on is compiled once, and run one by one. Used by the project's
+//! own tasks (`xtask`) and by what tries every mutant (`mutants`).
+
+pub mod copies;
+pub mod shell;
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -6,7 +10,7 @@ use std::process::{Command, Stdio};
 use anyhow::{Context, Result, bail};
 use serde_json::Value;
 
-use crate::shell::cargo_command;
+use shell::cargo_command;
 
 /// Which cases the property tests make: read by proptest.
 pub const SEED_VARIABLE: &str = "PROPTEST_RNG_SEED";
@@ -32,7 +36,6 @@ impl Suite {
     }
 
     /// Whether it needs a Kubernetes.
-    #[cfg(any(target_os = "linux", test))]
     pub fn needs_cluster(&self) -> bool {
         self.package == "e2e" && self.tests.is_some()
     }
@@ -41,7 +44,6 @@ impl Suite {
     ///
     /// # Errors
     /// When it cannot be started.
-    #[cfg(target_os = "linux")]
     pub fn names(&self) -> Result<Vec<String>> {
         let output = self.command().args(["--list", "--format", "terse"]).output();
         let output = output.with_context(|| format!("list the tests of {}", self.name()))?;

@@ -10,9 +10,9 @@ use anyhow::{Context, Result};
 use tokio::io::{AsyncBufReadExt, BufReader};
 use tokio::process::Command;
 
-use super::build::{Built, FOLDER, TRACE_VARIABLE};
-use crate::mutants::tree::SWITCH_VARIABLE;
-use crate::suites::{SEED_VARIABLE, Suite};
+use crate::build::{Built, FOLDER, TRACE_VARIABLE};
+use suites::copies::SWITCH_VARIABLE;
+use suites::{SEED_VARIABLE, Suite};
 
 /// A test that takes longer is run alone, after the others.
 const LONG: Duration = Duration::from_millis(100);

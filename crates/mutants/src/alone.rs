@@ -8,11 +8,11 @@ use std::time::Duration;
 use anyhow::{Context, Result, ensure};
 use tokio::process::Command;
 
-use super::build::{self, FOLDER, PLANTED};
-use super::list::Mutant;
-use super::run::Outcome;
-use crate::mutants::tree;
-use crate::shell::cargo_command;
+use crate::build::{self, FOLDER, PLANTED};
+use crate::list::Mutant;
+use crate::run::Outcome;
+use suites::copies;
+use suites::shell::cargo_command;
 
 /// The unit tests take some seconds.
 const LONGEST: Duration = Duration::from_secs(180);
@@ -40,7 +40,7 @@ impl Alone {
             original: build::copied(repository)?,
             tests: 0,
         };
-        tree::write(&this.sources, &this.original)?;
+        copies::write(&this.sources, &this.original)?;
         ensure!(this.build().await?, "{} is not built", this.sources.display());
         let (passed, said) = this.test().await?.context("its tests do not end")?;
         ensure!(passed, "without a mutant:\n{said}");
@@ -57,7 +57,7 @@ impl Alone {
         let source = copy.get_mut(&Path::new(PLANTED).join(&mutant.file));
         let source = source.with_context(|| format!("find {}", mutant.file))?;
         source.splice(mutant.at.clone(), mutant.replacement.bytes());
-        tree::write(&self.sources, &copy)?;
+        copies::write(&self.sources, &copy)?;
         if !self.build().await? {
             return Ok(None);
         }

@@ -4,9 +4,9 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;
 
-use super::argued::{self, Argued};
-use super::list::{Genre, Mutant};
-use super::plant::{Planted, plant};
+use crate::argued::{self, Argued};
+use crate::list::{Genre, Mutant};
+use crate::plant::{Planted, plant};
 
 /// The mutant that writes `replacement` where `text` stands in `source`.
 fn mutant(source: &str, genre: Genre, text: &str, replacement: &str) -> Mutant {
