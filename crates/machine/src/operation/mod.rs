@@ -84,12 +84,7 @@ pub const RULES: [Rule; 8] = [
     Rule {
         name: "ended",
         what: "An operation that has ended stays as it is.",
-        propose: |facts| {
-            facts
-                .phase()
-                .is_some_and(OperationPhase::is_final)
-                .then_some(Action::Wait(None))
-        },
+        propose: ended,
     },
     Rule {
         name: "invalid",
@@ -205,6 +200,11 @@ pub fn next(open: impl Iterator<Item = Candidate>, noted: Option<&SwitchoverRequ
     let begun =
         |candidate: &Candidate| noted.is_some_and(|noted| noted.value == candidate.request && noted.outcome.is_none());
     open.min_by_key(|candidate| (!begun(candidate), candidate.created, candidate.name.clone()))
+}
+
+fn ended(facts: &Facts<'_>) -> Option<Action> {
+    let is_over = facts.phase().is_some_and(OperationPhase::is_final);
+    is_over.then_some(Action::Wait(None))
 }
 
 fn outcome(facts: &Facts<'_>) -> Option<Action> {
