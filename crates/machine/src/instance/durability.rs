@@ -7,7 +7,7 @@ use api::status::DurabilityMode;
 
 use super::context::Context;
 use super::lease_rules::{self, Write};
-use super::{Action, Draft, Verdict, members};
+use super::{Action, Draft, Rule, Verdict, members};
 use crate::protocol::{Lsn, MemberId};
 use crate::quorum::{InForce, Step, SyncRule, next_step};
 
@@ -17,9 +17,17 @@ const RETRY: u64 = 2_000;
 /// in half of that.
 const AWAY: u64 = 1_000;
 
+pub(super) const OPEN: Rule = Rule {
+    name: "open",
+    family: "durability",
+    what: "Lets applications connect once as many synchronous members as required hold all WAL that is in doubt.",
+    protocol: &[13],
+    decide: open,
+};
+
 /// Lets applications connect once enough members hold all that may be in doubt (protocol.md rule 13): a commit that the
 /// primary had not acknowledged before it was started is visible from now on.
-pub(super) fn open(context: &Context, draft: &mut Draft) -> Option<Verdict> {
+fn open(context: &Context, draft: &mut Draft) -> Option<Verdict> {
     context.held()?;
     if !context.accepting() || context.observed.postgres.open || !knows_rule(context) || !is_replicated(context) {
         return None;
@@ -73,8 +81,16 @@ pub(super) fn awaits(context: &Context, member: &MemberId) -> bool {
     context.accepting() && !postgres.open && rule.names.contains(member) && receive < rule.required
 }
 
+pub(super) const CHANGE_RULE: Rule = Rule {
+    name: "change-rule",
+    family: "durability",
+    what: "Changes the synchronous rule by one safe step: in the setting of PostgreSQL, or on record in the Lease.",
+    protocol: &[10, 11, 20, 21],
+    decide: change,
+};
+
 /// Brings the rule to what is wanted, one safe step at a time.
-pub(super) fn change(context: &Context, draft: &mut Draft) -> Option<Verdict> {
+fn change(context: &Context, draft: &mut Draft) -> Option<Verdict> {
     context.held()?;
     if !context.accepting() {
         return None;

@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::context::Context;
 use super::observed::PostgresView;
-use super::{Action, Draft, Verdict};
+use super::{Action, Draft, Rule, Verdict};
 use crate::protocol::{Lsn, MemberId};
 use crate::timing::BootTime;
 
@@ -137,8 +137,16 @@ impl PostgresView {
     }
 }
 
+pub(super) const END_IMPOSTORS: Rule = Rule {
+    name: "end-impostors",
+    family: "impostors",
+    what: "Ends WAL senders that use a member's name and not that member's role.",
+    protocol: &[3],
+    decide: end,
+};
+
 /// Ends the impostors; again if a later look still shows one.
-pub(super) fn end(context: &Context, draft: &mut Draft) -> Option<Verdict> {
+fn end(context: &Context, draft: &mut Draft) -> Option<Verdict> {
     context.running()?;
     let postgres = &context.observed.postgres;
     let asked = postgres.answer?.asked;

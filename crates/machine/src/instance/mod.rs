@@ -35,6 +35,7 @@ mod rejoin;
 pub mod report;
 mod restore;
 mod room;
+mod rule;
 mod senders;
 mod settings;
 mod shutdown;
@@ -67,12 +68,14 @@ pub use lost::{LeaseVersion, Lost};
 pub use observed::*;
 pub use primary::is_route_forged;
 pub use rejoin::{MissingWal, Rewound};
+pub use rule::Rule;
 pub use senders::Ended;
 pub use stalled::Stalled;
 
 use crate::protocol::{Epoch, MemberId, Position};
 use crate::timing::BootTime;
 use context::Context;
+use rule::{Draft, Verdict};
 
 /// What must be remembered from one decision to the next. Empty in a new run of the agent.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -161,224 +164,53 @@ pub struct Decision {
     pub memo: Memo,
 }
 
-/// A rule of the machine.
-pub struct Rule {
-    /// Its name.
-    pub name: &'static str,
-    apply: fn(&Context, &mut Draft) -> Option<Verdict>,
-}
-
 /// The rules, most urgent first.
 pub const RULES: &[Rule] = &[
-    Rule {
-        name: "fence",
-        apply: fence::fence,
-    },
-    Rule {
-        name: "stop promoted",
-        apply: fence::stop_promoted,
-    },
-    Rule {
-        name: "kill strays",
-        apply: crash::kill_strays,
-    },
-    Rule {
-        name: "give way",
-        apply: give_way::give_way,
-    },
-    Rule {
-        name: "renew",
-        apply: lease_rules::renew,
-    },
-    Rule {
-        name: "restore lease",
-        apply: restore::restore,
-    },
-    Rule {
-        name: "ask failsafe",
-        apply: failsafe::ask,
-    },
-    Rule {
-        name: "end impostors",
-        apply: impostors::end,
-    },
-    Rule {
-        name: "shut down",
-        apply: shutdown::shut_down,
-    },
-    Rule {
-        name: "hand over",
-        apply: shutdown::hand_over,
-    },
-    Rule {
-        name: "create member",
-        apply: identity::create_member,
-    },
-    Rule {
-        name: "store certificate",
-        apply: identity::store_certificate,
-    },
-    Rule {
-        name: "stay fenced",
-        apply: fenced::stay,
-    },
-    Rule {
-        name: "take",
-        apply: lease_rules::take,
-    },
-    Rule {
-        name: "promise",
-        apply: election::promise,
-    },
-    Rule {
-        name: "win election",
-        apply: election::take,
-    },
-    Rule {
-        name: "ask",
-        apply: election::ask,
-    },
-    Rule {
-        name: "read lease",
-        apply: stale::read_lease,
-    },
-    Rule {
-        name: "give up",
-        apply: bootstrap::give_up,
-    },
-    Rule {
-        name: "discard staging",
-        apply: bootstrap::discard_staging,
-    },
-    Rule {
-        name: "initdb",
-        apply: bootstrap::initdb,
-    },
-    Rule {
-        name: "promote",
-        apply: primary::promote,
-    },
-    Rule {
-        name: "reserve again",
-        apply: primary::reserve_again,
-    },
-    Rule {
-        name: "start to promote",
-        apply: primary::start_to_promote,
-    },
-    Rule {
-        name: "start primary",
-        apply: primary::start,
-    },
-    Rule {
-        name: "open",
-        apply: durability::open,
-    },
-    Rule {
-        name: "route",
-        apply: primary::route,
-    },
-    Rule {
-        name: "admit",
-        apply: primary::admit,
-    },
-    Rule {
-        name: "change rule",
-        apply: durability::change,
-    },
-    Rule {
-        name: "drop slots",
-        apply: primary::drop_slots,
-    },
-    Rule {
-        name: "cancel copy",
-        apply: copying::cancel,
-    },
-    Rule {
-        name: "stop diverged",
-        apply: rejoin::stop_diverged,
-    },
-    Rule {
-        name: "stop stranded",
-        apply: standby::stop_stranded,
-    },
-    Rule {
-        name: "stop torn",
-        apply: standby::stop_torn,
-    },
-    Rule {
-        name: "rewind",
-        apply: rejoin::rewind,
-    },
-    Rule {
-        name: "clone",
-        apply: standby::clone,
-    },
-    Rule {
-        name: "start standby",
-        apply: standby::start,
-    },
-    Rule {
-        name: "leave former primary",
-        apply: standby::leave_former_primary,
-    },
-    Rule {
-        name: "restart",
-        apply: settings::restart,
-    },
-    Rule {
-        name: "configure",
-        apply: settings::configure,
-    },
-    Rule {
-        name: "follow again",
-        apply: stalled::follow_again,
-    },
-    Rule {
-        name: "discard kept",
-        apply: kept::discard,
-    },
-    Rule {
-        name: "report",
-        apply: report::send,
-    },
-    Rule {
-        name: "wait",
-        apply: waiting::wait,
-    },
+    fence::FENCE,
+    fence::STOP_PROMOTED,
+    crash::KILL_STRAYS,
+    give_way::GIVE_WAY,
+    lease_rules::RENEW,
+    restore::RESTORE_LEASE,
+    failsafe::ASK_FAILSAFE,
+    impostors::END_IMPOSTORS,
+    shutdown::SHUT_DOWN,
+    shutdown::HAND_OVER,
+    identity::CREATE_MEMBER,
+    identity::STORE_CERTIFICATE,
+    fenced::STAY_FENCED,
+    lease_rules::TAKE,
+    election::PROMISE,
+    election::WIN_ELECTION,
+    election::ASK,
+    stale::READ_LEASE,
+    bootstrap::GIVE_UP,
+    bootstrap::DISCARD_STAGING,
+    bootstrap::INITDB,
+    primary::PROMOTE,
+    primary::RESERVE_AGAIN,
+    primary::START_TO_PROMOTE,
+    primary::START_PRIMARY,
+    durability::OPEN,
+    primary::ROUTE,
+    primary::ADMIT,
+    durability::CHANGE_RULE,
+    primary::DROP_SLOTS,
+    copying::CANCEL_COPY,
+    rejoin::STOP_DIVERGED,
+    standby::STOP_STRANDED,
+    standby::STOP_TORN,
+    rejoin::REWIND,
+    standby::CLONE,
+    standby::START_STANDBY,
+    standby::LEAVE_FORMER_PRIMARY,
+    settings::RESTART,
+    settings::CONFIGURE,
+    stalled::FOLLOW_AGAIN,
+    kept::DISCARD_KEPT,
+    report::REPORT,
+    waiting::WAIT,
 ];
-
-/// What a rule decides.
-struct Verdict {
-    action: Action,
-    because: Cow<'static, str>,
-}
-
-/// The parts of a decision that rules fill in as they are asked.
-#[derive(Default)]
-struct Draft {
-    memo: Memo,
-    wake: Option<BootTime>,
-}
-
-impl Verdict {
-    fn new(action: Action, because: impl Into<Cow<'static, str>>) -> Option<Self> {
-        Some(Self {
-            action,
-            because: because.into(),
-        })
-    }
-    fn wait(because: impl Into<Cow<'static, str>>) -> Option<Self> {
-        Self::new(Action::Wait, because)
-    }
-}
-
-impl Draft {
-    /// Asks for another decision at `at`.
-    fn wake(&mut self, at: BootTime) {
-        self.wake = Some(self.wake.map_or(at, |before| before.min(at)));
-    }
-}
 
 /// Decides what to do next.
 pub fn decide(observed: &Observed, memo: &Memo, now: BootTime) -> Decision {
@@ -388,7 +220,7 @@ pub fn decide(observed: &Observed, memo: &Memo, now: BootTime) -> Decision {
     let mut draft = Draft { memo, wake: None };
     let made = RULES
         .iter()
-        .find_map(|rule| Some((rule.name, (rule.apply)(&context, &mut draft)?)));
+        .find_map(|rule| Some((rule.name, (rule.decide)(&context, &mut draft)?)));
     let (rule, Verdict { action, because }) = made.unwrap_or((
         "wait",
         Verdict {

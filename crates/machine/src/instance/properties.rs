@@ -682,7 +682,7 @@ proptest! {
         prop_assert!(!(fenced && disturbs), "{:?}", decision);
         let follows = observed.postgres.process == (Process::Running { mode: Mode::Standby }) && !may_write(&observed);
         if fenced && follows && memo.stopping.is_none() {
-            let first = ["fence", "stop promoted", "renew", "end impostors", "shut down"];
+            let first = ["fence", "stop-promoted", "renew", "end-impostors", "shut-down"];
             prop_assert!(first.contains(&decision.rule), "{:?}", decision);
         }
     }

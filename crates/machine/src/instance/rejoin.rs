@@ -5,7 +5,7 @@ use super::context::Context;
 use super::copying::Copied;
 use super::identity::volume_is_free;
 use super::lineage::{Lineage, lineage};
-use super::{Action, Draft, Memo, Mode, Process, Verdict, report, shutdown, standby};
+use super::{Action, Draft, Memo, Mode, Process, Rule, Verdict, report, shutdown, standby};
 use crate::protocol::{Epoch, Lsn, MemberState, Position};
 use crate::timing::BootTime;
 
@@ -188,8 +188,16 @@ fn copy_anew(context: &Context, draft: &mut Draft) -> Option<Verdict> {
     )
 }
 
+pub(super) const STOP_DIVERGED: Rule = Rule {
+    name: "stop-diverged",
+    family: "rejoin",
+    what: "Stops a standby that cannot follow the primary, so that it can be rewound or copied again.",
+    protocol: &[17],
+    decide: stop_diverged,
+};
+
 /// Stops a standby that cannot follow the primary: it is to be rewound, or copied anew.
-pub(super) fn stop_diverged(context: &Context, draft: &mut Draft) -> Option<Verdict> {
+fn stop_diverged(context: &Context, draft: &mut Draft) -> Option<Verdict> {
     if context.running() != Some(Mode::Standby) || context.starting().is_some() {
         return None;
     }
@@ -236,8 +244,16 @@ fn opens_soon(context: &Context, draft: &mut Draft) -> bool {
     others.count() >= record.rule.required && !awaited && !context.reached(since.plus(OPENS), draft)
 }
 
+pub(super) const REWIND: Rule = Rule {
+    name: "rewind",
+    family: "rejoin",
+    what: "Rewinds diverged data to the primary; data that cannot be rewound or lacks removed WAL is moved aside, to be copied again.",
+    protocol: &[10, 17],
+    decide: rewind,
+};
+
 /// Rewinds diverged data; after failures, or when a rewind was broken off, moves it aside, to be copied anew.
-pub(super) fn rewind(context: &Context, draft: &mut Draft) -> Option<Verdict> {
+fn rewind(context: &Context, draft: &mut Draft) -> Option<Verdict> {
     let primary = standby::upstream(context)?;
     let volume = context.volume()?;
     let member = volume.member.as_ref()?;

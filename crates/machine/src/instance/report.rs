@@ -3,7 +3,8 @@
 use super::context::{Context, Tenure};
 use super::lineage::{Lineage, lineage};
 use super::{
-    Action, Draft, Memo, Mode, Observed, Verdict, Work, crash, durability, give_way, identity, room, stalled, standby,
+    Action, Draft, Memo, Mode, Observed, Rule, Verdict, Work, crash, durability, give_way, identity, room, stalled,
+    standby,
 };
 use crate::protocol::{Epoch, MemberReport, MemberState, ReportReply, ReportRequest};
 use crate::timing::BootTime;
@@ -14,6 +15,14 @@ const INTERVAL: u64 = 1_000;
 const INTERVAL_WAITING: u64 = 200;
 /// Longest wait between failed reports, in milliseconds.
 const RETRY: u64 = 1_000;
+
+pub(super) const REPORT: Rule = Rule {
+    name: "report",
+    family: "report",
+    what: "Tells the primary about this member: news at once, otherwise each second.",
+    protocol: &[7],
+    decide: send,
+};
 
 /// Tells the primary: at once what is new, else every second (its position, and that it is there).
 pub(super) fn send(context: &Context, draft: &mut Draft) -> Option<Verdict> {

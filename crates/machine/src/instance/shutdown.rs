@@ -5,7 +5,7 @@ use std::borrow::Cow;
 
 use super::context::{Context, Tenure};
 use super::senders::{self, Needs};
-use super::{Action, Draft, Memo, Mode, Stop, Stopping, Verdict, checkpoint, handover, lease_rules};
+use super::{Action, Draft, Memo, Mode, Rule, Stop, Stopping, Verdict, checkpoint, handover, lease_rules};
 
 /// How long a fast stop may take before SIGQUIT, in milliseconds. It waits for the shutdown checkpoint, and for standbys
 /// to receive it; 20 s of the container's grace are more than either needs, and leave time for the rest.
@@ -74,9 +74,17 @@ pub(super) fn may_release(context: &Context, draft: &Draft) -> bool {
     ours && stops && !context.alive()
 }
 
+pub(super) const HAND_OVER: Rule = Rule {
+    name: "hand-over",
+    family: "shutdown",
+    what: "Switchover: makes a checkpoint, stops PostgreSQL, and releases the lease to the wanted primary with the last position.",
+    protocol: &[16],
+    decide: hand_over,
+};
+
 /// Hands the lease over to the member that is to have it (a switchover): stops first, so that what is measured is final,
 /// then releases with the position that the successor must have. If nobody takes it, this member takes it back.
-pub(super) fn hand_over(context: &Context, draft: &mut Draft) -> Option<Verdict> {
+fn hand_over(context: &Context, draft: &mut Draft) -> Option<Verdict> {
     if draft.memo.handing_over.is_none() {
         let target = handover::target(context, draft)?;
         if !checkpoint::is_made(context) {
@@ -114,8 +122,16 @@ fn why(context: &Context) -> Option<&'static str> {
     }
 }
 
+pub(super) const SHUT_DOWN: Rule = Rule {
+    name: "shut-down",
+    family: "shutdown",
+    what: "Stops PostgreSQL when the container ends, or the operator or the user asks for it; a primary then releases the lease with its last position.",
+    protocol: &[16],
+    decide: shut_down,
+};
+
 /// Stops, releases, and ends (or, when all instances are to stop, stays idle; or goes on as a fenced one).
-pub(super) fn shut_down(context: &Context, draft: &mut Draft) -> Option<Verdict> {
+fn shut_down(context: &Context, draft: &mut Draft) -> Option<Verdict> {
     let why = why(context)?;
     let terminating = context.observed.terminating;
     // Elected, and not promoted: what it has is left to the others before it stops.

@@ -4,7 +4,7 @@ use super::release::{covers_release, may_succeed};
 use super::suspicion::suspicion;
 use super::{FRESH, ROUND, is_behind_status};
 use crate::instance::context::Context;
-use crate::instance::{Action, Draft, Mode, Observed, Verdict, heard, loss};
+use crate::instance::{Action, Draft, Mode, Observed, Rule, Verdict, heard, loss};
 use crate::protocol::{Epoch, LeaseRecord, PromiseReply, PromiseRequest};
 use crate::timing::BootTime;
 
@@ -30,6 +30,14 @@ pub fn answer(observed: &Observed, now: BootTime, request: &PromiseRequest) -> R
         position: context.electable_position().filter(|_| kept),
     })
 }
+
+pub(in crate::instance) const PROMISE: Rule = Rule {
+    name: "promise",
+    family: "election",
+    what: "Promises to receive no more WAL of this epoch, when this member suspects the primary and a candidate may win.",
+    protocol: &[4, 5, 19],
+    decide: promise,
+};
 
 /// Promises never again to receive WAL of the present epoch: when this member suspects the primary, and somebody stands
 /// for election with whom it may be won.

@@ -10,7 +10,7 @@ use super::suspicion::suspicion;
 use super::{GONE, ROUND, is_behind_status};
 use crate::instance::context::Context;
 use crate::instance::lease_rules::{self, Write};
-use crate::instance::{Draft, Purpose, Verdict, loss};
+use crate::instance::{Draft, Purpose, Rule, Verdict, loss};
 use crate::protocol::{ASYNC_LOSS, Epoch, LeaseRecord, MemberId, Position, Timeline, UNUSED};
 use crate::quorum::SyncRule;
 
@@ -82,8 +82,16 @@ impl fmt::Display for Tie {
     }
 }
 
+pub(in crate::instance) const WIN_ELECTION: Rule = Rule {
+    name: "win-election",
+    family: "election",
+    what: "Takes the lease when enough members have promised and no answer shows more WAL than this member has.",
+    protocol: &[9, 12],
+    decide: take,
+};
+
 /// Takes the lease by an election, as a running standby (protocol.md rules 9 and 12).
-pub(in crate::instance) fn take(context: &Context, draft: &mut Draft) -> Option<Verdict> {
+fn take(context: &Context, draft: &mut Draft) -> Option<Verdict> {
     let record = context.record()?;
     let epoch = record.epoch.next()?;
     if context.promise()?.epoch != epoch || !is_kept(context) || context.stop_intended() || context.observed.terminating
