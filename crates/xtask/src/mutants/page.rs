@@ -32,7 +32,8 @@ it that each expression still stands in the code once, that each check exists, a
 The model has broken rules of its own, in its world instead of the machine's code (`crates/sim/src/model/bounds.rs`; test
 `every_mutant_is_found`).
 
-\"Protocol\" and \"invariant\" are the numbers that the code's comments use, too; \"rule\" is a row of [the state machine](state-machine.md).
+\"Protocol\" and \"invariant\" are the numbers that the code's comments use, too; \"rule\" is a row of
+[the cluster machine](state-machine.md) or of [the instance machine](instance-machine.md).
 ";
 
 /// How many of which rung were found, and how late the last of it.
