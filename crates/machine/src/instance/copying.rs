@@ -2,6 +2,7 @@
 //! connection; but a kernel answers for processes that stand still, and then that does not end.
 
 use super::context::Context;
+use super::memo::Change;
 use super::{Action, Draft, Memo, Rule, Verdict, Work};
 use crate::protocol::MemberId;
 use crate::timing::BootTime;
@@ -55,10 +56,10 @@ fn cancel(context: &Context, draft: &mut Draft) -> Option<Verdict> {
         return None;
     }
     // Once: it ends when it ends.
-    draft.memo.copied = None;
-    Verdict::new(
+    Verdict::noting(
         Action::CancelCopy,
         "another member is the primary by now, and the copy of the one before does not end",
+        [Change::Copies(None)],
     )
 }
 

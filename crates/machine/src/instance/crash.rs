@@ -1,6 +1,7 @@
 //! PostgreSQL ended by itself: what is left of it is killed, and it is started again, soon at first.
 
 use super::context::Context;
+use super::memo::Change;
 use super::{Action, Draft, Memo, Observed, Process, Rule, Stop, Stopping, Verdict};
 use crate::protocol::FAULT_ENDS;
 
@@ -55,14 +56,15 @@ fn kill_strays(context: &Context, draft: &mut Draft) -> Option<Verdict> {
             return None;
         }
     }
-    draft.memo.stopping = Some(Stopping {
+    draft.wake(context.now.plus(KILL_AGAIN));
+    let stopping = Stopping {
         stop: Stop::Kill,
         since: context.now,
-    });
-    draft.wake(context.now.plus(KILL_AGAIN));
-    Verdict::new(
+    };
+    Verdict::noting(
         Action::Stop(Stop::Kill),
         "PostgreSQL processes have outlived their postmaster",
+        [Change::Stops(stopping)],
     )
 }
 

@@ -279,7 +279,7 @@ fn a_lease_with_a_number_that_has_no_successor_is_taken_by_nobody_and_that_is_to
             "{field}: {}",
             decision.because
         );
-        let told = election::waiting(&Context::new(&observed, now)).expect("words");
+        let told = election::waiting(&Context::new(&observed, now), &Memo::default()).expect("words");
         assert!(told.contains(field), "{told}");
     }
     let mut far = elects();

@@ -7,7 +7,7 @@
 use std::collections::BTreeMap;
 
 use super::context::Context;
-use super::{Action, Confirmed, Draft, FailsafeGiven, Mode, Observed, Rule, Verdict, election, members};
+use super::{Action, Confirmed, Draft, FailsafeGiven, Memo, Mode, Observed, Rule, Verdict, election, members};
 use crate::protocol::{Epoch, FailsafeReply, FailsafeRequest, LeaseRecord, MemberId};
 use crate::quorum::SyncRule;
 use crate::timing::BootTime;
@@ -184,7 +184,7 @@ pub fn answer(
     if context.running() != Some(Mode::Standby) || context.starting().is_some() || !follows || !streams {
         return Err("this member does not stream from the holder".to_owned());
     }
-    if let Some(why) = election::suspicion(&context, &mut Draft::default()) {
+    if let Some(why) = election::suspicion(&context, &mut Draft::new(&Memo::default())) {
         return Err(format!("this member suspects the holder: {why}"));
     }
     let given = FailsafeGiven {

@@ -3,6 +3,7 @@
 use std::borrow::Cow;
 
 use super::context::{Context, Tenure};
+use super::memo::Change;
 use super::{Action, Draft, Rule, Stop, Stopping, Verdict};
 use crate::timing::BootTime;
 
@@ -77,9 +78,9 @@ pub(super) fn stop_now(context: &Context, draft: &mut Draft, because: impl Into<
             Stop::Kill
         }
     };
-    draft.memo.stopping = Some(Stopping { stop, since: now });
     draft.wake(now.plus(KILL_AGAIN));
-    Verdict::new(Action::Stop(stop), because)
+    let stopping = Stopping { stop, since: now };
+    Verdict::noting(Action::Stop(stop), because, [Change::Stops(stopping)])
 }
 
 /// When the dead-man must act: as long as something may write here, or is about to.

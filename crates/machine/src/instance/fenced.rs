@@ -83,7 +83,7 @@ mod tests {
         let mut observed = fenced(elected());
         observed.tasks.lease.running = None;
         let context = Context::new(&observed, BootTime(1_200));
-        let decided = (shutdown::SHUT_DOWN.decide)(&context, &mut Draft::default()).expect("a release");
+        let decided = (shutdown::SHUT_DOWN.decide)(&context, &mut Draft::new(&Memo::default())).expect("a release");
         let Action::WriteLease { content, purpose, .. } = decided.action else {
             panic!("{:?}", decided.action)
         };

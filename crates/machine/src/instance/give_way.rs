@@ -131,7 +131,7 @@ fn give_way(context: &Context, draft: &mut Draft) -> Option<Verdict> {
     draft.memo.gives_way?;
     if context.final_position().is_some() {
         // Without room it would be elected again, if it were the first to see that the lease is free.
-        let successor = inheritor(context, &draft.memo).filter(|_| !room::has_room(context));
+        let successor = inheritor(context, draft.memo).filter(|_| !room::has_room(context));
         return lease_rules::release(context, draft, successor);
     }
     let because = why(context, draft);

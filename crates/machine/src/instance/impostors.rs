@@ -8,6 +8,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::context::Context;
+use super::memo::Change;
 use super::observed::PostgresView;
 use super::{Action, Draft, Rule, Verdict};
 use crate::protocol::{Lsn, MemberId};
@@ -154,16 +155,16 @@ fn end(context: &Context, draft: &mut Draft) -> Option<Verdict> {
     if draft.memo.impostors_ended.is_some_and(|at| asked <= at) {
         return None;
     }
-    draft.memo.impostors_ended = Some(context.now);
     let because = format!(
         "role {:?} replicates under the name of {}, and is not that member",
         impostor.role, impostor.name
     );
-    Verdict::new(
+    Verdict::noting(
         Action::EndImpostors {
             impostors: postgres.impostors.clone(),
         },
         because,
+        [Change::EndsImpostors(context.now)],
     )
 }
 

@@ -28,6 +28,7 @@ mod lineage;
 mod loss;
 mod lost;
 mod members;
+mod memo;
 mod observed;
 mod primary;
 mod recovery;
@@ -56,7 +57,6 @@ mod fixtures;
 mod properties;
 
 use std::borrow::Cow;
-use std::collections::{BTreeMap, BTreeSet};
 
 pub use action::{Action, Purpose, Stop};
 pub use context::Tenure;
@@ -65,6 +65,7 @@ pub use handover::Wish;
 pub use impostors::{Doubt, Impostor, WalSender, impostors, receiving, standbys};
 pub use keys::Proven;
 pub use lost::{LeaseVersion, Lost};
+pub use memo::{Memo, Stopping};
 pub use observed::*;
 pub use primary::is_route_forged;
 pub use rejoin::{MissingWal, Rewound};
@@ -72,80 +73,9 @@ pub use rule::Rule;
 pub use senders::Ended;
 pub use stalled::Stalled;
 
-use crate::protocol::{Epoch, MemberId, Position};
 use crate::timing::BootTime;
 use context::Context;
 use rule::{Draft, Verdict};
-
-/// What must be remembered from one decision to the next. Empty in a new run of the agent.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Memo {
-    /// PostgreSQL was asked to stop, and is not gone yet.
-    pub stopping: Option<Stopping>,
-    /// The WAL senders that were ended meanwhile.
-    pub ended: Option<Ended>,
-    /// When impostors were ended last.
-    pub impostors_ended: Option<BootTime>,
-    /// Since when the lease has been held without a gap.
-    pub holding_since: Option<BootTime>,
-    /// Unexpected ends of PostgreSQL in a row, each within a minute of its start.
-    pub crashes: u32,
-    /// The end that was counted last.
-    pub last_exit: Option<BootTime>,
-    /// Settings for which PostgreSQL was restarted in place and which still wait for a restart; once is enough.
-    pub restarted_for: Option<String>,
-    /// The members whose slots were kept when slots were dropped last.
-    pub kept: Option<BTreeSet<MemberId>>,
-    /// When the container was first seen to be asked to end.
-    pub terminating_since: Option<BootTime>,
-    /// When the lease was handed back then, to a successor.
-    pub left: Option<BootTime>,
-    /// Since when the holder of which epoch has been suspected.
-    pub suspected: Option<(Epoch, BootTime)>,
-    /// Since when this member could have taken the lease, but for another that has as much WAL and comes before it, in which epoch.
-    pub tied: Option<(Epoch, BootTime)>,
-    /// Since when a loss has been accepted, in which epoch.
-    pub accepted_loss: Option<(Epoch, BootTime)>,
-    /// Since when this holder has not been able to write.
-    pub unable_since: Option<BootTime>,
-    /// Where all WAL ended that this holder came with: it has not been started or promoted for writing since, and nothing was acknowledged.
-    pub inherited: Option<Position>,
-    /// It gives way, in this epoch.
-    pub gives_way: Option<Epoch>,
-    /// When it last did.
-    pub gave_way: Option<BootTime>,
-    /// The holder before this one could not write; when that was seen last, or since then this one's own writes were late.
-    pub relieves: Option<BootTime>,
-    /// The wanted primary.
-    pub wished: Option<Wish>,
-    /// The pod to which the lease is being handed over.
-    pub handing_over: Option<String>,
-    /// The epoch in which that was seen last.
-    pub handing_in: Option<Epoch>,
-    /// When a handover was last begun.
-    pub handed_over: Option<BootTime>,
-    /// Since when the primary of which epoch has been promoted and does not serve yet.
-    pub closed: Option<(Epoch, BootTime)>,
-    /// What a rewind was begun of last.
-    pub rewound: Option<Rewound>,
-    /// Of whom a copy is being made.
-    pub copied: Option<Copied>,
-    /// The primary has not the WAL any more that this member needs next.
-    pub misses_wal: Option<MissingWal>,
-    /// It is to stream, and does not.
-    pub stalled: Option<Stalled>,
-    /// Since when members of the rule have been away.
-    pub away: BTreeMap<MemberId, BootTime>,
-}
-
-/// A stop that is under way.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Stopping {
-    /// How hard PostgreSQL was asked.
-    pub stop: Stop,
-    /// When.
-    pub since: BootTime,
-}
 
 /// One decision.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -214,20 +144,15 @@ pub const RULES: &[Rule] = &[
 
 /// Decides what to do next.
 pub fn decide(observed: &Observed, memo: &Memo, now: BootTime) -> Decision {
-    let memo = crash::count(observed, memo.clone());
     let context = Context::new(observed, now);
-    let memo = remember(&context, memo);
-    let mut draft = Draft { memo, wake: None };
-    let made = RULES
-        .iter()
-        .find_map(|rule| Some((rule.name, (rule.decide)(&context, &mut draft)?)));
-    let (rule, Verdict { action, because }) = made.unwrap_or((
-        "wait",
-        Verdict {
-            action: Action::Wait,
-            because: "nothing is to be done".into(),
-        },
-    ));
+    let memo = remember(&context, memo.clone());
+    let mut draft = Draft::new(&memo);
+    let (rule, verdict) = choose(&context, &mut draft);
+    let Verdict {
+        action,
+        because,
+        changes,
+    } = verdict;
     let dead_man = fence::dead_man(&context, &action);
     if let Some(deadline) = context
         .fence_at()
@@ -241,12 +166,21 @@ pub fn decide(observed: &Observed, memo: &Memo, now: BootTime) -> Decision {
         because,
         wake: draft.wake,
         dead_man,
-        memo: draft.memo,
+        memo: memo.with(changes),
     }
 }
 
-/// Brings the memo up to date with what is observed.
-fn remember(context: &Context, mut memo: Memo) -> Memo {
+/// The first rule that decides, with its verdict.
+fn choose(context: &Context, draft: &mut Draft) -> (&'static str, Verdict) {
+    let made = RULES
+        .iter()
+        .find_map(|rule| Some((rule.name, (rule.decide)(context, draft)?)));
+    made.unwrap_or_else(|| (waiting::WAIT.name, Verdict::of(Action::Wait, "nothing is to be done")))
+}
+
+/// The memory, brought up to date with what is observed, before any rule is asked.
+fn remember(context: &Context, memo: Memo) -> Memo {
+    let mut memo = crash::count(context.observed, memo);
     let held = matches!(context.tenure(), Tenure::Held { .. });
     memo.holding_since = held.then(|| memo.holding_since.unwrap_or(context.now));
     if !context.alive() {
@@ -263,5 +197,8 @@ fn remember(context: &Context, mut memo: Memo) -> Memo {
     rejoin::remember(context, &mut memo);
     copying::remember(context, &mut memo);
     stalled::remember(context, &mut memo);
+    settings::remember(context, &mut memo);
+    durability::remember(context, &mut memo);
+    election::remember_tie(context, &mut memo);
     memo
 }

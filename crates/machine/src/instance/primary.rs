@@ -7,6 +7,7 @@ use super::context::Context;
 use super::crash::may_start;
 use super::identity::is_sound;
 use super::lease_rules::{self, Write};
+use super::memo::Change;
 use super::recovery::{self, Way};
 use super::{Action, Draft, Purpose, Route, Rule, Verdict, election, members, room, settings, standby};
 use crate::protocol::{Epoch, Incarnation, LeaseRecord, MemberId, MemberState, Timeline};
@@ -158,7 +159,7 @@ fn start(context: &Context, draft: &mut Draft) -> Option<Verdict> {
         return None;
     }
     let settings = settings::to_start_with(context)?;
-    let because = match recovery::of(context, &draft.memo) {
+    let because = match recovery::of(context, draft.memo) {
         Some(Way::InPlace(why) | Way::GiveWay(why)) => format!("this member holds the lease: {why}").into(),
         None => Cow::from("this member holds the lease"),
     };
@@ -279,8 +280,8 @@ fn drop_slots(context: &Context, draft: &mut Draft) -> Option<Verdict> {
     if !context.is_free(task, RETRY, draft) {
         return None;
     }
-    draft.memo.kept = Some(keep.clone());
-    Verdict::new(Action::DropSlots { keep }, "the set of members has changed")
+    let change = Change::KeepsSlots(keep.clone());
+    Verdict::noting(Action::DropSlots { keep }, "the set of members has changed", [change])
 }
 
 /// It follows another member, which has become primary.

@@ -706,6 +706,21 @@ proptest! {
     }
 
     #[test]
+    fn a_decision_changes_the_memory_by_what_it_notes_and_nothing_else(
+        observed in prop_oneof![situations(), candidates(), crashed(), wished()],
+        memo in memos(),
+        now in times(),
+    ) {
+        let context = Context::new(&observed, now);
+        let known = remember(&context, memo.clone());
+        let (rule, verdict) = choose(&context, &mut Draft::new(&known));
+        let decision = decide(&observed, &memo, now);
+        prop_assert_eq!(rule, decision.rule);
+        prop_assert_eq!(decision.memo, known.clone().with(verdict.changes), "{}", rule);
+        prop_assert_eq!(remember(&context, known.clone()), known, "what is remembered changes with time alone");
+    }
+
+    #[test]
     fn a_wait_never_wakes_at_once(observed in situations(), memo in memos(), now in times()) {
         let decision = decide(&observed, &memo, now);
         if decision.action == Action::Wait {

@@ -5,6 +5,7 @@ use super::context::Context;
 use super::copying::Copied;
 use super::identity::volume_is_free;
 use super::lineage::{Lineage, lineage};
+use super::memo::Change;
 use super::{Action, Draft, Memo, Mode, Process, Rule, Verdict, report, shutdown, standby};
 use crate::protocol::{Epoch, Lsn, MemberState, Position};
 use crate::timing::BootTime;
@@ -201,7 +202,7 @@ fn stop_diverged(context: &Context, draft: &mut Draft) -> Option<Verdict> {
     if context.running() != Some(Mode::Standby) || context.starting().is_some() {
         return None;
     }
-    let needed = standby::needed_since(context, &draft.memo).is_some();
+    let needed = standby::needed_since(context, draft.memo).is_some();
     let because = match lineage(context) {
         // What was begun is ended: until then it answers nobody, and is not started again.
         _ if needed && draft.memo.stopping.is_some() => {
@@ -308,12 +309,12 @@ fn rewind(context: &Context, draft: &mut Draft) -> Option<Verdict> {
             "the data cannot be rewound: it is moved aside, to be copied anew",
         );
     }
-    draft.memo.rewound = Some(Rewound {
+    let rewound = Rewound {
         epoch: upstream.epoch,
         data,
         since,
-    });
-    draft.memo.copied = Some(Copied::of(&primary.incarnation.member));
+    };
+    let copied = Copied::of(&primary.incarnation.member);
     let action = Action::Rewind {
         upstream,
         member: member.id.clone(),
@@ -323,9 +324,10 @@ fn rewind(context: &Context, draft: &mut Draft) -> Option<Verdict> {
         true => ", and may have commits that nobody else has: its WAL is kept",
         false => "",
     };
-    Verdict::new(
+    Verdict::noting(
         action,
         format!("the data went another way than {}{because}", primary.incarnation.pod),
+        [Change::Rewinds(rewound), Change::Copies(Some(copied))],
     )
 }
 

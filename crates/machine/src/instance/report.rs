@@ -28,7 +28,7 @@ pub(super) const REPORT: Rule = Rule {
 pub(super) fn send(context: &Context, draft: &mut Draft) -> Option<Verdict> {
     let primary = standby::upstream(context)?;
     let epoch = context.record()?.epoch;
-    let report = own_with(context, &draft.memo)?;
+    let report = own_with(context, draft.memo)?;
     let free = context.tasks().report.free_at(RETRY)?;
     let (due, because) = match &context.observed.reply {
         // A later epoch than this member knows of is no news of its own: it waits for the Lease.

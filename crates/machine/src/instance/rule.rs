@@ -3,6 +3,7 @@
 use std::borrow::Cow;
 
 use super::context::Context;
+use super::memo::Change;
 use super::{Action, Memo};
 use crate::timing::BootTime;
 
@@ -24,28 +25,53 @@ pub struct Rule {
 pub(super) struct Verdict {
     pub(super) action: Action,
     pub(super) because: Cow<'static, str>,
+    /// What is to be remembered of it. A rule that decides nothing changes nothing.
+    pub(super) changes: Vec<Change>,
 }
 
-/// The parts of a decision that rules fill in as they are asked.
-#[derive(Default)]
-pub(super) struct Draft {
-    pub(super) memo: Memo,
+/// What rules read beside the observation, and when they ask for another decision.
+pub(super) struct Draft<'a> {
+    pub(super) memo: &'a Memo,
     pub(super) wake: Option<BootTime>,
 }
 
 impl Verdict {
+    pub(super) fn of(action: Action, because: impl Into<Cow<'static, str>>) -> Self {
+        Self {
+            action,
+            because: because.into(),
+            changes: Vec::new(),
+        }
+    }
     pub(super) fn new(action: Action, because: impl Into<Cow<'static, str>>) -> Option<Self> {
+        Some(Self::of(action, because))
+    }
+    /// The same; `changes` are to be remembered of it.
+    pub(super) fn noting(
+        action: Action,
+        because: impl Into<Cow<'static, str>>,
+        changes: impl Into<Vec<Change>>,
+    ) -> Option<Self> {
         Some(Self {
             action,
             because: because.into(),
+            changes: changes.into(),
         })
+    }
+    /// The same verdict; `change` is to be remembered of it, too.
+    pub(super) fn and(mut self, change: Change) -> Self {
+        self.changes.push(change);
+        self
     }
     pub(super) fn wait(because: impl Into<Cow<'static, str>>) -> Option<Self> {
         Self::new(Action::Wait, because)
     }
 }
 
-impl Draft {
+impl<'a> Draft<'a> {
+    pub(super) fn new(memo: &'a Memo) -> Self {
+        Self { memo, wake: None }
+    }
     /// Asks for another decision at `at`.
     pub(super) fn wake(&mut self, at: BootTime) {
         self.wake = Some(self.wake.map_or(at, |before| before.min(at)));

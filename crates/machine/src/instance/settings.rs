@@ -2,8 +2,9 @@
 
 use super::context::{Context, Tenure};
 use super::lineage::{Lineage, lineage};
+use super::memo::Change;
 use super::senders::Needs;
-use super::{Action, Draft, Mode, Rule, Verdict, checkpoint, shutdown, standby};
+use super::{Action, Draft, Memo, Mode, Rule, Verdict, checkpoint, shutdown, standby};
 
 /// Longest wait between failed tries, in milliseconds.
 const RETRY: u64 = 5_000;
@@ -97,16 +98,20 @@ pub(super) const RESTART: Rule = Rule {
     decide: restart,
 };
 
+/// A restart for settings has brought what it was for. Should these settings need another one (after a promotion, say), it may be made.
+pub(super) fn remember(context: &Context, memo: &mut Memo) {
+    let answer = context.observed.postgres.answer.filter(|_| context.running().is_some());
+    if answer.is_some_and(|answer| !answer.pending_restart) && memo.stopping.is_none() {
+        memo.restarted_for = None;
+    }
+}
+
 /// Restarts PostgreSQL in place for settings that need it: with the operator's permit for exactly these, and once.
 fn restart(context: &Context, draft: &mut Draft) -> Option<Verdict> {
     const BECAUSE: &str = "the operator permits the restart that the settings need";
     context.running()?;
     let answer = context.observed.postgres.answer;
     let pending = answer.is_some_and(|answer| answer.pending_restart);
-    if answer.is_some() && !pending && draft.memo.stopping.is_none() {
-        // It has brought what it was for; should these settings need another one (after a promotion, say), it may be made.
-        draft.memo.restarted_for = None;
-    }
     let permit = context.cluster()?.restart.as_ref()?;
     let own = &context.observed.own;
     let applied = context
@@ -138,8 +143,8 @@ fn restart(context: &Context, draft: &mut Draft) -> Option<Verdict> {
     if context.serving() && !checkpoint::is_made(context) {
         return checkpoint::make(context, "for a restart");
     }
-    draft.memo.restarted_for = Some(permit.settings.clone());
-    shutdown::stop(context, draft, BECAUSE)
+    let change = Change::RestartsFor(permit.settings.clone());
+    shutdown::stop(context, draft, BECAUSE).map(|verdict| verdict.and(change))
 }
 
 #[cfg(test)]

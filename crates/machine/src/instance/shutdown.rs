@@ -4,6 +4,7 @@
 use std::borrow::Cow;
 
 use super::context::{Context, Tenure};
+use super::memo::Change;
 use super::senders::{self, Needs};
 use super::{Action, Draft, Memo, Mode, Rule, Stop, Stopping, Verdict, checkpoint, handover, lease_rules};
 
@@ -46,9 +47,9 @@ pub(super) fn stop(context: &Context, draft: &mut Draft, because: impl Into<Cow<
             (next, QUIT_PATIENCE)
         }
     };
-    draft.memo.stopping = Some(Stopping { stop, since: now });
     draft.wake(now.plus(patience));
-    Verdict::new(Action::Stop(stop), because)
+    let stopping = Stopping { stop, since: now };
+    Verdict::noting(Action::Stop(stop), because, [Change::Stops(stopping)])
 }
 
 /// PostgreSQL is stopping as planned, and has its time for that still.
@@ -85,28 +86,33 @@ pub(super) const HAND_OVER: Rule = Rule {
 /// Hands the lease over to the member that is to have it (a switchover): stops first, so that what is measured is final,
 /// then releases with the position that the successor must have. If nobody takes it, this member takes it back.
 fn hand_over(context: &Context, draft: &mut Draft) -> Option<Verdict> {
-    if draft.memo.handing_over.is_none() {
-        let target = handover::target(context, draft)?;
-        if !checkpoint::is_made(context) {
-            return checkpoint::make(context, "to hand the lease over");
-        }
-        if !handover::is_seen(context) {
-            return None;
-        }
-        draft.memo.handing_over = Some(target);
-        draft.memo.handed_over = Some(context.now);
-        if let Some(wish) = &mut draft.memo.wished {
-            wish.tries = wish.tries.saturating_add(1);
-        }
+    if let Some(successor) = &draft.memo.handing_over {
+        return Some(hand_over_to(context, draft, successor));
     }
-    let successor = draft.memo.handing_over.clone()?;
+    let target = handover::target(context, draft)?;
+    if !checkpoint::is_made(context) {
+        return checkpoint::make(context, "to hand the lease over");
+    }
+    if !handover::is_seen(context) {
+        return None;
+    }
+    let verdict = hand_over_to(context, draft, &target);
+    Some(verdict.and(Change::HandsOver {
+        to: target,
+        at: context.now,
+    }))
+}
+
+fn hand_over_to(context: &Context, draft: &mut Draft, successor: &String) -> Verdict {
+    let wait = |because| Verdict::of(Action::Wait, because);
     if context.alive() {
         let because = format!("the lease is handed over to {successor}");
-        let needs = Needs::of(context, Some(&successor));
+        let needs = Needs::of(context, Some(successor));
         return stop_primary(context, draft, &needs, because)
-            .or_else(|| Verdict::wait("PostgreSQL is stopping, to hand over"));
+            .unwrap_or_else(|| wait("PostgreSQL is stopping, to hand over"));
     }
-    lease_rules::release(context, draft, Some(successor)).or_else(|| Verdict::wait("the lease is being handed over"))
+    lease_rules::release(context, draft, Some(successor.clone()))
+        .unwrap_or_else(|| wait("the lease is being handed over"))
 }
 
 /// Why this instance is to stop, if it is.
@@ -160,8 +166,7 @@ fn shut_down(context: &Context, draft: &mut Draft) -> Option<Verdict> {
         let heir = heir();
         let left = heir.is_some().then_some(context.now);
         if let Some(verdict) = lease_rules::release(context, draft, heir) {
-            draft.memo.left = left;
-            return Some(verdict);
+            return Some(verdict.and(Change::Leaves(left)));
         }
         let since = draft
             .memo

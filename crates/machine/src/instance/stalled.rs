@@ -3,6 +3,7 @@
 
 use super::context::Context;
 use super::lineage::{Lineage, lineage};
+use super::memo::Change;
 use super::{Action, Draft, Memo, Mode, Rule, Upstream, Verdict, rejoin, settings, shutdown, standby};
 use crate::protocol::Lsn;
 use crate::timing::BootTime;
@@ -128,17 +129,18 @@ fn follow_again(context: &Context, draft: &mut Draft) -> Option<Verdict> {
     }
     let settings = settings::to_start_with(context)?;
     let upstream = Some(stalled.upstream.clone());
-    draft.memo.stalled = Some(Stalled {
+    let starts = stalled.tries == CONFIGURED;
+    let tried = Stalled {
         since: context.now,
         tries: stalled.tries.saturating_add(1),
         said: said(context),
         ..stalled
-    });
-    let starts = stalled.tries == CONFIGURED;
-    match starts {
+    };
+    let verdict = match starts {
         true => shutdown::stop(context, draft, BECAUSE),
         false => Verdict::new(Action::Configure { settings, upstream }, BECAUSE),
-    }
+    };
+    verdict.map(|verdict| verdict.and(Change::FollowsAgain(tried)))
 }
 
 fn said(context: &Context) -> String {

@@ -5,6 +5,7 @@ use super::copying::Copied;
 use super::crash::may_start;
 use super::identity::{is_sound, volume_is_free};
 use super::lineage::{Lineage, lineage};
+use super::memo::Change;
 use super::{Action, Data, Draft, Memo, Mode, Rule, Upstream, Verdict};
 use super::{election, loss, settings, shutdown};
 use crate::protocol::HolderRecord;
@@ -73,15 +74,16 @@ fn clone(context: &Context, draft: &mut Draft) -> Option<Verdict> {
     if context.alive() || context.stop_intended() || !volume_is_free(context, draft) {
         return None;
     }
-    draft.memo.copied = Some(Copied::of(&primary.incarnation.member));
+    let copied = Copied::of(&primary.incarnation.member);
     let action = Action::Clone {
         upstream: primary.address.clone(),
         member: member.id.clone(),
         system_id,
     };
-    Verdict::new(
+    Verdict::noting(
         action,
         format!("the volume is empty and {} serves", primary.incarnation.pod),
+        [Change::Copies(Some(copied))],
     )
 }
 
@@ -151,7 +153,7 @@ pub(super) fn needed_since(context: &Context, memo: &Memo) -> Option<BootTime> {
 /// nobody; a standby that has not streamed serves no reads.
 fn is_needed(context: &Context, draft: &mut Draft) -> bool {
     let lease = context.timing().lease;
-    needed_since(context, &draft.memo).is_some_and(|since| context.reached(since.plus(lease), draft))
+    needed_since(context, draft.memo).is_some_and(|since| context.reached(since.plus(lease), draft))
 }
 
 pub(super) const LEAVE_FORMER_PRIMARY: Rule = Rule {

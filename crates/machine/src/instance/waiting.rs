@@ -17,9 +17,9 @@ pub(super) const WAIT: Rule = Rule {
 /// Always applies.
 fn wait(context: &Context, draft: &mut Draft) -> Option<Verdict> {
     Verdict::wait(in_flight(context).or_else(|| unread(context)).unwrap_or_else(|| {
-        match election::waiting(context)
+        match election::waiting(context, draft.memo)
             .map(Cow::into_owned)
-            .or_else(|| report::fault(context, &draft.memo))
+            .or_else(|| report::fault(context, draft.memo))
             .or_else(|| handover::waiting(context))
         {
             Some(waited_for) => waited_for.into(),

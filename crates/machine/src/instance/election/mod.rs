@@ -12,7 +12,7 @@ pub(super) use ask::ASK;
 pub use promise::answer;
 pub(super) use promise::{PROMISE, is_kept, promise};
 pub(super) use suspicion::{remember, suspicion};
-pub(super) use take::{WIN_ELECTION, next_timeline};
+pub(super) use take::{WIN_ELECTION, next_timeline, remember_tie};
 pub(super) use waiting::waiting;
 
 use super::context::Context;

@@ -287,7 +287,7 @@ fn bound() -> Observed {
 
 fn suspects(observed: &Observed, now: u64) -> bool {
     let context = Context::new(observed, BootTime(now));
-    election::suspicion(&context, &mut Draft::default()).is_some()
+    election::suspicion(&context, &mut Draft::new(&Memo::default())).is_some()
 }
 
 #[test]

@@ -252,7 +252,7 @@ fn a_standby_that_was_elected_is_promoted_to_the_reserved_timeline_once() {
     observed.tasks.lease.running = None;
     let spent = observed.clone();
     let context = Context::new(&observed, BootTime(1_200));
-    let decision = super::reserve_again(&context, &mut Draft::default()).expect("another number");
+    let decision = super::reserve_again(&context, &mut Draft::new(&Memo::default())).expect("another number");
     let Action::WriteLease { content, purpose, .. } = decision.action else {
         panic!("a Lease is written")
     };
@@ -278,7 +278,7 @@ fn a_standby_that_was_elected_is_promoted_to_the_reserved_timeline_once() {
     );
     observed.tasks.lease.running = None;
     let context = Context::new(&observed, BootTime(1_200));
-    assert!(super::reserve_again(&context, &mut Draft::default()).is_none());
+    assert!(super::reserve_again(&context, &mut Draft::new(&Memo::default())).is_none());
     let busy: [fn(&mut Observed); 2] = [
         |o| o.tasks.lease.running = Some(Work::WriteLease),
         |o| o.tasks.start.running = Some(Work::StartStandby),
@@ -288,7 +288,7 @@ fn a_standby_that_was_elected_is_promoted_to_the_reserved_timeline_once() {
         busy(&mut observed);
         let context = Context::new(&observed, BootTime(1_200));
         assert!(
-            super::reserve_again(&context, &mut Draft::default()).is_none(),
+            super::reserve_again(&context, &mut Draft::new(&Memo::default())).is_none(),
             "{index}"
         );
     }
