@@ -96,7 +96,7 @@ fn transcript(outcome: &Outcome, first: u64) -> String {
     let mut text = String::new();
     let mut last = std::collections::BTreeMap::new();
     for Line { at, node, what } in outcome.lines.iter().filter(|line| line.at >= first) {
-        let usual = ["report: ", "renew: ", "read lease: ", "wait: "]
+        let usual = ["report: ", "renew: ", "read-lease: ", "wait: "]
             .iter()
             .any(|rule| what.starts_with(rule));
         if usual || last.insert(*node, what) == Some(what) {
@@ -409,7 +409,7 @@ fn d_86_a_lease_that_was_made_again_waits_for_who_may_have_more() {
                 (6_500, 0, Fault::LoseLease, PRIMARY),
             ],
         );
-        let takes = (told.count("take: "), told.count("win election: "));
+        let takes = (told.count("take: "), told.count("win-election: "));
         assert_eq!(takes, (1, 0), "the last holder has commits that no other has");
     }
 }
@@ -423,7 +423,7 @@ fn d_86_a_lease_that_is_made_again_under_its_primary_is_its_own_at_once() {
         0,
         &[(5_000, 0, Fault::LoseLease, PRIMARY)],
     );
-    assert_eq!((told.count("take: "), told.count("win election: ")), (1, 0));
+    assert_eq!((told.count("take: "), told.count("win-election: ")), (1, 0));
     assert!(told.opened_after() < 1_000, "{}", told.opened_after());
 }
 

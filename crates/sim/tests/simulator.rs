@@ -129,7 +129,7 @@ fn full_volumes(seed: u64, nodes: &[usize]) -> Plan {
 /// How often the Lease was taken after the first 5 s, for another holder or another timeline, and when somebody served first after `since`.
 fn takes_and_opens(outcome: &Outcome, since: u64) -> (usize, u64) {
     let taken = |line: &&Line| {
-        let took = ["take: ", "win election: ", "reserve again: "];
+        let took = ["take: ", "win-election: ", "reserve-again: "];
         line.at > 5_000 && took.iter().any(|rule| line.what.starts_with(rule))
     };
     let takes = outcome.lines.iter().filter(taken).count();
@@ -213,8 +213,8 @@ fn a_lost_lease_heals_without_an_outage_where_that_is_proven() {
                 let mut since = outcome.lines.iter().filter(|line| line.at >= 5_000);
                 since.any(|line| line.what.starts_with(rule))
             };
-            assert!(did("restore lease: "), "{fault:?}, seed {seed}");
-            let stopped = ["fence: ", "take: ", "win election: "]
+            assert!(did("restore-lease: "), "{fault:?}, seed {seed}");
+            let stopped = ["fence: ", "take: ", "win-election: "]
                 .into_iter()
                 .find(|rule| did(rule));
             assert_eq!(stopped, None, "{fault:?}, seed {seed}");
@@ -231,7 +231,7 @@ fn a_lost_lease_heals_without_an_outage_where_that_is_proven() {
             let healed = outcome
                 .lines
                 .iter()
-                .any(|line| line.what.starts_with("restore lease: "));
+                .any(|line| line.what.starts_with("restore-lease: "));
             assert!(!healed, "{fault:?}, seed {seed}, asynchronous");
         }
     }
@@ -255,7 +255,7 @@ fn a_standby_that_lost_its_stream_behind_its_agents_back_streams_again() {
                     .iter()
                     .any(|line| line.at > 5_000 && line.what.starts_with(rule))
             };
-            let by = if how == 0 { "configure: " } else { "follow again: " };
+            let by = if how == 0 { "configure: " } else { "follow-again: " };
             assert!(did(by), "{how}, seed {seed}");
         }
     }
@@ -345,7 +345,7 @@ fn a_standby_leaves_a_former_primary_before_it_follows_another() {
     for seed in 0..40 {
         let outcome = run(comes_back(seed), true);
         assert_eq!(outcome.wrong, None, "seed {seed}");
-        let leaves = |line: &Line| line.node == Some(4) && line.what.starts_with("leave former primary: ");
+        let leaves = |line: &Line| line.node == Some(4) && line.what.starts_with("leave-former-primary: ");
         left += usize::from(outcome.lines.iter().any(leaves));
         let bug = Some(Bug::FollowedEndIsFinal);
         let broken = run(

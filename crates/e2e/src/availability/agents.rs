@@ -74,11 +74,11 @@ mod tests {
     fn each_step_has_its_time_and_its_agent() {
         let mut history = History::default();
         for (at, pod, rule, action) in [
-            (500, "a", "shut down", "StopFast"),
+            (500, "a", "shut-down", "StopFast"),
             (2_500, "b", "promise", "Promise"),
             (2_400, "c", "promise", "Promise"),
-            (2_600, "b", "win election", "TakeLease"),
-            (2_550, "c", "win election", "TakeLease"),
+            (2_600, "b", "win-election", "TakeLease"),
+            (2_550, "c", "win-election", "TakeLease"),
             (2_700, "b", "promote", "Promote"),
             (2_710, "b", "route", "Route"),
             (3_100, "b", "open", "Open"),

@@ -65,7 +65,7 @@ mod tests {
 
     fn line(action: &str) -> String {
         format!(
-            r#"{{"timestamp":"2026-11-22T09:00:02.500001Z","level":"INFO","message":"decided","rule":"win election","action":"{action}","because":"x: y","target":"agent::run::log"}}"#
+            r#"{{"timestamp":"2026-11-22T09:00:02.500001Z","level":"INFO","message":"decided","rule":"win-election","action":"{action}","because":"x: y","target":"agent::run::log"}}"#
         )
     }
 
@@ -74,7 +74,7 @@ mod tests {
         let (at, what) = mark("db-1", &line("TakeLease")).expect("a step");
         assert_eq!(
             (at % 1_000_000_000, what.as_str()),
-            (500_001_000, "agent db-1: TakeLease by win election")
+            (500_001_000, "agent db-1: TakeLease by win-election")
         );
         assert!(mark("db-1", &line("StopImmediate")).is_some());
         for other in ["", "text", "{}", r#"{"message":"decided"}"#, &line("Wait")] {

@@ -2,7 +2,7 @@
 
 use super::context::{Context, Tenure};
 use super::identity::volume_is_free;
-use super::{Action, Data, Draft, Verdict};
+use super::{Action, Data, Draft, Rule, Verdict};
 use crate::protocol::Epoch;
 
 /// So many failures in a row end the agent.
@@ -33,9 +33,17 @@ fn is_unmade(context: &Context) -> bool {
         && context.tenure() == Tenure::Vacant
 }
 
+pub(super) const GIVE_UP: Rule = Rule {
+    name: "give-up",
+    family: "bootstrap",
+    what: "Ends the container with a message when the first database cannot be made.",
+    protocol: &[],
+    decide: give_up,
+};
+
 /// The first database cannot be made: said through the container's end, since there is no primary to report to. Not at
 /// the first failure, which may have been a passing one.
-pub(super) fn give_up(context: &Context, _draft: &mut Draft) -> Option<Verdict> {
+fn give_up(context: &Context, _draft: &mut Draft) -> Option<Verdict> {
     let task = &context.tasks().volume;
     let message = task.error.clone()?;
     let unmade = matches!(context.volume()?.data, Data::Empty | Data::Unfinished);
@@ -46,8 +54,16 @@ pub(super) fn give_up(context: &Context, _draft: &mut Draft) -> Option<Verdict> 
     Verdict::new(Action::GiveUp { message }, "the first database cannot be made")
 }
 
+pub(super) const DISCARD_STAGING: Rule = Rule {
+    name: "discard-staging",
+    family: "bootstrap",
+    what: "Removes what an unfinished initdb or copy has left beside PGDATA.",
+    protocol: &[2],
+    decide: discard_staging,
+};
+
 /// Throws away what an `initdb` or clone of an earlier run left unfinished. PGDATA itself is never touched.
-pub(super) fn discard_staging(context: &Context, draft: &mut Draft) -> Option<Verdict> {
+fn discard_staging(context: &Context, draft: &mut Draft) -> Option<Verdict> {
     let unfinished = matches!(context.volume()?.data, Data::Unfinished);
     if !unfinished || context.alive() || !volume_is_free(context, draft) {
         return None;
@@ -58,8 +74,16 @@ pub(super) fn discard_staging(context: &Context, draft: &mut Draft) -> Option<Ve
     )
 }
 
+pub(super) const INITDB: Rule = Rule {
+    name: "initdb",
+    family: "bootstrap",
+    what: "Makes the first database, on the one volume that the operator has granted it to.",
+    protocol: &[1],
+    decide: initdb,
+};
+
 /// Makes the first database.
-pub(super) fn initdb(context: &Context, draft: &mut Draft) -> Option<Verdict> {
+fn initdb(context: &Context, draft: &mut Draft) -> Option<Verdict> {
     let cluster = context.cluster()?;
     let empty = matches!(context.volume()?.data, Data::Empty);
     if !empty || !is_granted(context) || !is_unmade(context) || context.stop_intended() {

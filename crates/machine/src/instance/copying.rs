@@ -2,7 +2,8 @@
 //! connection; but a kernel answers for processes that stand still, and then that does not end.
 
 use super::context::Context;
-use super::{Action, Draft, Memo, Verdict, Work};
+use super::memo::Change;
+use super::{Action, Draft, Memo, Rule, Verdict, Work};
 use crate::protocol::MemberId;
 use crate::timing::BootTime;
 
@@ -40,17 +41,25 @@ pub(super) fn remember(context: &Context, memo: &mut Memo) {
     }
 }
 
+pub(super) const CANCEL_COPY: Rule = Rule {
+    name: "cancel-copy",
+    family: "copying",
+    what: "Cancels a rewind or copy whose source is no longer the primary and that does not end.",
+    protocol: &[17],
+    decide: cancel,
+};
+
 /// Ends a copy of a member that another one has followed as primary. What it has left is dealt with as after any failure.
-pub(super) fn cancel(context: &Context, draft: &mut Draft) -> Option<Verdict> {
+fn cancel(context: &Context, draft: &mut Draft) -> Option<Verdict> {
     let since = draft.memo.copied.as_ref()?.since?;
     if !context.reached(since.plus(ENDS), draft) {
         return None;
     }
     // Once: it ends when it ends.
-    draft.memo.copied = None;
-    Verdict::new(
+    Verdict::noting(
         Action::CancelCopy,
         "another member is the primary by now, and the copy of the one before does not end",
+        [Change::Copies(None)],
     )
 }
 
@@ -77,19 +86,19 @@ mod tests {
             let rule = |observed: &Observed, memo: &Memo, now: u64| decide(observed, memo, BootTime(now)).rule;
             assert_ne!(
                 rule(&observed, &begun.memo, 600_000),
-                "cancel copy",
+                "cancel-copy",
                 "it is the primary"
             );
             let mut vacant = observed.clone();
             record(&mut vacant).holder = None;
-            assert_ne!(rule(&vacant, &begun.memo, 600_000), "cancel copy", "nobody else is");
+            assert_ne!(rule(&vacant, &begun.memo, 600_000), "cancel-copy", "nobody else is");
             record(&mut observed).holder.as_mut().unwrap().incarnation.member = third();
             let seen = decide(&observed, &begun.memo, BootTime(2_000));
             assert_eq!(seen.memo.copied.as_ref().unwrap().since, Some(BootTime(2_000)));
-            assert_ne!(rule(&observed, &seen.memo, 2_000 + ENDS - 1), "cancel copy");
+            assert_ne!(rule(&observed, &seen.memo, 2_000 + ENDS - 1), "cancel-copy");
             let late = decide(&observed, &seen.memo, BootTime(2_000 + ENDS));
             assert_eq!(late.action, Action::CancelCopy);
-            assert_ne!(rule(&observed, &late.memo, 600_000), "cancel copy", "once");
+            assert_ne!(rule(&observed, &late.memo, 600_000), "cancel-copy", "once");
             let mut again = observed.clone();
             record(&mut again).holder.as_mut().unwrap().incarnation.member = source;
             let again = decide(&again, &seen.memo, BootTime(3_000));

@@ -1,7 +1,8 @@
 //! PostgreSQL ended by itself: what is left of it is killed, and it is started again, soon at first.
 
 use super::context::Context;
-use super::{Action, Draft, Memo, Observed, Process, Stop, Stopping, Verdict};
+use super::memo::Change;
+use super::{Action, Draft, Memo, Observed, Process, Rule, Stop, Stopping, Verdict};
 use crate::protocol::FAULT_ENDS;
 
 /// A PostgreSQL that ran this long (in milliseconds) before it ended starts a new count.
@@ -35,8 +36,16 @@ pub(super) fn count(observed: &Observed, mut memo: Memo) -> Memo {
     memo
 }
 
+pub(super) const KILL_STRAYS: Rule = Rule {
+    name: "kill-strays",
+    family: "crash",
+    what: "Kills PostgreSQL processes that have outlived their postmaster: they could still write.",
+    protocol: &[],
+    decide: kill_strays,
+};
+
 /// Kills PostgreSQL processes that have outlived their postmaster: they may still write, and hold the shared memory.
-pub(super) fn kill_strays(context: &Context, draft: &mut Draft) -> Option<Verdict> {
+fn kill_strays(context: &Context, draft: &mut Draft) -> Option<Verdict> {
     let orphaned = context.running().is_none() && context.starting().is_none() && context.observed.postgres.strays > 0;
     if !orphaned {
         return None;
@@ -47,14 +56,15 @@ pub(super) fn kill_strays(context: &Context, draft: &mut Draft) -> Option<Verdic
             return None;
         }
     }
-    draft.memo.stopping = Some(Stopping {
+    draft.wake(context.now.plus(KILL_AGAIN));
+    let stopping = Stopping {
         stop: Stop::Kill,
         since: context.now,
-    });
-    draft.wake(context.now.plus(KILL_AGAIN));
-    Verdict::new(
+    };
+    Verdict::noting(
         Action::Stop(Stop::Kill),
         "PostgreSQL processes have outlived their postmaster",
+        [Change::Stops(stopping)],
     )
 }
 

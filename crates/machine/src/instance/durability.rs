@@ -3,11 +3,12 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use api::WantedDurability;
 use api::status::DurabilityMode;
 
 use super::context::Context;
 use super::lease_rules::{self, Write};
-use super::{Action, Draft, Verdict, members};
+use super::{Action, Draft, Memo, Rule, Verdict, members};
 use crate::protocol::{Lsn, MemberId};
 use crate::quorum::{InForce, Step, SyncRule, next_step};
 
@@ -17,9 +18,17 @@ const RETRY: u64 = 2_000;
 /// in half of that.
 const AWAY: u64 = 1_000;
 
+pub(super) const OPEN: Rule = Rule {
+    name: "open",
+    family: "durability",
+    what: "Lets applications connect once as many synchronous members as required hold all WAL that is in doubt.",
+    protocol: &[13],
+    decide: open,
+};
+
 /// Lets applications connect once enough members hold all that may be in doubt (protocol.md rule 13): a commit that the
 /// primary had not acknowledged before it was started is visible from now on.
-pub(super) fn open(context: &Context, draft: &mut Draft) -> Option<Verdict> {
+fn open(context: &Context, draft: &mut Draft) -> Option<Verdict> {
     context.held()?;
     if !context.accepting() || context.observed.postgres.open || !knows_rule(context) || !is_replicated(context) {
         return None;
@@ -73,8 +82,16 @@ pub(super) fn awaits(context: &Context, member: &MemberId) -> bool {
     context.accepting() && !postgres.open && rule.names.contains(member) && receive < rule.required
 }
 
+pub(super) const CHANGE_RULE: Rule = Rule {
+    name: "change-rule",
+    family: "durability",
+    what: "Changes the synchronous rule by one safe step: in the setting of PostgreSQL, or on record in the Lease.",
+    protocol: &[10, 11, 20, 21],
+    decide: change,
+};
+
 /// Brings the rule to what is wanted, one safe step at a time.
-pub(super) fn change(context: &Context, draft: &mut Draft) -> Option<Verdict> {
+fn change(context: &Context, draft: &mut Draft) -> Option<Verdict> {
     context.held()?;
     if !context.accepting() {
         return None;
@@ -126,7 +143,7 @@ fn words(rule: &SyncRule) -> String {
 fn goal(context: &Context, draft: &mut Draft) -> Option<SyncRule> {
     let durability = context.cluster()?.durability;
     let recorded = &context.record()?.rule;
-    if durability.mode == DurabilityMode::Async || durability.standbys == 0 {
+    if waits_for_nobody(&durability) {
         return Some(SyncRule::default());
     }
     let mut names = following(context, draft);
@@ -156,18 +173,40 @@ fn following(context: &Context, draft: &mut Draft) -> BTreeSet<MemberId> {
     let mut names = BTreeSet::new();
     for member in known {
         if streaming.contains_key(&member) {
-            draft.memo.away.remove(&member);
             names.insert(member);
         } else if recorded.contains(&member) {
-            let since = *draft.memo.away.entry(member.clone()).or_insert(now);
+            let since = draft.memo.away.get(&member).copied().unwrap_or(now);
             if now < since.plus(AWAY) {
                 draft.wake(since.plus(AWAY));
                 names.insert(member);
             }
         }
     }
-    draft.memo.away.retain(|member, _| recorded.contains(member));
     names
+}
+
+/// Since when members of the rule have been away, while this holder decides on the rule.
+pub(super) fn remember(context: &Context, memo: &mut Memo) {
+    let (Some(record), Some(cluster)) = (context.record(), context.cluster()) else {
+        return;
+    };
+    if context.held().is_none() || !context.accepting() || waits_for_nobody(&cluster.durability) {
+        return;
+    }
+    let streaming = &context.observed.postgres.standbys;
+    let is_away = |member: &MemberId| !streaming.contains_key(member);
+    for member in record.rule.names.iter().filter(|member| is_away(member)) {
+        if !memo.away.contains_key(member) && members::is_known(context, memo, member) {
+            memo.away.insert(member.clone(), context.now);
+        }
+    }
+    memo.away
+        .retain(|member, _| is_away(member) && record.rule.names.contains(member));
+}
+
+/// By the spec, commits are to wait for no standby.
+fn waits_for_nobody(durability: &WantedDurability) -> bool {
+    durability.mode == DurabilityMode::Async || durability.standbys == 0
 }
 
 #[cfg(test)]

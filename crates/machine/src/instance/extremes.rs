@@ -269,7 +269,7 @@ fn a_lease_with_a_number_that_has_no_successor_is_taken_by_nobody_and_that_is_to
         third_answers(&mut observed, 2, Some(0));
         observed
     };
-    assert_eq!(decide(&elects(), &settled(), now).rule, "win election");
+    assert_eq!(decide(&elects(), &settled(), now).rule, "win-election");
     for (field, spoil) in spoil {
         let mut observed = elects();
         spoil(&mut observed);
@@ -279,14 +279,14 @@ fn a_lease_with_a_number_that_has_no_successor_is_taken_by_nobody_and_that_is_to
             "{field}: {}",
             decision.because
         );
-        let told = election::waiting(&Context::new(&observed, now)).expect("words");
+        let told = election::waiting(&Context::new(&observed, now), &Memo::default()).expect("words");
         assert!(told.contains(field), "{told}");
     }
     let mut far = elects();
     record(&mut far).timeline = Some(Timeline(UNUSED + 1));
     assert_eq!(
         decide(&far, &settled(), now).rule,
-        "win election",
+        "win-election",
         "so many promotions came to nothing"
     );
 }

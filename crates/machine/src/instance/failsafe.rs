@@ -7,7 +7,7 @@
 use std::collections::BTreeMap;
 
 use super::context::Context;
-use super::{Action, Confirmed, Draft, FailsafeGiven, Mode, Observed, Verdict, election, members};
+use super::{Action, Confirmed, Draft, FailsafeGiven, Memo, Mode, Observed, Rule, Verdict, election, members};
 use crate::protocol::{Epoch, FailsafeReply, FailsafeRequest, LeaseRecord, MemberId};
 use crate::quorum::SyncRule;
 use crate::timing::BootTime;
@@ -19,8 +19,16 @@ const OVERDUE_PERCENT: u64 = 150;
 const OVERDUE: &str = "the lease cannot be renewed: the others are asked not to take it";
 const LOST: &str = "the Lease is lost: the others are asked not to take it";
 
+pub(super) const ASK_FAILSAFE: Rule = Rule {
+    name: "ask-failsafe",
+    family: "failsafe",
+    what: "A holder that cannot renew its lease asks the other members not to take it.",
+    protocol: &[19],
+    decide: ask,
+};
+
 /// Asks the others not to take the lease, as long as its renewal is overdue or the Lease is lost.
-pub(super) fn ask(context: &Context, draft: &mut Draft) -> Option<Verdict> {
+fn ask(context: &Context, draft: &mut Draft) -> Option<Verdict> {
     context.held()?;
     let record = context.last_record()?;
     let confirmed = context.observed.lease.confirmed.as_ref()?;
@@ -176,7 +184,7 @@ pub fn answer(
     if context.running() != Some(Mode::Standby) || context.starting().is_some() || !follows || !streams {
         return Err("this member does not stream from the holder".to_owned());
     }
-    if let Some(why) = election::suspicion(&context, &mut Draft::default()) {
+    if let Some(why) = election::suspicion(&context, &mut Draft::new(&Memo::default())) {
         return Err(format!("this member suspects the holder: {why}"));
     }
     let given = FailsafeGiven {

@@ -3,7 +3,8 @@
 use std::borrow::Cow;
 
 use super::context::{Context, Tenure};
-use super::{Action, Draft, Stop, Stopping, Verdict};
+use super::memo::Change;
+use super::{Action, Draft, Rule, Stop, Stopping, Verdict};
 use crate::timing::BootTime;
 
 /// Part of the kill budget after which SIGQUIT is followed by SIGKILL. Backends answer SIGQUIT in milliseconds unless
@@ -14,8 +15,16 @@ const DEAD_MAN_PERCENT: u64 = 75;
 /// Distance between repeated SIGKILLs, in milliseconds.
 const KILL_AGAIN: u64 = 100;
 
+pub(super) const FENCE: Rule = Rule {
+    name: "fence",
+    family: "fence",
+    what: "Stops PostgreSQL at once (SIGQUIT, then SIGKILL) when it may write and this run does not hold the lease.",
+    protocol: &[22],
+    decide: fence,
+};
+
 /// Stops whatever may write without the lease: SIGQUIT, then SIGKILL, whatever else is in flight.
-pub(super) fn fence(context: &Context, draft: &mut Draft) -> Option<Verdict> {
+fn fence(context: &Context, draft: &mut Draft) -> Option<Verdict> {
     if !context.writable() {
         return None;
     }
@@ -29,9 +38,17 @@ pub(super) fn fence(context: &Context, draft: &mut Draft) -> Option<Verdict> {
     stop_now(context, draft, because)
 }
 
+pub(super) const STOP_PROMOTED: Rule = Rule {
+    name: "stop-promoted",
+    family: "fence",
+    what: "Stops a standby at once when it has left recovery without a promotion by this agent.",
+    protocol: &[14],
+    decide: stop_promoted,
+};
+
 /// Stops a standby that was promoted by hand, or by a promotion that was not seen to its end: nothing may be written but by
 /// the holder of the lease, on the timeline that is reserved for it.
-pub(super) fn stop_promoted(context: &Context, draft: &mut Draft) -> Option<Verdict> {
+fn stop_promoted(context: &Context, draft: &mut Draft) -> Option<Verdict> {
     if !context.promoted_standby() {
         return None;
     }
@@ -61,9 +78,9 @@ pub(super) fn stop_now(context: &Context, draft: &mut Draft, because: impl Into<
             Stop::Kill
         }
     };
-    draft.memo.stopping = Some(Stopping { stop, since: now });
     draft.wake(now.plus(KILL_AGAIN));
-    Verdict::new(Action::Stop(stop), because)
+    let stopping = Stopping { stop, since: now };
+    Verdict::noting(Action::Stop(stop), because, [Change::Stops(stopping)])
 }
 
 /// When the dead-man must act: as long as something may write here, or is about to.

@@ -4,10 +4,18 @@
 //! nobody but itself, and it goes on reporting, so that the holder knows that it is there.
 
 use super::context::Context;
-use super::{Draft, Verdict, election, report};
+use super::{Draft, Rule, Verdict, election, report};
+
+pub(super) const STAY_FENCED: Rule = Rule {
+    name: "stay-fenced",
+    family: "fenced",
+    what: "Keeps PostgreSQL stopped while `spec.fenced` names this instance; the member still promises and reports.",
+    protocol: &[4],
+    decide: stay,
+};
 
 /// Decides instead of all rules that would start PostgreSQL, take the lease or change the data.
-pub(super) fn stay(context: &Context, draft: &mut Draft) -> Option<Verdict> {
+fn stay(context: &Context, draft: &mut Draft) -> Option<Verdict> {
     if !context.fenced() {
         return None;
     }
@@ -49,7 +57,7 @@ mod tests {
         (record(&mut observed).holder, record(&mut observed).release) = (None, content.release);
         record(&mut observed).members.clear();
         let waits = decided(&observed, 60_000);
-        assert_eq!((waits.rule, &waits.action), ("stay fenced", &Action::Wait));
+        assert_eq!((waits.rule, &waits.action), ("stay-fenced", &Action::Wait));
         cluster(&mut observed).fenced.clear();
         assert_eq!(decided(&observed, 60_000).rule, "take", "nobody else has taken it");
     }
@@ -65,9 +73,9 @@ mod tests {
             other => panic!("{other:?}"),
         }
         observed.tasks.report.running = Some(Work::Report);
-        assert_eq!(decided(&observed, 1_200).rule, "stay fenced");
+        assert_eq!(decided(&observed, 1_200).rule, "stay-fenced");
         cluster(&mut observed).fenced = BTreeSet::from(["orders-1".to_owned()]);
-        assert_eq!(decided(&observed, 1_200).rule, "start standby");
+        assert_eq!(decided(&observed, 1_200).rule, "start-standby");
     }
 
     #[test]
@@ -75,7 +83,7 @@ mod tests {
         let mut observed = fenced(elected());
         observed.tasks.lease.running = None;
         let context = Context::new(&observed, BootTime(1_200));
-        let decided = shutdown::shut_down(&context, &mut Draft::default()).expect("a release");
+        let decided = (shutdown::SHUT_DOWN.decide)(&context, &mut Draft::new(&Memo::default())).expect("a release");
         let Action::WriteLease { content, purpose, .. } = decided.action else {
             panic!("{:?}", decided.action)
         };

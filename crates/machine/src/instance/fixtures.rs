@@ -1,13 +1,14 @@
 //! Situations for tests: three members of `orders`, of which `orders-0` is this one.
 
-use std::collections::{BTreeMap, BTreeSet};
+pub(super) use std::collections::{BTreeMap, BTreeSet};
 
 use api::status::{BootstrapGrant, DurabilityMode};
 
 use super::*;
+pub(super) use crate::protocol::{Epoch, MemberId, Position};
 use crate::protocol::{
-    Epoch, Fork, HolderRecord, Incarnation, LeaseRecord, Lsn, MemberId, MemberReport, MemberState, Position,
-    PromiseReply, Release, ReportRequest, Timeline,
+    Fork, HolderRecord, Incarnation, LeaseRecord, Lsn, MemberReport, MemberState, PromiseReply, Release, ReportRequest,
+    Timeline,
 };
 use crate::quorum::SyncRule;
 use crate::timing::Timing;

@@ -6,7 +6,7 @@ use std::borrow::Cow;
 
 use super::context::{Context, Tenure};
 use super::recovery::{self, Way};
-use super::{Draft, Memo, Mode, Peer, Verdict, crash, failsafe, fence, lease_rules, members, room, shutdown};
+use super::{Draft, Memo, Mode, Peer, Rule, Verdict, crash, failsafe, fence, lease_rules, members, room, shutdown};
 use crate::protocol::{Epoch, MemberId, MemberState, Position};
 use crate::timing::BootTime;
 
@@ -118,12 +118,20 @@ pub(super) fn is_mute(context: &Context) -> bool {
     greeted.is_some_and(|greeted| context.now >= greeted.plus(GREETING))
 }
 
+pub(super) const GIVE_WAY: Rule = Rule {
+    name: "give-way",
+    family: "give_way",
+    what: "A holder that cannot write stops PostgreSQL and releases the lease, if another member could take over.",
+    protocol: &[8, 16],
+    decide: give_way,
+};
+
 /// Stops whatever lives, and releases the lease. Until it is released, it is not renewed, and members that report are told.
-pub(super) fn give_way(context: &Context, draft: &mut Draft) -> Option<Verdict> {
+fn give_way(context: &Context, draft: &mut Draft) -> Option<Verdict> {
     draft.memo.gives_way?;
     if context.final_position().is_some() {
         // Without room it would be elected again, if it were the first to see that the lease is free.
-        let successor = inheritor(context, &draft.memo).filter(|_| !room::has_room(context));
+        let successor = inheritor(context, draft.memo).filter(|_| !room::has_room(context));
         return lease_rules::release(context, draft, successor);
     }
     let because = why(context, draft);

@@ -1,7 +1,7 @@
 //! The member's identity (protocol.md rule 1): made with an empty volume, never changed while data is on it.
 
 use super::context::Context;
-use super::{Action, Data, Draft, Verdict};
+use super::{Action, Data, Draft, Rule, Verdict};
 
 /// Longest wait between failed tries of work on the volume, in milliseconds.
 const VOLUME_RETRY: u64 = 5_000;
@@ -11,9 +11,17 @@ pub(super) fn volume_is_free(context: &Context, draft: &mut Draft) -> bool {
     context.is_free(&context.tasks().volume, VOLUME_RETRY, draft)
 }
 
+pub(super) const CREATE_MEMBER: Rule = Rule {
+    name: "create-member",
+    family: "identity",
+    what: "Makes the identity of the member on an empty volume, once the operator has named the claim.",
+    protocol: &[1],
+    decide: create_member,
+};
+
 /// Makes the member, once the operator has said which claim this is. A member of another claim is replaced only on an
 /// empty volume: there it stands for nothing.
-pub(super) fn create_member(context: &Context, draft: &mut Draft) -> Option<Verdict> {
+fn create_member(context: &Context, draft: &mut Draft) -> Option<Verdict> {
     let volume = context.volume()?;
     let claim_uid = context.cluster()?.claim_uid.clone()?;
     let empty = matches!(volume.data, Data::Empty | Data::Unfinished);
@@ -30,8 +38,16 @@ pub(super) fn create_member(context: &Context, draft: &mut Draft) -> Option<Verd
     Verdict::new(Action::CreateMember { claim_uid }, because)
 }
 
+pub(super) const STORE_CERTIFICATE: Rule = Rule {
+    name: "store-certificate",
+    family: "identity",
+    what: "Stores the replication certificate that the operator has signed for this member.",
+    protocol: &[3],
+    decide: store_certificate,
+};
+
 /// Writes down the replication certificate that the operator has signed for this member.
-pub(super) fn store_certificate(context: &Context, draft: &mut Draft) -> Option<Verdict> {
+fn store_certificate(context: &Context, draft: &mut Draft) -> Option<Verdict> {
     let member = context.member()?;
     let signed = context.cluster()?.certificate.as_ref()?;
     if signed.member != member.id.as_str() || member.certificate.as_ref() == Some(&signed.pem) {
@@ -120,7 +136,7 @@ mod tests {
         for (index, spoil) in spoil.iter().enumerate() {
             let mut observed = blank();
             spoil(&mut observed);
-            assert_ne!(decided(&observed).rule, "create member", "{index}");
+            assert_ne!(decided(&observed).rule, "create-member", "{index}");
         }
     }
 
@@ -145,21 +161,21 @@ mod tests {
     fn an_identity_is_never_replaced_under_data() {
         let mut observed = standby();
         cluster(&mut observed).claim_uid = Some("other".to_owned());
-        assert_ne!(decided(&observed).rule, "create member");
+        assert_ne!(decided(&observed).rule, "create-member");
         volume(&mut observed).data = Data::Unknown;
-        assert_ne!(decided(&observed).rule, "create member");
+        assert_ne!(decided(&observed).rule, "create-member");
         volume(&mut observed).data = Data::Empty;
         observed.postgres.process = Process::Stopped { exit: None };
-        assert_eq!(decided(&observed).rule, "create member");
+        assert_eq!(decided(&observed).rule, "create-member");
     }
 
     #[test]
     fn only_a_certificate_for_this_member_is_written_down() {
         let mut observed = cloning();
         volume(&mut observed).member.as_mut().unwrap().certificate = None;
-        assert_eq!(decided(&observed).rule, "store certificate");
+        assert_eq!(decided(&observed).rule, "store-certificate");
         cluster(&mut observed).certificate.as_mut().unwrap().member = "cdb_1_other".to_owned();
-        assert_ne!(decided(&observed).rule, "store certificate");
+        assert_ne!(decided(&observed).rule, "store-certificate");
     }
 
     #[test]

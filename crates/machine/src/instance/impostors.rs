@@ -8,8 +8,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::context::Context;
+use super::memo::Change;
 use super::observed::PostgresView;
-use super::{Action, Draft, Verdict};
+use super::{Action, Draft, Rule, Verdict};
 use crate::protocol::{Lsn, MemberId};
 use crate::timing::BootTime;
 
@@ -137,8 +138,16 @@ impl PostgresView {
     }
 }
 
+pub(super) const END_IMPOSTORS: Rule = Rule {
+    name: "end-impostors",
+    family: "impostors",
+    what: "Ends WAL senders that use a member's name and not that member's role.",
+    protocol: &[3],
+    decide: end,
+};
+
 /// Ends the impostors; again if a later look still shows one.
-pub(super) fn end(context: &Context, draft: &mut Draft) -> Option<Verdict> {
+fn end(context: &Context, draft: &mut Draft) -> Option<Verdict> {
     context.running()?;
     let postgres = &context.observed.postgres;
     let asked = postgres.answer?.asked;
@@ -146,16 +155,16 @@ pub(super) fn end(context: &Context, draft: &mut Draft) -> Option<Verdict> {
     if draft.memo.impostors_ended.is_some_and(|at| asked <= at) {
         return None;
     }
-    draft.memo.impostors_ended = Some(context.now);
     let because = format!(
         "role {:?} replicates under the name of {}, and is not that member",
         impostor.role, impostor.name
     );
-    Verdict::new(
+    Verdict::noting(
         Action::EndImpostors {
             impostors: postgres.impostors.clone(),
         },
         because,
+        [Change::EndsImpostors(context.now)],
     )
 }
 

@@ -1,13 +1,21 @@
 //! Data that was set aside and kept, since it may have commits that nobody else has: it goes on the user's word.
 
 use super::context::Context;
-use super::{Action, Draft, Verdict};
+use super::{Action, Draft, Rule, Verdict};
 
 /// Longest wait between failed tries, in milliseconds.
 const RETRY: u64 = 60_000;
 
+pub(super) const DISCARD_KEPT: Rule = Rule {
+    name: "discard-kept",
+    family: "kept",
+    what: "Removes data that was moved aside and kept, when the user names it.",
+    protocol: &[],
+    decide: discard,
+};
+
 /// Removes what the user names, if it is here.
-pub(super) fn discard(context: &Context, draft: &mut Draft) -> Option<Verdict> {
+fn discard(context: &Context, draft: &mut Draft) -> Option<Verdict> {
     let name = context.cluster()?.discard.as_ref()?;
     if !context.observed.kept.contains(name) || !context.is_free(&context.tasks().discard, RETRY, draft) {
         return None;

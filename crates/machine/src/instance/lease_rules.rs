@@ -8,7 +8,7 @@ use std::borrow::Cow;
 use api::status::DurabilityMode;
 
 use super::context::{Context, Tenure};
-use super::{Action, Database, Draft, Mode, Process, Purpose, Verdict};
+use super::{Action, Database, Draft, Mode, Process, Purpose, Rule, Verdict};
 use super::{election, loss, members, rejoin, shutdown};
 use crate::lease_object::LeaseContent;
 use crate::protocol::{Epoch, Fork, HolderRecord, LeaseRecord, MemberReport, MemberState, Position, Release, Timeline};
@@ -80,9 +80,17 @@ fn history(context: &Context, record: &LeaseRecord) -> Vec<Fork> {
     known[known.len().saturating_sub(rejoin::FORKS)..].to_vec()
 }
 
+pub(super) const RENEW: Rule = Rule {
+    name: "renew",
+    family: "lease_rules",
+    what: "The holder renews its lease: when that is due, and at once when its content changes or a member has promised a higher epoch.",
+    protocol: &[7],
+    decide: renew,
+};
+
 /// Keeps the lease, before anything else; at once when what it says about the holder has changed, or about a member. News of members
 /// wait for the next renewal while nobody is served: in a takeover all have some, and each write costs time there.
-pub(super) fn renew(context: &Context, draft: &mut Draft) -> Option<Verdict> {
+fn renew(context: &Context, draft: &mut Draft) -> Option<Verdict> {
     let record = context.record()?;
     let held = match context.tenure() {
         Tenure::Held { .. } => true,
@@ -144,8 +152,16 @@ pub(super) fn promised_above(context: &Context) -> Epoch {
     peers.chain(own).max().unwrap_or_default()
 }
 
+pub(super) const TAKE: Rule = Rule {
+    name: "take",
+    family: "lease_rules",
+    what: "The member that held the lease last takes it again, without an election; the first database takes the first lease.",
+    protocol: &[14, 16],
+    decide: take,
+};
+
 /// Takes the lease, if this member's data was the last to be written or is the very first.
-pub(super) fn take(context: &Context, draft: &mut Draft) -> Option<Verdict> {
+fn take(context: &Context, draft: &mut Draft) -> Option<Verdict> {
     let record = context.record()?;
     let basis = basis(context, record, draft)?;
     let database = context.database()?;

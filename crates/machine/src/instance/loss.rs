@@ -109,14 +109,14 @@ mod tests {
         let mut observed = asking(2);
         cluster(&mut observed).accepted_loss = Some(Epoch(1));
         assert_eq!(rule(&observed, mustered - 1), "wait", "others may still answer");
-        assert_eq!(rule(&observed, mustered), "win election");
+        assert_eq!(rule(&observed, mustered), "win-election");
         observed.lease.changed = BootTime(mustered);
         assert_eq!(
             rule(&observed, mustered + expiry - 1),
             "wait",
             "the old primary may still write"
         );
-        assert_eq!(rule(&observed, mustered + expiry), "win election");
+        assert_eq!(rule(&observed, mustered + expiry), "win-election");
         observed.lease.changed = BootTime(0);
         let mut told = |promised: u64, suspects: bool, position: Option<u64>, now: u64| {
             let mut answer = answer_of_third(promised, position);
@@ -131,18 +131,18 @@ mod tests {
         };
         assert_eq!(told(1, false, None, mustered + 600_000), "wait", "it hears the primary");
         assert_eq!(told(1, true, Some(0x80), mustered), "wait", "it is about to promise");
-        assert_eq!(told(1, true, Some(0x80), accepted + MUSTER_SLOW), "win election");
-        assert_eq!(told(2, false, Some(0x80), mustered), "win election", "it has promised");
+        assert_eq!(told(1, true, Some(0x80), accepted + MUSTER_SLOW), "win-election");
+        assert_eq!(told(2, false, Some(0x80), mustered), "win-election", "it has promised");
         assert_eq!(told(2, true, None, mustered), "wait", "it replays");
         assert_eq!(
             told(2, true, None, accepted + MUSTER_SLOW),
-            "win election",
+            "win-election",
             "for too long"
         );
         let mut old = answer_of_third(1, None);
         (old.reply.suspects, old.at) = (false, BootTime(mustered - FRESH));
         observed.promises.insert("orders-3".to_owned(), old);
-        assert_eq!(rule(&observed, mustered), "win election", "that was long ago");
+        assert_eq!(rule(&observed, mustered), "win-election", "that was long ago");
         observed.promises.clear();
         let mut more = |answered: u64| {
             let mut better = answer_of_third(2, Some(0x180));
@@ -153,7 +153,7 @@ mod tests {
         assert_eq!(more(mustered - GONE + 1), "wait", "another that answers has more");
         assert_eq!(
             more(mustered - GONE),
-            "win election",
+            "win-election",
             "it answered, and is missing since"
         );
     }

@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use api::names::Names;
 
 use super::context::Context;
-use super::{Draft, Peer, report};
-use crate::protocol::{FAULT_SILENT, MemberReport, Position};
+use super::{Draft, Memo, Peer, report};
+use crate::protocol::{FAULT_SILENT, MemberId, MemberReport, Position};
 use crate::timing::BootTime;
 
 /// After how long without a report a member counts as silent, in milliseconds: five reports of one a second.
@@ -23,7 +23,7 @@ pub(super) fn view(
     let mut positions: BTreeMap<String, Position> = reports
         .keys()
         .filter_map(|pod| {
-            let reported = heard(context, draft).find(|(heard, _)| *heard == pod);
+            let reported = heard(context, draft.memo).find(|(heard, _)| *heard == pod);
             let reported = reported.and_then(|(_, peer)| peer.position);
             let recorded = context.record().and_then(|record| record.positions.get(pod).copied());
             Some((pod.clone(), reported.or(recorded)?))
@@ -65,7 +65,7 @@ pub(super) fn reports(context: &Context, draft: &mut Draft) -> BTreeMap<String, 
         .record()
         .map(|record| record.members.clone())
         .unwrap_or_default();
-    for (pod, peer) in heard(context, draft) {
+    for (pod, peer) in heard(context, draft.memo) {
         reports.insert(pod.clone(), peer.report.clone());
     }
     reports.retain(|pod, report| pod == own || keep(context, draft, pod, report));
@@ -75,10 +75,21 @@ pub(super) fn reports(context: &Context, draft: &mut Draft) -> BTreeMap<String, 
     reports
 }
 
+/// A wanted pod other than this one is of `member`: by its report to this holder, or by the Lease.
+pub(super) fn is_known(context: &Context, memo: &Memo, member: &MemberId) -> bool {
+    let own = &context.observed.own.pod;
+    let heard = || heard(context, memo).map(|(pod, peer)| (pod, &peer.report.member));
+    let recorded = context.record().into_iter().flat_map(|record| &record.members);
+    let recorded = recorded.filter(|(pod, _)| heard().all(|(reported, _)| reported != *pod));
+    let known = recorded.map(|(pod, report)| (pod, &report.member)).chain(heard());
+    let mut pods = known.filter(|(_, name)| *name == member).map(|(pod, _)| pod);
+    pods.any(|pod| pod != own && is_wanted(context, pod))
+}
+
 /// Members that have reported since this run holds the lease. What they said before, in an earlier reign, is older than what the
 /// Lease has: another holder wrote that meanwhile.
-fn heard<'a>(context: &Context<'a>, draft: &Draft) -> impl Iterator<Item = (&'a String, &'a Peer)> + use<'a> {
-    let since = draft.memo.holding_since.unwrap_or(context.now);
+fn heard<'a>(context: &Context<'a>, memo: &Memo) -> impl Iterator<Item = (&'a String, &'a Peer)> + use<'a> {
+    let since = memo.holding_since.unwrap_or(context.now);
     let peers = context.observed.peers.iter();
     peers.filter(move |(_, peer)| peer.heard >= since)
 }
@@ -130,7 +141,7 @@ mod tests {
             holding_since: Some(BootTime(0)),
             ..Memo::default()
         };
-        let mut draft = Draft { memo, wake: None };
+        let mut draft = Draft::new(&memo);
         reports(&Context::new(observed, BootTime(now)), &mut draft)
     }
 
@@ -162,7 +173,7 @@ mod tests {
                 holding_since: Some(BootTime(since)),
                 ..Memo::default()
             };
-            let mut draft = Draft { memo, wake: None };
+            let mut draft = Draft::new(&memo);
             let (reports, positions) = view(&Context::new(&observed, BootTime(1_100)), &mut draft);
             (reports["orders-1"].pod_uid.clone(), positions["orders-1"] == newer)
         };
@@ -187,7 +198,7 @@ mod tests {
                 holding_since: Some(BootTime(0)),
                 ..Memo::default()
             };
-            let mut draft = Draft { memo, wake: None };
+            let mut draft = Draft::new(&memo);
             reports(&Context::new(&observed, BootTime(1_000 + super::SILENT)), &mut draft);
             draft.wake
         };
@@ -211,7 +222,7 @@ mod tests {
             holding_since: Some(BootTime(50_000)),
             ..Memo::default()
         };
-        let mut draft = Draft { memo, wake: None };
+        let mut draft = Draft::new(&memo);
         let reports = reports(&Context::new(&observed, BootTime(50_100)), &mut draft);
         assert_eq!(reports["orders-1"].fault, None);
         assert_eq!(draft.wake, Some(BootTime(55_000)));

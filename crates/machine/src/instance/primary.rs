@@ -7,15 +7,24 @@ use super::context::Context;
 use super::crash::may_start;
 use super::identity::is_sound;
 use super::lease_rules::{self, Write};
+use super::memo::Change;
 use super::recovery::{self, Way};
-use super::{Action, Draft, Purpose, Route, Verdict, election, members, room, settings, standby};
+use super::{Action, Draft, Purpose, Route, Rule, Verdict, election, members, room, settings, standby};
 use crate::protocol::{Epoch, Incarnation, LeaseRecord, MemberId, MemberState, Timeline};
 
 /// Longest wait between failed tries, in milliseconds.
 const RETRY: u64 = 2_000;
 
+pub(super) const PROMOTE: Rule = Rule {
+    name: "promote",
+    family: "primary",
+    what: "Promotes the elected standby to the timeline that the Lease reserves for it.",
+    protocol: &[13, 14],
+    decide: promote,
+};
+
 /// Promotes the standby of a member that was elected, to the timeline that the Lease reserves for it (protocol.md rules 13, 14).
-pub(super) fn promote(context: &Context, draft: &mut Draft) -> Option<Verdict> {
+fn promote(context: &Context, draft: &mut Draft) -> Option<Verdict> {
     let (epoch, until) = context.held()?;
     let record = context.record()?;
     let timeline = record.timeline?;
@@ -68,9 +77,17 @@ fn is_spent(timeline: Timeline, own: Timeline, begun: Option<Timeline>) -> bool 
     own >= timeline || begun.is_some_and(|begun| begun >= timeline)
 }
 
+pub(super) const RESERVE_AGAIN: Rule = Rule {
+    name: "reserve-again",
+    family: "primary",
+    what: "Reserves another timeline when a promotion to the reserved one was begun and has not finished.",
+    protocol: &[14],
+    decide: reserve_again,
+};
+
 /// Reserves another timeline when a promotion to the one on record was begun and not finished: a number is used once
 /// (protocol.md rule 14).
-pub(super) fn reserve_again(context: &Context, draft: &mut Draft) -> Option<Verdict> {
+fn reserve_again(context: &Context, draft: &mut Draft) -> Option<Verdict> {
     context.held()?;
     let record = context.record()?;
     let own = context.final_position()?.timeline;
@@ -101,8 +118,16 @@ fn is_primarys(context: &Context) -> bool {
         .is_some_and(|database| database.primary && reserved.is_none_or(|reserved| database.timeline == reserved))
 }
 
+pub(super) const START_TO_PROMOTE: Rule = Rule {
+    name: "start-to-promote",
+    family: "primary",
+    what: "Starts the holder's PostgreSQL as a standby, because its data is a standby's and must be promoted.",
+    protocol: &[13],
+    decide: start_to_promote,
+};
+
 /// The holder's data is a standby's: it is started as one, to be promoted.
-pub(super) fn start_to_promote(context: &Context, draft: &mut Draft) -> Option<Verdict> {
+fn start_to_promote(context: &Context, draft: &mut Draft) -> Option<Verdict> {
     context.held()?;
     if is_primarys(context) || !is_sound(context) || context.stop_intended() || !may_start(context, draft) {
         return None;
@@ -119,14 +144,22 @@ pub(super) fn start_to_promote(context: &Context, draft: &mut Draft) -> Option<V
     )
 }
 
+pub(super) const START_PRIMARY: Rule = Rule {
+    name: "start-primary",
+    family: "primary",
+    what: "Starts PostgreSQL for writing while the lease is held, on data of the reserved timeline.",
+    protocol: &[13, 15],
+    decide: start,
+};
+
 /// Starts PostgreSQL for writing: only while the lease is held now, and only on the data that the Lease names.
-pub(super) fn start(context: &Context, draft: &mut Draft) -> Option<Verdict> {
+fn start(context: &Context, draft: &mut Draft) -> Option<Verdict> {
     let (epoch, until) = context.held()?;
     if !is_primarys(context) || !is_sound(context) || !may_start(context, draft) {
         return None;
     }
     let settings = settings::to_start_with(context)?;
-    let because = match recovery::of(context, &draft.memo) {
+    let because = match recovery::of(context, draft.memo) {
         Some(Way::InPlace(why) | Way::GiveWay(why)) => format!("this member holds the lease: {why}").into(),
         None => Cow::from("this member holds the lease"),
     };
@@ -141,9 +174,17 @@ pub(super) fn start(context: &Context, draft: &mut Draft) -> Option<Verdict> {
     )
 }
 
+pub(super) const ROUTE: Rule = Rule {
+    name: "route",
+    family: "primary",
+    what: "Points the Service `-rw` at this member when it starts or is promoted for writing.",
+    protocol: &[],
+    decide: route,
+};
+
 /// Points `-rw` at this member, in one write, as soon as it starts or is promoted for writing: clients are refused here until
 /// it opens, as they were there, and the proxies of the nodes, which take up to a second, work meanwhile.
-pub(super) fn route(context: &Context, draft: &mut Draft) -> Option<Verdict> {
+fn route(context: &Context, draft: &mut Draft) -> Option<Verdict> {
     let (epoch, _) = context.held()?;
     let address = &context.observed.own.address;
     let wanted = Route {
@@ -173,10 +214,18 @@ pub fn is_route_forged(lease: &LeaseRecord, holder: &Incarnation, epoch: Epoch) 
     lease.epoch == epoch && held_by == Some(holder)
 }
 
+pub(super) const ADMIT: Rule = Rule {
+    name: "admit",
+    family: "primary",
+    what: "Makes the replication role and slot of a member that reports and has none here.",
+    protocol: &[1, 3, 6],
+    decide: admit,
+};
+
 /// Makes the replication role and slot of a member that reports now (the slot of one that is away would keep WAL until it is lost,
 /// again and again), unless it is forgotten: its slot would keep WAL for ever. A standby that runs has promised this epoch before
 /// ([`followers`]).
-pub(super) fn admit(context: &Context, draft: &mut Draft) -> Option<Verdict> {
+fn admit(context: &Context, draft: &mut Draft) -> Option<Verdict> {
     let (epoch, _) = context.held()?;
     if !context.accepting() {
         return None;
@@ -204,9 +253,17 @@ pub(super) fn admit(context: &Context, draft: &mut Draft) -> Option<Verdict> {
     )
 }
 
+pub(super) const DROP_SLOTS: Rule = Rule {
+    name: "drop-slots",
+    family: "primary",
+    what: "Drops replication slots of members that no longer exist, and all slots here when this member follows another.",
+    protocol: &[3],
+    decide: drop_slots,
+};
+
 /// Drops the slots of members that are no more: they would keep WAL for ever. Once per set of members, and again until
 /// none of them is in use.
-pub(super) fn drop_slots(context: &Context, draft: &mut Draft) -> Option<Verdict> {
+fn drop_slots(context: &Context, draft: &mut Draft) -> Option<Verdict> {
     if has_followed(context) {
         return drop_all_slots(context, draft);
     }
@@ -223,8 +280,8 @@ pub(super) fn drop_slots(context: &Context, draft: &mut Draft) -> Option<Verdict
     if !context.is_free(task, RETRY, draft) {
         return None;
     }
-    draft.memo.kept = Some(keep.clone());
-    Verdict::new(Action::DropSlots { keep }, "the set of members has changed")
+    let change = Change::KeepsSlots(keep.clone());
+    Verdict::noting(Action::DropSlots { keep }, "the set of members has changed", [change])
 }
 
 /// It follows another member, which has become primary.

@@ -682,7 +682,7 @@ proptest! {
         prop_assert!(!(fenced && disturbs), "{:?}", decision);
         let follows = observed.postgres.process == (Process::Running { mode: Mode::Standby }) && !may_write(&observed);
         if fenced && follows && memo.stopping.is_none() {
-            let first = ["fence", "stop promoted", "renew", "end impostors", "shut down"];
+            let first = ["fence", "stop-promoted", "renew", "end-impostors", "shut-down"];
             prop_assert!(first.contains(&decision.rule), "{:?}", decision);
         }
     }
@@ -703,6 +703,21 @@ proptest! {
                 prop_assert_eq!(decide(&observed, &again, later).memo.gives_way, None);
             }
         }
+    }
+
+    #[test]
+    fn a_decision_changes_the_memory_by_what_it_notes_and_nothing_else(
+        observed in prop_oneof![situations(), candidates(), crashed(), wished()],
+        memo in memos(),
+        now in times(),
+    ) {
+        let context = Context::new(&observed, now);
+        let known = remember(&context, memo.clone());
+        let (rule, verdict) = choose(&context, &mut Draft::new(&known));
+        let decision = decide(&observed, &memo, now);
+        prop_assert_eq!(rule, decision.rule);
+        prop_assert_eq!(decision.memo, known.clone().with(verdict.changes), "{}", rule);
+        prop_assert_eq!(remember(&context, known.clone()), known, "what is remembered changes with time alone");
     }
 
     #[test]

@@ -5,7 +5,8 @@ use super::context::Context;
 use super::copying::Copied;
 use super::identity::volume_is_free;
 use super::lineage::{Lineage, lineage};
-use super::{Action, Draft, Memo, Mode, Process, Verdict, report, shutdown, standby};
+use super::memo::Change;
+use super::{Action, Draft, Memo, Mode, Process, Rule, Verdict, report, shutdown, standby};
 use crate::protocol::{Epoch, Lsn, MemberState, Position};
 use crate::timing::BootTime;
 
@@ -188,12 +189,20 @@ fn copy_anew(context: &Context, draft: &mut Draft) -> Option<Verdict> {
     )
 }
 
+pub(super) const STOP_DIVERGED: Rule = Rule {
+    name: "stop-diverged",
+    family: "rejoin",
+    what: "Stops a standby that cannot follow the primary, so that it can be rewound or copied again.",
+    protocol: &[17],
+    decide: stop_diverged,
+};
+
 /// Stops a standby that cannot follow the primary: it is to be rewound, or copied anew.
-pub(super) fn stop_diverged(context: &Context, draft: &mut Draft) -> Option<Verdict> {
+fn stop_diverged(context: &Context, draft: &mut Draft) -> Option<Verdict> {
     if context.running() != Some(Mode::Standby) || context.starting().is_some() {
         return None;
     }
-    let needed = standby::needed_since(context, &draft.memo).is_some();
+    let needed = standby::needed_since(context, draft.memo).is_some();
     let because = match lineage(context) {
         // What was begun is ended: until then it answers nobody, and is not started again.
         _ if needed && draft.memo.stopping.is_some() => {
@@ -236,8 +245,16 @@ fn opens_soon(context: &Context, draft: &mut Draft) -> bool {
     others.count() >= record.rule.required && !awaited && !context.reached(since.plus(OPENS), draft)
 }
 
+pub(super) const REWIND: Rule = Rule {
+    name: "rewind",
+    family: "rejoin",
+    what: "Rewinds diverged data to the primary; data that cannot be rewound or lacks removed WAL is moved aside, to be copied again.",
+    protocol: &[10, 17],
+    decide: rewind,
+};
+
 /// Rewinds diverged data; after failures, or when a rewind was broken off, moves it aside, to be copied anew.
-pub(super) fn rewind(context: &Context, draft: &mut Draft) -> Option<Verdict> {
+fn rewind(context: &Context, draft: &mut Draft) -> Option<Verdict> {
     let primary = standby::upstream(context)?;
     let volume = context.volume()?;
     let member = volume.member.as_ref()?;
@@ -292,12 +309,12 @@ pub(super) fn rewind(context: &Context, draft: &mut Draft) -> Option<Verdict> {
             "the data cannot be rewound: it is moved aside, to be copied anew",
         );
     }
-    draft.memo.rewound = Some(Rewound {
+    let rewound = Rewound {
         epoch: upstream.epoch,
         data,
         since,
-    });
-    draft.memo.copied = Some(Copied::of(&primary.incarnation.member));
+    };
+    let copied = Copied::of(&primary.incarnation.member);
     let action = Action::Rewind {
         upstream,
         member: member.id.clone(),
@@ -307,9 +324,10 @@ pub(super) fn rewind(context: &Context, draft: &mut Draft) -> Option<Verdict> {
         true => ", and may have commits that nobody else has: its WAL is kept",
         false => "",
     };
-    Verdict::new(
+    Verdict::noting(
         action,
         format!("the data went another way than {}{because}", primary.incarnation.pod),
+        [Change::Rewinds(rewound), Change::Copies(Some(copied))],
     )
 }
 

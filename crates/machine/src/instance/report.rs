@@ -3,7 +3,8 @@
 use super::context::{Context, Tenure};
 use super::lineage::{Lineage, lineage};
 use super::{
-    Action, Draft, Memo, Mode, Observed, Verdict, Work, crash, durability, give_way, identity, room, stalled, standby,
+    Action, Draft, Memo, Mode, Observed, Rule, Verdict, Work, crash, durability, give_way, identity, room, stalled,
+    standby,
 };
 use crate::protocol::{Epoch, MemberReport, MemberState, ReportReply, ReportRequest};
 use crate::timing::BootTime;
@@ -15,11 +16,19 @@ const INTERVAL_WAITING: u64 = 200;
 /// Longest wait between failed reports, in milliseconds.
 const RETRY: u64 = 1_000;
 
+pub(super) const REPORT: Rule = Rule {
+    name: "report",
+    family: "report",
+    what: "Tells the primary about this member: news at once, otherwise each second.",
+    protocol: &[7],
+    decide: send,
+};
+
 /// Tells the primary: at once what is new, else every second (its position, and that it is there).
 pub(super) fn send(context: &Context, draft: &mut Draft) -> Option<Verdict> {
     let primary = standby::upstream(context)?;
     let epoch = context.record()?.epoch;
-    let report = own_with(context, &draft.memo)?;
+    let report = own_with(context, draft.memo)?;
     let free = context.tasks().report.free_at(RETRY)?;
     let (due, because) = match &context.observed.reply {
         // A later epoch than this member knows of is no news of its own: it waits for the Lease.

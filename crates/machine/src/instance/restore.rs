@@ -3,12 +3,20 @@
 
 use super::context::Context;
 use super::lost::Lost;
-use super::{Draft, Reading, Verdict};
+use super::{Draft, Reading, Rule, Verdict};
 use super::{failsafe, lease_rules};
 use crate::protocol::LeaseRecord;
 
+pub(super) const RESTORE_LEASE: Rule = Rule {
+    name: "restore-lease",
+    family: "restore",
+    what: "A primary writes a lost Lease again, when enough members promise that nobody else has held it.",
+    protocol: &[18],
+    decide: restore,
+};
+
 /// Writes all that stood in the Lease into the object that is in its place, in the next epoch and on the same timeline.
-pub(super) fn restore(context: &Context, draft: &mut Draft) -> Option<Verdict> {
+fn restore(context: &Context, draft: &mut Draft) -> Option<Verdict> {
     let lost = context.lost()?;
     let place = lost.place.as_ref()?;
     let owned = context.cluster().map(|cluster| &cluster.uid) == place.owner.as_ref();

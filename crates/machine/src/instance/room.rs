@@ -107,10 +107,10 @@ mod tests {
         volume(&mut observed).promise.as_mut().unwrap().promoting = Some(Timeline(2));
         let failed = TOOK + 5_000;
         (observed.tasks.start.ended, observed.tasks.start.failures) = (BootTime(failed), 1);
-        assert_ne!(decided(&observed, failed + 10_000).rule, "reserve again");
-        assert_eq!(decided(&observed, failed + TRY).rule, "reserve again");
+        assert_ne!(decided(&observed, failed + 10_000).rule, "reserve-again");
+        assert_eq!(decided(&observed, failed + TRY).rule, "reserve-again");
         observed.full.clear();
-        assert_eq!(decided(&observed, failed + 10_000).rule, "reserve again");
+        assert_eq!(decided(&observed, failed + 10_000).rule, "reserve-again");
     }
 
     #[test]

@@ -7,6 +7,7 @@
 use std::collections::BTreeSet;
 
 use super::context::Context;
+use super::memo::Change;
 use super::shutdown::LAST;
 use super::{Action, Draft, Mode, Stop, Stopping, Verdict, handover};
 use crate::protocol::MemberId;
@@ -88,9 +89,9 @@ pub(super) fn end(context: &Context, draft: &mut Draft, needs: &Needs) -> Option
             "standbys that are far behind, and do not take over, are not waited for",
         )
     };
-    draft.memo.ended = Some(Ended { kept, at: context.now });
     draft.wake(context.now.plus(AGAIN));
-    Verdict::new(Action::EndSenders { keep }, because)
+    let ended = Ended { kept, at: context.now };
+    Verdict::noting(Action::EndSenders { keep }, because, [Change::EndsSenders(ended)])
 }
 
 /// Those that have flushed nearly all.

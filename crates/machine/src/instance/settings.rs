@@ -2,8 +2,9 @@
 
 use super::context::{Context, Tenure};
 use super::lineage::{Lineage, lineage};
+use super::memo::Change;
 use super::senders::Needs;
-use super::{Action, Draft, Mode, Verdict, checkpoint, shutdown, standby};
+use super::{Action, Draft, Memo, Mode, Rule, Verdict, checkpoint, shutdown, standby};
 
 /// Longest wait between failed tries, in milliseconds.
 const RETRY: u64 = 5_000;
@@ -23,12 +24,20 @@ pub(super) fn to_start_with(context: &Context) -> Option<String> {
     )
 }
 
+pub(super) const CONFIGURE: Rule = Rule {
+    name: "configure",
+    family: "settings",
+    what: "Writes the configuration and reloads it when settings or the address of the primary have changed.",
+    protocol: &[6],
+    decide: configure,
+};
+
 /// Writes the configuration and reloads it, when the settings or the primary's address have changed, PostgreSQL goes by another one
 /// than was written, or limits that a standby has kept for its primary need not be so high any more.
 ///
 /// A PostgreSQL that is silent, or takes no sessions yet, is left alone. One that refuses its agent may do so by the very settings
 /// that are to be taken back: it reads the new ones.
-pub(super) fn configure(context: &Context, draft: &mut Draft) -> Option<Verdict> {
+fn configure(context: &Context, draft: &mut Draft) -> Option<Verdict> {
     let mode = context.running()?;
     let configured = context.observed.postgres.configured.as_ref()?;
     let settings = to_start_with(context)?;
@@ -81,16 +90,28 @@ fn is_reached(context: &Context) -> bool {
     postgres.answer.is_some() || postgres.refusal.is_some()
 }
 
+pub(super) const RESTART: Rule = Rule {
+    name: "restart",
+    family: "settings",
+    what: "Restarts PostgreSQL in place when settings need it and the operator permits it, once.",
+    protocol: &[],
+    decide: restart,
+};
+
+/// A restart for settings has brought what it was for. Should these settings need another one (after a promotion, say), it may be made.
+pub(super) fn remember(context: &Context, memo: &mut Memo) {
+    let answer = context.observed.postgres.answer.filter(|_| context.running().is_some());
+    if answer.is_some_and(|answer| !answer.pending_restart) && memo.stopping.is_none() {
+        memo.restarted_for = None;
+    }
+}
+
 /// Restarts PostgreSQL in place for settings that need it: with the operator's permit for exactly these, and once.
-pub(super) fn restart(context: &Context, draft: &mut Draft) -> Option<Verdict> {
+fn restart(context: &Context, draft: &mut Draft) -> Option<Verdict> {
     const BECAUSE: &str = "the operator permits the restart that the settings need";
     context.running()?;
     let answer = context.observed.postgres.answer;
     let pending = answer.is_some_and(|answer| answer.pending_restart);
-    if answer.is_some() && !pending && draft.memo.stopping.is_none() {
-        // It has brought what it was for; should these settings need another one (after a promotion, say), it may be made.
-        draft.memo.restarted_for = None;
-    }
     let permit = context.cluster()?.restart.as_ref()?;
     let own = &context.observed.own;
     let applied = context
@@ -122,8 +143,8 @@ pub(super) fn restart(context: &Context, draft: &mut Draft) -> Option<Verdict> {
     if context.serving() && !checkpoint::is_made(context) {
         return checkpoint::make(context, "for a restart");
     }
-    draft.memo.restarted_for = Some(permit.settings.clone());
-    shutdown::stop(context, draft, BECAUSE)
+    let change = Change::RestartsFor(permit.settings.clone());
+    shutdown::stop(context, draft, BECAUSE).map(|verdict| verdict.and(change))
 }
 
 #[cfg(test)]

@@ -4,8 +4,9 @@
 use std::borrow::Cow;
 
 use super::context::{Context, Tenure};
+use super::memo::Change;
 use super::senders::{self, Needs};
-use super::{Action, Draft, Memo, Mode, Stop, Stopping, Verdict, checkpoint, handover, lease_rules};
+use super::{Action, Draft, Memo, Mode, Rule, Stop, Stopping, Verdict, checkpoint, handover, lease_rules};
 
 /// How long a fast stop may take before SIGQUIT, in milliseconds. It waits for the shutdown checkpoint, and for standbys
 /// to receive it; 20 s of the container's grace are more than either needs, and leave time for the rest.
@@ -46,9 +47,9 @@ pub(super) fn stop(context: &Context, draft: &mut Draft, because: impl Into<Cow<
             (next, QUIT_PATIENCE)
         }
     };
-    draft.memo.stopping = Some(Stopping { stop, since: now });
     draft.wake(now.plus(patience));
-    Verdict::new(Action::Stop(stop), because)
+    let stopping = Stopping { stop, since: now };
+    Verdict::noting(Action::Stop(stop), because, [Change::Stops(stopping)])
 }
 
 /// PostgreSQL is stopping as planned, and has its time for that still.
@@ -74,31 +75,44 @@ pub(super) fn may_release(context: &Context, draft: &Draft) -> bool {
     ours && stops && !context.alive()
 }
 
+pub(super) const HAND_OVER: Rule = Rule {
+    name: "hand-over",
+    family: "shutdown",
+    what: "Switchover: makes a checkpoint, stops PostgreSQL, and releases the lease to the wanted primary with the last position.",
+    protocol: &[16],
+    decide: hand_over,
+};
+
 /// Hands the lease over to the member that is to have it (a switchover): stops first, so that what is measured is final,
 /// then releases with the position that the successor must have. If nobody takes it, this member takes it back.
-pub(super) fn hand_over(context: &Context, draft: &mut Draft) -> Option<Verdict> {
-    if draft.memo.handing_over.is_none() {
-        let target = handover::target(context, draft)?;
-        if !checkpoint::is_made(context) {
-            return checkpoint::make(context, "to hand the lease over");
-        }
-        if !handover::is_seen(context) {
-            return None;
-        }
-        draft.memo.handing_over = Some(target);
-        draft.memo.handed_over = Some(context.now);
-        if let Some(wish) = &mut draft.memo.wished {
-            wish.tries = wish.tries.saturating_add(1);
-        }
+fn hand_over(context: &Context, draft: &mut Draft) -> Option<Verdict> {
+    if let Some(successor) = &draft.memo.handing_over {
+        return Some(hand_over_to(context, draft, successor));
     }
-    let successor = draft.memo.handing_over.clone()?;
+    let target = handover::target(context, draft)?;
+    if !checkpoint::is_made(context) {
+        return checkpoint::make(context, "to hand the lease over");
+    }
+    if !handover::is_seen(context) {
+        return None;
+    }
+    let verdict = hand_over_to(context, draft, &target);
+    Some(verdict.and(Change::HandsOver {
+        to: target,
+        at: context.now,
+    }))
+}
+
+fn hand_over_to(context: &Context, draft: &mut Draft, successor: &String) -> Verdict {
+    let wait = |because| Verdict::of(Action::Wait, because);
     if context.alive() {
         let because = format!("the lease is handed over to {successor}");
-        let needs = Needs::of(context, Some(&successor));
+        let needs = Needs::of(context, Some(successor));
         return stop_primary(context, draft, &needs, because)
-            .or_else(|| Verdict::wait("PostgreSQL is stopping, to hand over"));
+            .unwrap_or_else(|| wait("PostgreSQL is stopping, to hand over"));
     }
-    lease_rules::release(context, draft, Some(successor)).or_else(|| Verdict::wait("the lease is being handed over"))
+    lease_rules::release(context, draft, Some(successor.clone()))
+        .unwrap_or_else(|| wait("the lease is being handed over"))
 }
 
 /// Why this instance is to stop, if it is.
@@ -114,8 +128,16 @@ fn why(context: &Context) -> Option<&'static str> {
     }
 }
 
+pub(super) const SHUT_DOWN: Rule = Rule {
+    name: "shut-down",
+    family: "shutdown",
+    what: "Stops PostgreSQL when the container ends, or the operator or the user asks for it; a primary then releases the lease with its last position.",
+    protocol: &[16],
+    decide: shut_down,
+};
+
 /// Stops, releases, and ends (or, when all instances are to stop, stays idle; or goes on as a fenced one).
-pub(super) fn shut_down(context: &Context, draft: &mut Draft) -> Option<Verdict> {
+fn shut_down(context: &Context, draft: &mut Draft) -> Option<Verdict> {
     let why = why(context)?;
     let terminating = context.observed.terminating;
     // Elected, and not promoted: what it has is left to the others before it stops.
@@ -144,8 +166,7 @@ pub(super) fn shut_down(context: &Context, draft: &mut Draft) -> Option<Verdict>
         let heir = heir();
         let left = heir.is_some().then_some(context.now);
         if let Some(verdict) = lease_rules::release(context, draft, heir) {
-            draft.memo.left = left;
-            return Some(verdict);
+            return Some(verdict.and(Change::Leaves(left)));
         }
         let since = draft
             .memo

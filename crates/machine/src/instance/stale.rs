@@ -5,7 +5,7 @@
 //! gone, nobody holds the lease) readings are fewer than the renewals were.
 
 use super::context::{Context, Tenure};
-use super::{Action, Draft, Verdict};
+use super::{Action, Draft, Rule, Verdict};
 use crate::protocol::{Epoch, LeaseRecord};
 
 /// Least distance between readings, in milliseconds.
@@ -13,9 +13,17 @@ const READ: u64 = 1_000;
 /// Longest distance between readings while no news come, in milliseconds; it grows with the silence.
 const SELDOM: u64 = 5_000;
 
+pub(super) const READ_LEASE: Rule = Rule {
+    name: "read-lease",
+    family: "stale",
+    what: "Reads the Lease directly when its watch has shown nothing new for too long.",
+    protocol: &[],
+    decide: read_lease,
+};
+
 /// Reads the Lease when it has shown no sign of life for as long as makes a primary suspect, or when another member knows of a later
 /// epoch. The holder's own writes tell it what there is.
-pub(super) fn read_lease(context: &Context, draft: &mut Draft) -> Option<Verdict> {
+fn read_lease(context: &Context, draft: &mut Draft) -> Option<Verdict> {
     let record = context.record().filter(|record| record.epoch > Epoch(0))?;
     if !matches!(
         context.tenure(),
@@ -69,7 +77,7 @@ mod tests {
     }
 
     fn reads(observed: &Observed, now: u64) -> bool {
-        decide(observed, &settled(), BootTime(now)).rule == "read lease"
+        decide(observed, &settled(), BootTime(now)).rule == "read-lease"
     }
 
     /// [`seen`], and a reading ended at that time.
@@ -145,8 +153,8 @@ mod tests {
             observed.tasks.promise.running = Some(Work::Promise);
             decide(&observed, &memo, BootTime(60_000)).rule
         };
-        assert_eq!(rules(&observed), "read lease");
+        assert_eq!(rules(&observed), "read-lease");
         record(&mut observed).epoch = Epoch(0);
-        assert_ne!(rules(&observed), "read lease");
+        assert_ne!(rules(&observed), "read-lease");
     }
 }

@@ -3,7 +3,8 @@
 
 use super::context::Context;
 use super::lineage::{Lineage, lineage};
-use super::{Action, Draft, Memo, Mode, Upstream, Verdict, rejoin, settings, shutdown, standby};
+use super::memo::Change;
+use super::{Action, Draft, Memo, Mode, Rule, Upstream, Verdict, rejoin, settings, shutdown, standby};
 use crate::protocol::Lsn;
 use crate::timing::BootTime;
 
@@ -101,8 +102,16 @@ fn is_to_stream(context: &Context, memo: &Memo) -> bool {
         && memo.suspected.is_none()
 }
 
+pub(super) const FOLLOW_AGAIN: Rule = Rule {
+    name: "follow-again",
+    family: "stalled",
+    what: "Configures a standby again that should stream and does not; after two tries it is restarted.",
+    protocol: &[],
+    decide: follow_again,
+};
+
 /// Configures it again, or starts it again: only while PostgreSQL itself waits for WAL. One that replays what it has opens no stream.
-pub(super) fn follow_again(context: &Context, draft: &mut Draft) -> Option<Verdict> {
+fn follow_again(context: &Context, draft: &mut Draft) -> Option<Verdict> {
     const BECAUSE: &str = "it follows the primary, and has not streamed for long";
     let stalled = draft.memo.stalled.clone()?;
     if stalled.tries > CONFIGURED && draft.memo.stopping.is_some() && context.running() == Some(Mode::Standby) {
@@ -120,17 +129,18 @@ pub(super) fn follow_again(context: &Context, draft: &mut Draft) -> Option<Verdi
     }
     let settings = settings::to_start_with(context)?;
     let upstream = Some(stalled.upstream.clone());
-    draft.memo.stalled = Some(Stalled {
+    let starts = stalled.tries == CONFIGURED;
+    let tried = Stalled {
         since: context.now,
         tries: stalled.tries.saturating_add(1),
         said: said(context),
         ..stalled
-    });
-    let starts = stalled.tries == CONFIGURED;
-    match starts {
+    };
+    let verdict = match starts {
         true => shutdown::stop(context, draft, BECAUSE),
         false => Verdict::new(Action::Configure { settings, upstream }, BECAUSE),
-    }
+    };
+    verdict.map(|verdict| verdict.and(Change::FollowsAgain(tried)))
 }
 
 fn said(context: &Context) -> String {

@@ -5,7 +5,8 @@ use super::copying::Copied;
 use super::crash::may_start;
 use super::identity::{is_sound, volume_is_free};
 use super::lineage::{Lineage, lineage};
-use super::{Action, Data, Draft, Memo, Mode, Upstream, Verdict};
+use super::memo::Change;
+use super::{Action, Data, Draft, Memo, Mode, Rule, Upstream, Verdict};
 use super::{election, loss, settings, shutdown};
 use crate::protocol::HolderRecord;
 use crate::timing::BootTime;
@@ -52,8 +53,16 @@ pub(super) fn follows(context: &Context, holder: &HolderRecord) -> bool {
     followed.is_some() && followed == to_follow(context, holder).as_ref()
 }
 
+pub(super) const CLONE: Rule = Rule {
+    name: "clone",
+    family: "standby",
+    what: "Copies the primary onto an empty volume.",
+    protocol: &[6],
+    decide: clone,
+};
+
 /// Copies the primary onto an empty volume.
-pub(super) fn clone(context: &Context, draft: &mut Draft) -> Option<Verdict> {
+fn clone(context: &Context, draft: &mut Draft) -> Option<Verdict> {
     let primary = upstream(context)?;
     let volume = context.volume()?;
     let member = volume.member.as_ref()?;
@@ -65,20 +74,29 @@ pub(super) fn clone(context: &Context, draft: &mut Draft) -> Option<Verdict> {
     if context.alive() || context.stop_intended() || !volume_is_free(context, draft) {
         return None;
     }
-    draft.memo.copied = Some(Copied::of(&primary.incarnation.member));
+    let copied = Copied::of(&primary.incarnation.member);
     let action = Action::Clone {
         upstream: primary.address.clone(),
         member: member.id.clone(),
         system_id,
     };
-    Verdict::new(
+    Verdict::noting(
         action,
         format!("the volume is empty and {} serves", primary.incarnation.pod),
+        [Change::Copies(Some(copied))],
     )
 }
 
+pub(super) const START_STANDBY: Rule = Rule {
+    name: "start-standby",
+    family: "standby",
+    what: "Starts PostgreSQL as a standby, which follows the primary if its data is part of its history.",
+    protocol: &[6, 9],
+    decide: start,
+};
+
 /// Starts PostgreSQL as standby. A member that held the lease last waits instead: it may hold it again.
-pub(super) fn start(context: &Context, draft: &mut Draft) -> Option<Verdict> {
+fn start(context: &Context, draft: &mut Draft) -> Option<Verdict> {
     let lineage = lineage(context);
     let (upstream, because) = match context.tenure() {
         Tenure::Other(holder) if lineage == Lineage::Follows => (
@@ -135,13 +153,21 @@ pub(super) fn needed_since(context: &Context, memo: &Memo) -> Option<BootTime> {
 /// nobody; a standby that has not streamed serves no reads.
 fn is_needed(context: &Context, draft: &mut Draft) -> bool {
     let lease = context.timing().lease;
-    needed_since(context, &draft.memo).is_some_and(|since| context.reached(since.plus(lease), draft))
+    needed_since(context, draft.memo).is_some_and(|since| context.reached(since.plus(lease), draft))
 }
+
+pub(super) const LEAVE_FORMER_PRIMARY: Rule = Rule {
+    name: "leave-former-primary",
+    family: "standby",
+    what: "Ends what a standby receives from a former primary, so that the end of its WAL can be compared.",
+    protocol: &[4, 6],
+    decide: leave_former_primary,
+};
 
 /// Ends what a standby receives from a former primary, before it may follow the present one: only then its WAL has an end that
 /// can be compared ([`super::lineage`]). It promises the present epoch for that. An emptied `primary_conninfo` would be no proof
 /// (protocol.md rule 4).
-pub(super) fn leave_former_primary(context: &Context, draft: &mut Draft) -> Option<Verdict> {
+fn leave_former_primary(context: &Context, draft: &mut Draft) -> Option<Verdict> {
     let primary = upstream(context)?;
     let epoch = context.record()?.epoch;
     let answers = context.running() == Some(Mode::Standby) && context.position().is_some();
@@ -164,10 +190,18 @@ pub(super) fn leave_former_primary(context: &Context, draft: &mut Draft) -> Opti
     Verdict::new(Action::Promise { epoch }, because)
 }
 
+pub(super) const STOP_STRANDED: Rule = Rule {
+    name: "stop-stranded",
+    family: "standby",
+    what: "Stops a standby that waits for WAL of a former primary before it can answer, so that it starts with the present one.",
+    protocol: &[],
+    decide: stop_stranded,
+};
+
 /// Stops a standby that answers nobody, as long as its data is not consistent, and waits for WAL of another than the primary: it would
 /// wait for ever, and is started again, to follow the primary. Once for each primary: then it follows that one. (A promise since ends
 /// that, see [`super::Observed::promised`].)
-pub(super) fn stop_stranded(context: &Context, draft: &mut Draft) -> Option<Verdict> {
+fn stop_stranded(context: &Context, draft: &mut Draft) -> Option<Verdict> {
     let primary = upstream(context)?;
     let postgres = &context.observed.postgres;
     let standby = context.running() == Some(Mode::Standby) && context.starting().is_none();
@@ -190,10 +224,18 @@ pub(super) fn stop_stranded(context: &Context, draft: &mut Draft) -> Option<Verd
         .or_else(|| Verdict::wait("PostgreSQL is stopping, to follow the primary of now"))
 }
 
+pub(super) const STOP_TORN: Rule = Rule {
+    name: "stop-torn",
+    family: "standby",
+    what: "Restarts a standby whose WAL ends before its own timeline begins, so that elections can count it.",
+    protocol: &[5, 9],
+    decide: stop_torn,
+};
+
 /// Stops a standby whose WAL ends before its own timeline begins ([`Context::electable_position`]), when the primary is suspected: it
 /// lost the primary while the new timeline's first segment came in. It can neither stand nor be counted with that; the agent removes
 /// the segment before a start. Once for each suspicion.
-pub(super) fn stop_torn(context: &Context, draft: &mut Draft) -> Option<Verdict> {
+fn stop_torn(context: &Context, draft: &mut Draft) -> Option<Verdict> {
     let (_, since) = draft.memo.suspected?;
     let begins = context.observed.postgres.answer?.begins?;
     let position = context.final_position().filter(|position| position.lsn < begins)?;

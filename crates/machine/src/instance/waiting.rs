@@ -4,14 +4,22 @@ use std::borrow::Cow;
 
 use super::bootstrap::is_granted;
 use super::context::{Context, Tenure};
-use super::{Data, Draft, Mode, Reading, Verdict, Work, election, handover, report, standby};
+use super::{Data, Draft, Mode, Reading, Rule, Verdict, Work, election, handover, report, standby};
+
+pub(super) const WAIT: Rule = Rule {
+    name: "wait",
+    family: "waiting",
+    what: "Does nothing, and says what this member waits for and who can end that.",
+    protocol: &[],
+    decide: wait,
+};
 
 /// Always applies.
-pub(super) fn wait(context: &Context, draft: &mut Draft) -> Option<Verdict> {
+fn wait(context: &Context, draft: &mut Draft) -> Option<Verdict> {
     Verdict::wait(in_flight(context).or_else(|| unread(context)).unwrap_or_else(|| {
-        match election::waiting(context)
+        match election::waiting(context, draft.memo)
             .map(Cow::into_owned)
-            .or_else(|| report::fault(context, &draft.memo))
+            .or_else(|| report::fault(context, draft.memo))
             .or_else(|| handover::waiting(context))
         {
             Some(waited_for) => waited_for.into(),

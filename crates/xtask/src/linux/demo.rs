@@ -4,12 +4,13 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
-use api::ClusteredDatabase;
+use api::operation::{ClusterReference, ClusteredDatabaseOperationSpec, OperationPhase, Switchover};
+use api::{ClusteredDatabase, ClusteredDatabaseOperation};
 use clap::Args;
 use e2e::wait::{Seen, until};
 use e2e::{Images, Namespace, SqlClient, namespace};
 use k8s_openapi::api::core::v1::Pod;
-use kube::api::{Api, DeleteParams};
+use kube::api::{Api, DeleteParams, PostParams};
 use serde_json::json;
 use suites::shell;
 use testbed::{Options, POSTGRES_IMAGE, Testbed, progress};
@@ -21,6 +22,10 @@ use super::image;
 const NAMESPACE: &str = "cdb-demo";
 /// The demo's database.
 const DATABASE: &str = "demo";
+/// The operation that asks for a switchover.
+const OPERATION: &str = "demo-move";
+/// How many rows are written first.
+const ROWS: u32 = 1000;
 /// Bound of each step; far more than it takes, so that a slow machine passes and a stuck one does not.
 const BOUND: Duration = Duration::from_secs(180);
 
@@ -57,7 +62,8 @@ pub async fn run(arguments: Arguments) -> Result<()> {
     create(&namespace, &mut summary).await?;
     let sql = write(&namespace, &images, &mut summary).await?;
     change(&namespace, &mut summary).await?;
-    kill_primary(&namespace, &sql, &mut summary).await?;
+    let rows = ROWS + switch_over(&namespace, &sql, &mut summary).await?;
+    kill_primary(&namespace, &sql, rows, &mut summary).await?;
     if arguments.keep {
         summary.push(format!(
             "The database {DATABASE} in namespace {NAMESPACE} is left running."
@@ -122,7 +128,9 @@ async fn create(namespace: &Namespace, summary: &mut Vec<String>) -> Result<()> 
 async fn write(namespace: &Namespace, images: &Images, summary: &mut Vec<String>) -> Result<SqlClient> {
     say("writing through the Service demo-rw, with the Secret's uri, from another pod");
     let sql = SqlClient::start(namespace, DATABASE, &images.postgres).await?;
-    sql.sql("CREATE TABLE visits (id serial PRIMARY KEY, at timestamptz DEFAULT now()); INSERT INTO visits SELECT FROM generate_series(1, 1000)").await?;
+    let table = "CREATE TABLE visits (id serial PRIMARY KEY, at timestamptz DEFAULT now())";
+    sql.sql(&format!("{table}; INSERT INTO visits SELECT FROM generate_series(1, {ROWS})"))
+        .await?;
     let rows = sql.sql("SELECT count(*) FROM visits").await?;
     let (read, time) = until("the rows on a standby", BOUND, || async {
         let read = sql
@@ -158,7 +166,46 @@ async fn change(namespace: &Namespace, summary: &mut Vec<String>) -> Result<()> 
     Ok(())
 }
 
-async fn kill_primary(namespace: &Namespace, sql: &SqlClient, summary: &mut Vec<String>) -> Result<()> {
+/// Asks for another primary by an operation, while rows are written; returns how many of them were acknowledged.
+async fn switch_over(namespace: &Namespace, sql: &SqlClient, summary: &mut Vec<String>) -> Result<u32> {
+    let status = namespace.get(DATABASE).await?.status.unwrap_or_default();
+    let to = match status.current_primary.as_deref() {
+        Some("demo-1") => "demo-2",
+        _ => "demo-1",
+    };
+    say(&format!(
+        "asking for {to} as the primary, by a ClusteredDatabaseOperation"
+    ));
+    let spec = ClusteredDatabaseOperationSpec {
+        cluster_ref: ClusterReference {
+            name: DATABASE.to_owned(),
+        },
+        switchover: Some(Switchover { to: to.to_owned() }),
+        cancel: false,
+    };
+    let before = namespace.holder(DATABASE).await?;
+    let operations: Api<ClusteredDatabaseOperation> = namespace.api();
+    let operation = ClusteredDatabaseOperation::new(OPERATION, spec);
+    operations.create(&PostParams::default(), &operation).await?;
+    let (acknowledged, outage) = write_until_new_holder(namespace, sql, before.as_deref()).await?;
+    let completed = || async {
+        let status = operations.get(OPERATION).await?.status.unwrap_or_default();
+        Ok(match status.phase {
+            Some(OperationPhase::Completed) => Seen::Yes(status.message.unwrap_or_default()),
+            phase => Seen::NotYet(format!("{phase:?}: {:?}", status.message)),
+        })
+    };
+    let (message, _) = until("the operation to be completed", BOUND, completed).await?;
+    println!("    operation {OPERATION} is Completed: {message}");
+    watched(namespace, namespace.wait_ready(DATABASE, BOUND)).await?;
+    summary.push(format!(
+        "switchover by an operation: longest time without a write {:.1} s",
+        outage.as_secs_f64()
+    ));
+    Ok(acknowledged)
+}
+
+async fn kill_primary(namespace: &Namespace, sql: &SqlClient, before_it: u32, summary: &mut Vec<String>) -> Result<()> {
     let database = namespace.get(DATABASE).await?;
     let status = database.status.unwrap_or_default();
     let primary = status.current_primary.context("a Ready database has a primary")?;
@@ -171,7 +218,7 @@ async fn kill_primary(namespace: &Namespace, sql: &SqlClient, summary: &mut Vec<
     let (database, _) = watched(namespace, namespace.wait_ready(DATABASE, BOUND)).await?;
     println!("{}", table(&database));
     let rows = sql.sql("SELECT count(*) FROM visits").await?;
-    let expected = 1000 + acknowledged;
+    let expected = before_it + acknowledged;
     summary.push(format!(
         "primary killed: longest time without a write {:.1} s, Ready after {:.1} s, {rows} rows there ({expected} acknowledged)",
         outage.as_secs_f64(),

@@ -552,7 +552,7 @@ pub const MUTANTS: &[Mutant] = &[
         planted: "A holder whose volume is full releases the lease to nobody in particular, and may be the first to take it.",
         breaks: "invariant 20",
         file: "instance/give_way.rs",
-        text: "inheritor(context, &draft.memo).filter(|_| !room::has_room(context))",
+        text: "inheritor(context, draft.memo).filter(|_| !room::has_room(context))",
         instead: "None",
         found_by: unit(
             "instance::give_way::tests::an_elected_holder_without_room_leaves_the_lease_at_once_to_one_that_has_room",

@@ -179,7 +179,7 @@ pub const MUTANTS: &[Mutant] = &[
     Mutant {
         name: "clients-disconnected-for-nothing",
         planted: "A primary that is asked to end stops while the nodes' proxies cannot lead clients elsewhere yet.",
-        breaks: "rule `shut down`",
+        breaks: "rule `shut-down`",
         file: "instance/shutdown.rs",
         text: "!made || !context.reached(since.plus(SERVES_ON), draft)",
         instead: "!made",
@@ -188,7 +188,7 @@ pub const MUTANTS: &[Mutant] = &[
     Mutant {
         name: "an-end-waits-for-a-checkpoint",
         planted: "A primary that is asked to end waits for its checkpoint without a bound.",
-        breaks: "rule `shut down`",
+        breaks: "rule `shut-down`",
         file: "instance/shutdown.rs",
         text: "context.reached(since.plus(CHECKPOINT), draft)",
         instead: "false",

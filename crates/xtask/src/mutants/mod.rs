@@ -9,6 +9,8 @@ mod cluster_objects;
 mod cluster_removal;
 mod election;
 mod heard;
+#[cfg(test)]
+mod instance;
 mod lease;
 mod page;
 mod quorum;
@@ -60,7 +62,7 @@ pub struct Mutant {
     pub name: &'static str,
     /// What goes wrong, in words.
     pub planted: &'static str,
-    /// The rule that it breaks: of the protocol, one of the invariants, or a rule of docs/state-machine.md.
+    /// The rule that it breaks: of the protocol, one of the invariants, or a rule of docs/state-machine.md or docs/instance-machine.md.
     pub breaks: &'static str,
     /// The file, below `crates/machine/src`.
     pub file: &'static str,

@@ -38,7 +38,8 @@ The model has broken rules of its own, in its world instead of the machine's cod
 (`crates/sim/src/model/bounds.rs`; test `every_mutant_is_found`).
 
 \"Protocol\" is a number of [protocol.md](protocol.md), \"invariant\" one of
-[invariants.md](invariants.md), \"rule\" a row of [the state machine](state-machine.md).
+[invariants.md](invariants.md), \"rule\" a row of [the cluster machine](state-machine.md) or of
+[the instance machine](instance-machine.md).
 ";
 
 /// How many were found.

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use super::*;
 
-fn root() -> PathBuf {
+pub(super) fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
 }
 

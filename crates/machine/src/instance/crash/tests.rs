@@ -21,7 +21,7 @@ fn crashed(at: u64, ran: u64) -> Observed {
 fn a_postmaster_that_runs_looks_after_what_is_left_of_one_before() {
     let mut observed = primary();
     observed.postgres.strays = 3;
-    assert_ne!(decide(&observed, &settled(), BootTime(1_200)).rule, "kill strays");
+    assert_ne!(decide(&observed, &settled(), BootTime(1_200)).rule, "kill-strays");
 }
 
 #[test]

@@ -20,7 +20,7 @@ fn closed() -> Observed {
 }
 
 fn opens(observed: &Observed) -> bool {
-    let verdict = open(&Context::new(observed, NOW), &mut Draft::default());
+    let verdict = open(&Context::new(observed, NOW), &mut Draft::new(&Memo::default()));
     verdict.is_some_and(|verdict| verdict.action == Action::Open)
 }
 
@@ -93,7 +93,7 @@ fn followed() -> Observed {
 }
 
 fn changed(observed: &Observed) -> Option<Verdict> {
-    change(&Context::new(observed, NOW), &mut Draft::default())
+    change(&Context::new(observed, NOW), &mut Draft::new(&Memo::default()))
 }
 
 #[test]
@@ -102,7 +102,7 @@ fn commits_wait_for_new_names_before_elections_count_by_them() {
     assert!(changed(&observed).is_none(), "all is as it is wanted");
     let both = std::mem::take(&mut record(&mut observed).rule);
     observed.postgres.sync.proven = SyncRule::default();
-    let Verdict { action, because } = changed(&observed).unwrap();
+    let Verdict { action, because, .. } = changed(&observed).unwrap();
     assert_eq!(action, Action::SetSync { rule: both.clone() });
     let first = other_holder().incarnation.member;
     assert_eq!(because, format!("commits are to wait for 1 of {first}, {}", third()));
@@ -131,8 +131,11 @@ fn commits_wait_for_new_names_before_elections_count_by_them() {
 #[test]
 fn names_are_of_wanted_members_that_stream_or_did_a_moment_ago() {
     let named = |observed: &Observed, away: u64| {
-        let mut draft = Draft::default();
-        draft.memo.away.insert(third(), BootTime(NOW.0 - away));
+        let memo = Memo {
+            away: BTreeMap::from([(third(), BootTime(NOW.0 - away))]),
+            ..Memo::default()
+        };
+        let mut draft = Draft::new(&memo);
         let names = goal(&Context::new(observed, NOW), &mut draft).unwrap().names;
         (names.contains(&third()), draft.wake)
     };
@@ -152,12 +155,37 @@ fn under_required_nobody_leaves_while_too_few_stream() {
         let mut observed = closed();
         cluster(&mut observed).durability.mode = mode;
         observed.postgres.standbys.clear();
-        let mut draft = Draft::default();
         let names = record(&mut observed).rule.names.clone();
-        draft.memo.away = names.into_iter().map(|name| (name, BootTime(0))).collect();
+        let memo = Memo {
+            away: names.into_iter().map(|name| (name, BootTime(0))).collect(),
+            ..Memo::default()
+        };
+        let mut draft = Draft::new(&memo);
         goal(&Context::new(&observed, NOW), &mut draft)
     };
     let recorded = record(&mut closed()).rule.clone();
     assert_eq!(wanted(DurabilityMode::Required), Some(recorded));
     assert_eq!(wanted(DurabilityMode::Preferred), Some(SyncRule::default()));
+}
+
+#[test]
+fn an_absence_counts_from_its_first_moment_until_the_member_streams() {
+    let away = |observed: &Observed, since: Option<BootTime>| {
+        let mut memo = Memo {
+            away: since.map(|since| (third(), since)).into_iter().collect(),
+            ..Memo::default()
+        };
+        super::remember(&Context::new(observed, NOW), &mut memo);
+        memo.away.get(&third()).copied()
+    };
+    let mut absent = followed();
+    absent.postgres.standbys.remove(&third());
+    let since = Some(BootTime(7));
+    assert_eq!((away(&absent, None), away(&absent, since)), (Some(NOW), since));
+    assert_eq!((away(&followed(), None), away(&followed(), since)), (None, None));
+    record(&mut absent).members.remove("orders-2");
+    absent.peers.remove("orders-2");
+    assert_eq!(away(&absent, None), None, "no pod is of that member");
+    record(&mut absent).rule.names.remove(&third());
+    assert_eq!(away(&absent, since), None, "the rule does not name it");
 }

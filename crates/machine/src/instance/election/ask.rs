@@ -5,11 +5,19 @@ use std::collections::BTreeMap;
 use super::suspicion::suspicion;
 use super::{ROUND, is_behind_status};
 use crate::instance::context::Context;
-use crate::instance::{Action, Draft, Mode, Verdict};
+use crate::instance::{Action, Draft, Mode, Rule, Verdict};
 use crate::protocol::{LeaseRecord, PromiseRequest};
 
+pub(in crate::instance) const ASK: Rule = Rule {
+    name: "ask",
+    family: "election",
+    what: "Asks the other members for their promises, round after round, while the primary is suspected.",
+    protocol: &[9, 18],
+    decide: ask,
+};
+
 /// Asks the others, round after round, as long as the primary is suspected and the lease is not taken.
-pub(in crate::instance) fn ask(context: &Context, draft: &mut Draft) -> Option<Verdict> {
+fn ask(context: &Context, draft: &mut Draft) -> Option<Verdict> {
     let record = context.record()?;
     if context.running() != Some(Mode::Standby) || !context.is_our_data() || is_behind_status(context, record) {
         return None;

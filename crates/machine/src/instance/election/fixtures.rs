@@ -50,7 +50,7 @@ pub(super) fn elected_at(observed: &Observed) -> Option<u64> {
         ..settled()
     };
     let times = [1_000, 1_000 + MUSTER, Timing::DEFAULT.lease, 1_000 + RETURN];
-    let elects = |at: &u64| decide(observed, &memo, BootTime(*at)).rule == "win election";
+    let elects = |at: &u64| decide(observed, &memo, BootTime(*at)).rule == "win-election";
     times.into_iter().find(elects)
 }
 

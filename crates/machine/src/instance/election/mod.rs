@@ -8,11 +8,11 @@ mod suspicion;
 mod take;
 mod waiting;
 
-pub(super) use ask::ask;
+pub(super) use ask::ASK;
 pub use promise::answer;
-pub(super) use promise::{is_kept, promise};
+pub(super) use promise::{PROMISE, is_kept, promise};
 pub(super) use suspicion::{remember, suspicion};
-pub(super) use take::{next_timeline, take};
+pub(super) use take::{WIN_ELECTION, next_timeline, remember_tie};
 pub(super) use waiting::waiting;
 
 use super::context::Context;

@@ -4,7 +4,7 @@ use super::release::{covers_release, may_succeed};
 use super::suspicion::suspicion;
 use super::{FRESH, ROUND, is_behind_status};
 use crate::instance::context::Context;
-use crate::instance::{Action, Draft, Mode, Observed, Verdict, heard, loss};
+use crate::instance::{Action, Draft, Memo, Mode, Observed, Rule, Verdict, heard, loss};
 use crate::protocol::{Epoch, LeaseRecord, PromiseReply, PromiseRequest};
 use crate::timing::BootTime;
 
@@ -21,7 +21,7 @@ pub fn answer(observed: &Observed, now: BootTime, request: &PromiseRequest) -> R
     let promise = context
         .promise()
         .ok_or("what this member has promised cannot be read")?;
-    let suspects = suspicion(&context, &mut Draft::default()).is_some();
+    let suspects = suspicion(&context, &mut Draft::new(&Memo::default())).is_some();
     let kept = promise.epoch >= request.epoch && is_kept(&context);
     Ok(PromiseReply {
         member: member.id.clone(),
@@ -30,6 +30,14 @@ pub fn answer(observed: &Observed, now: BootTime, request: &PromiseRequest) -> R
         position: context.electable_position().filter(|_| kept),
     })
 }
+
+pub(in crate::instance) const PROMISE: Rule = Rule {
+    name: "promise",
+    family: "election",
+    what: "Promises to receive no more WAL of this epoch, when this member suspects the primary and a candidate may win.",
+    protocol: &[4, 5, 19],
+    decide: promise,
+};
 
 /// Promises never again to receive WAL of the present epoch: when this member suspects the primary, and somebody stands
 /// for election with whom it may be won.

@@ -46,7 +46,7 @@ mod tests {
         let Action::WriteLease { content, .. } = &decision.action else {
             panic!("{decision:?}")
         };
-        assert_eq!((decision.rule, &content.release), ("win election", &None));
+        assert_eq!((decision.rule, &content.release), ("win-election", &None));
         assert_eq!(decided(&vacant(Some(0x101), None), 1_001).action, Action::Wait);
         assert_eq!(
             decided(&vacant(None, None), 1_001).action,
@@ -55,7 +55,7 @@ mod tests {
         );
         assert_eq!(
             decided(&vacant(Some(0x100), Some("orders-0")), 1_001).rule,
-            "win election"
+            "win-election"
         );
         assert_eq!(
             decided(&vacant(Some(0x100), Some("orders-2")), 1_001).action,
@@ -64,7 +64,7 @@ mod tests {
         let later = 1_000 + SUCCESSION;
         assert_eq!(
             decided(&vacant(Some(0x100), Some("orders-2")), later).rule,
-            "win election"
+            "win-election"
         );
     }
 

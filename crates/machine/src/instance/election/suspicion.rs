@@ -100,7 +100,7 @@ fn is_alone(context: &Context, record: &LeaseRecord) -> bool {
 /// Since when the primary of which epoch has been suspected.
 pub(in crate::instance) fn remember(context: &Context, memo: &mut Memo) {
     let epoch = context.record().map(|record| record.epoch);
-    memo.suspected = match (suspicion(context, &mut Draft::default()), epoch, memo.suspected) {
+    memo.suspected = match (suspicion(context, &mut Draft::new(memo)), epoch, memo.suspected) {
         (None, _, _) | (_, None, _) => None,
         (Some(_), Some(epoch), Some((of, since))) if of == epoch => Some((epoch, since)),
         (Some(_), Some(epoch), _) => Some((epoch, context.now)),

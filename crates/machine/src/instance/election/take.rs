@@ -10,7 +10,7 @@ use super::suspicion::suspicion;
 use super::{GONE, ROUND, is_behind_status};
 use crate::instance::context::Context;
 use crate::instance::lease_rules::{self, Write};
-use crate::instance::{Draft, Purpose, Verdict, loss};
+use crate::instance::{Draft, Memo, Purpose, Rule, Verdict, loss};
 use crate::protocol::{ASYNC_LOSS, Epoch, LeaseRecord, MemberId, Position, Timeline, UNUSED};
 use crate::quorum::SyncRule;
 
@@ -82,9 +82,35 @@ impl fmt::Display for Tie {
     }
 }
 
-/// Takes the lease by an election, as a running standby (protocol.md rules 9 and 12).
-pub(in crate::instance) fn take(context: &Context, draft: &mut Draft) -> Option<Verdict> {
-    let record = context.record()?;
+pub(in crate::instance) const WIN_ELECTION: Rule = Rule {
+    name: "win-election",
+    family: "election",
+    what: "Takes the lease when enough members have promised and no answer shows more WAL than this member has.",
+    protocol: &[9, 12],
+    decide: take,
+};
+
+/// What this member may take the lease by.
+struct Candidacy {
+    epoch: Epoch,
+    /// Where its WAL ends.
+    own: Position,
+    basis: Basis,
+    tie: Option<Tie>,
+}
+
+/// Since when this member could take the lease, but for a preferred one that has as much WAL, and in which epoch.
+pub(in crate::instance) fn remember_tie(context: &Context, memo: &mut Memo) {
+    let Some(record) = context.record() else { return };
+    let known = memo.tied.is_some_and(|(of, _)| of == record.epoch);
+    let candidacy = || candidacy(context, record, &mut Draft::new(memo));
+    if !known && candidacy().is_some_and(|candidacy| matches!(candidacy.tie, Some(Tie::Behind(_)))) {
+        memo.tied = Some((record.epoch, context.now));
+    }
+}
+
+/// This member may take the lease now, by all but a tie.
+fn candidacy(context: &Context, record: &LeaseRecord, draft: &mut Draft) -> Option<Candidacy> {
     let epoch = record.epoch.next()?;
     if context.promise()?.epoch != epoch || !is_kept(context) || context.stop_intended() || context.observed.terminating
     {
@@ -97,9 +123,15 @@ pub(in crate::instance) fn take(context: &Context, draft: &mut Draft) -> Option<
         return None;
     }
     let tie = Tie::of(context, record, epoch, own).filter(|_| !matches!(basis, Basis::Covers));
+    Some(Candidacy { epoch, own, basis, tie })
+}
+
+/// Takes the lease by an election, as a running standby (protocol.md rules 9 and 12).
+fn take(context: &Context, draft: &mut Draft) -> Option<Verdict> {
+    let record = context.record()?;
+    let Candidacy { epoch, own, basis, tie } = candidacy(context, record, draft)?;
     if let Some(Tie::Behind(_)) = tie {
-        let since = draft.memo.tied.filter(|(of, _)| *of == record.epoch);
-        let (_, since) = *draft.memo.tied.insert(since.unwrap_or((record.epoch, context.now)));
+        let (_, since) = draft.memo.tied.filter(|(of, _)| *of == record.epoch)?;
         if !context.reached(since.plus(ROUND), draft) {
             return None;
         }

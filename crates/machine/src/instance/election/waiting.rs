@@ -9,8 +9,8 @@ use super::ranking::{Known, ranked, unheard};
 use super::release::{RETURN, is_left_whole};
 use super::suspicion::suspicion;
 use super::take::next_timeline;
-use crate::instance::Draft;
 use crate::instance::context::Context;
+use crate::instance::{Draft, Memo};
 use crate::protocol::{ASYNC_LOSS, LeaseRecord, MemberId, Position, Timeline};
 
 /// Why nobody can take the lease any more: a number on record has no successor.
@@ -32,9 +32,9 @@ fn spent(record: &LeaseRecord, own: Timeline) -> Option<String> {
 }
 
 /// What an election waits for, in words: each missing answer, and who could give it.
-pub(in crate::instance) fn waiting(context: &Context) -> Option<Cow<'static, str>> {
+pub(in crate::instance) fn waiting(context: &Context, memo: &Memo) -> Option<Cow<'static, str>> {
     let record = context.record()?;
-    let why = suspicion(context, &mut Draft::default())?;
+    let why = suspicion(context, &mut Draft::new(memo))?;
     let Some(own) = context.final_position() else {
         return Some(format!("{why}; where this member's own WAL ends is not known yet").into());
     };
@@ -128,8 +128,8 @@ mod tests {
     fn what_an_election_waits_for_is_told() {
         let told = |observed: &Observed, now: u64| {
             let context = Context::new(observed, BootTime(now));
-            let why = suspicion(&context, &mut Draft::default()).unwrap();
-            let waits = waiting(&context).unwrap();
+            let why = suspicion(&context, &mut Draft::new(&Memo::default())).unwrap();
+            let waits = waiting(&context, &Memo::default()).unwrap();
             waits.strip_prefix(why).expect("the suspicion first").to_owned()
         };
         let mut observed = asking(2);

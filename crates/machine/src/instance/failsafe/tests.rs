@@ -67,7 +67,7 @@ fn an_overdue_renewal_makes_the_holder_ask_all_others_again_and_again() {
         decide(&observed, &settled(), BootTime(again - 1)).wake,
         Some(BootTime(again))
     );
-    assert_eq!(decide(&observed, &settled(), BootTime(again)).rule, "ask failsafe");
+    assert_eq!(decide(&observed, &settled(), BootTime(again)).rule, "ask-failsafe");
     observed.tasks.failsafe.running = Some(Work::Failsafe);
     assert_eq!(decide(&observed, &settled(), BootTime(again)).action, Action::Wait);
 }
@@ -80,7 +80,7 @@ fn the_lease_is_written_at_its_own_pace_meanwhile() {
         ended: BootTime(OVERDUE),
         ..Task::default()
     };
-    assert_eq!(decide(&observed, &settled(), BootTime(OVERDUE)).rule, "ask failsafe");
+    assert_eq!(decide(&observed, &settled(), BootTime(OVERDUE)).rule, "ask-failsafe");
     assert_eq!(decide(&observed, &settled(), BootTime(OVERDUE + 200)).rule, "renew");
 }
 
@@ -287,7 +287,7 @@ fn bound() -> Observed {
 
 fn suspects(observed: &Observed, now: u64) -> bool {
     let context = Context::new(observed, BootTime(now));
-    election::suspicion(&context, &mut Draft::default()).is_some()
+    election::suspicion(&context, &mut Draft::new(&Memo::default())).is_some()
 }
 
 #[test]

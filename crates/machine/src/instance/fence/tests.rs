@@ -1,3 +1,4 @@
+use super::super::fixtures::FENCE;
 use super::super::fixtures::*;
 use super::super::*;
 use super::*;
@@ -94,7 +95,7 @@ fn the_dead_man_stays_armed_while_orphaned_backends_live() {
     let mut observed = primary();
     observed.postgres = PostgresView { strays: 1, ..stopped() };
     let decision = decide(&observed, &settled(), BootTime(1_100));
-    assert_eq!(decision.rule, "kill strays");
+    assert_eq!(decision.rule, "kill-strays");
     assert_eq!(decision.dead_man, Some(BootTime(FENCE + 1_125)));
     observed.postgres.strays = 0;
     observed.terminating = true;
@@ -132,7 +133,7 @@ fn a_standby_that_was_promoted_by_hand_is_stopped() {
     let decision = decide(&observed, &settled(), now);
     assert_eq!(
         (decision.rule, decision.action),
-        ("stop promoted", Action::Stop(Stop::Immediate))
+        ("stop-promoted", Action::Stop(Stop::Immediate))
     );
     assert!(decision.dead_man.is_some());
 }

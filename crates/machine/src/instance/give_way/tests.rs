@@ -97,12 +97,12 @@ fn a_canary_that_is_overdue_makes_the_holder_give_way() {
     let decision = decided(&observed, 9_000);
     assert_eq!(
         (decision.rule, decision.action),
-        ("give way", Action::Stop(Stop::Immediate))
+        ("give-way", Action::Stop(Stop::Immediate))
     );
     assert_eq!(decision.memo.gives_way, Some(Epoch(1)));
     assert!(is_said(&decision.memo, Epoch(1)) && !is_said(&decision.memo, Epoch(2)));
     observed.postgres.wrote = Some(BootTime(9_001 - CANARY));
-    assert_ne!(decided(&observed, 9_000).rule, "give way", "a slow disk is no dead one");
+    assert_ne!(decided(&observed, 9_000).rule, "give-way", "a slow disk is no dead one");
 }
 
 fn gives_way(observed: &Observed, memo: &Memo, now: u64) -> bool {
@@ -189,16 +189,16 @@ fn a_postmaster_that_takes_no_new_session_makes_the_holder_give_way_and_a_standb
     let now = 30_000;
     let mut observed = stuck(now);
     observed.postgres.wrote = Some(BootTime(now));
-    assert_ne!(decided(&observed, now).rule, "give way", "it was not asked yet");
+    assert_ne!(decided(&observed, now).rule, "give-way", "it was not asked yet");
     observed.postgres.greeted = Some(BootTime(now - GREETING + 1));
     assert_ne!(
         decided(&observed, now).rule,
-        "give way",
+        "give-way",
         "a busy machine is no dead postmaster"
     );
     assert_eq!(report::readiness(&observed, BootTime(now)), Ok(()));
     observed.postgres.greeted = Some(BootTime(now - GREETING));
-    assert_eq!(decided(&observed, now).rule, "give way", "though it writes");
+    assert_eq!(decided(&observed, now).rule, "give-way", "though it writes");
     let mut standby = standby();
     for (greeted, ready) in [(now - GREETING + 1, true), (now - GREETING, false)] {
         standby.postgres.greeted = Some(BootTime(greeted));
@@ -220,7 +220,7 @@ fn nobody_gives_way_to_nobody() {
     for (index, spoil) in spoil.iter().enumerate() {
         let mut observed = stuck(9_000);
         spoil(&mut observed);
-        assert_ne!(decided(&observed, 9_000).rule, "give way", "{index}");
+        assert_ne!(decided(&observed, 9_000).rule, "give-way", "{index}");
     }
 }
 
@@ -438,9 +438,9 @@ fn a_long_recovery_is_interrupted_once_in_two_minutes_at_most() {
         ..settled()
     };
     let rule = |memo: &Memo| decide(&observed, memo, BootTime(now)).rule;
-    assert_eq!(rule(&unable(None)), "give way");
-    assert_ne!(rule(&unable(Some(BootTime(now - AGAIN + 1)))), "give way");
-    assert_eq!(rule(&unable(Some(BootTime(now - AGAIN)))), "give way");
+    assert_eq!(rule(&unable(None)), "give-way");
+    assert_ne!(rule(&unable(Some(BootTime(now - AGAIN + 1)))), "give-way");
+    assert_eq!(rule(&unable(Some(BootTime(now - AGAIN)))), "give-way");
     // Once another one has served in between, it is of use again; not if that one only held the lease.
     let gave_way = unable(Some(BootTime(now - 10_000)));
     let after = |other: &Observed| decide(other, &gave_way, BootTime(1_100)).memo.gave_way;

@@ -44,11 +44,11 @@ fn a_standby_that_does_not_replay_is_waited_for_for_some_time() {
     successor(&mut observed).position.as_mut().unwrap().lsn = Lsn(lsn);
     successor(&mut observed).replayed = Some(position().lsn);
     let first = decided(&observed, &settled());
-    assert_ne!(first.rule, "hand over");
+    assert_ne!(first.rule, "hand-over");
     let since = |since: u64| wished(since, 0);
     assert_eq!(first.memo.wished, since(NOW).wished);
-    assert_ne!(decided(&observed, &since(NOW - super::REPLAY + 1)).rule, "hand over");
-    assert_eq!(decided(&observed, &since(NOW - super::REPLAY)).rule, "hand over");
+    assert_ne!(decided(&observed, &since(NOW - super::REPLAY + 1)).rule, "hand-over");
+    assert_eq!(decided(&observed, &since(NOW - super::REPLAY)).rule, "hand-over");
     cluster(&mut observed).primary = None;
     assert_eq!(decided(&observed, &since(0)).memo.wished, None);
 }
@@ -77,13 +77,13 @@ fn only_who_is_in_a_hurry_hands_over_to_one_with_very_much_to_replay() {
         let decision = decided(&observed, &wished(0, 0));
         let why = decision.because.contains("more than 1 GiB of WAL to replay");
         assert_eq!(
-            (decision.rule == "hand over", why),
+            (decision.rule == "hand-over", why),
             (hands_over, !hands_over),
             "{queue} {urgent}"
         );
         let early = decided(&observed, &wished(NOW, 0));
         let why = early.because.contains("more than 1 GiB of WAL to replay");
-        assert_eq!((early.rule == "hand over", why), (false, !hands_over));
+        assert_eq!((early.rule == "hand-over", why), (false, !hands_over));
     }
 }
 
@@ -92,14 +92,14 @@ fn only_a_standby_that_is_near_and_able_is_handed_over_to() {
     let decision = decided(&asked(), &settled());
     assert_eq!(
         (decision.rule, decision.action),
-        ("hand over", Action::Stop(Stop::Fast))
+        ("hand-over", Action::Stop(Stop::Fast))
     );
     assert_eq!(decision.memo.handing_over.as_deref(), Some("orders-1"));
     let mut observed = asked();
     written(&mut observed, position().lsn.0 + LAG);
-    assert_eq!(decided(&observed, &settled()).rule, "hand over");
+    assert_eq!(decided(&observed, &settled()).rule, "hand-over");
     successor(&mut observed).replayed = Some(Lsn(position().lsn.0.saturating_sub(LAG)));
-    assert_eq!(decided(&observed, &settled()).rule, "hand over");
+    assert_eq!(decided(&observed, &settled()).rule, "hand-over");
     let spoil: [fn(&mut Observed); 10] = [
         |o| written(o, position().lsn.0 + LAG + 1),
         |o| {
@@ -119,7 +119,7 @@ fn only_a_standby_that_is_near_and_able_is_handed_over_to() {
     for (index, spoil) in spoil.iter().enumerate() {
         let mut observed = asked();
         spoil(&mut observed);
-        assert_ne!(decided(&observed, &settled()).rule, "hand over", "{index}");
+        assert_ne!(decided(&observed, &settled()).rule, "hand-over", "{index}");
     }
 }
 
@@ -128,7 +128,7 @@ fn a_checkpoint_is_made_before_the_stop() {
     let mut observed = asked();
     observed.tasks.checkpoint.ended = BootTime(NOW - 10_000);
     let first = decided(&observed, &settled());
-    assert_eq!((first.rule, first.action), ("hand over", Action::Checkpoint));
+    assert_eq!((first.rule, first.action), ("hand-over", Action::Checkpoint));
     assert_eq!(first.memo.handing_over, None);
     observed.tasks.checkpoint.running = Some(Work::Checkpoint);
     assert_eq!(decided(&observed, &settled()).action, Action::Wait);
@@ -156,7 +156,7 @@ fn how_far_the_successor_is_was_asked_after_the_checkpoint() {
     written(&mut observed, position().lsn.0 + LAG + 1);
     nothing(&observed, "it receives nothing any more");
     written(&mut observed, position().lsn.0);
-    assert_eq!(decided(&observed, &settled()).rule, "hand over", "it does again");
+    assert_eq!(decided(&observed, &settled()).rule, "hand-over", "it does again");
     let member = successor(&mut observed).report.member.clone();
     observed.postgres.standbys.remove(&member);
     nothing(&observed, "it has lost its stream");
@@ -197,7 +197,7 @@ fn a_handover_that_failed_is_not_tried_again_at_once() {
     assert_eq!((early.rule, early.wake), ("wait", Some(BootTime(now + 1))));
     assert_eq!(
         super::super::decide(&late, &tried(NOW), BootTime(now)).rule,
-        "hand over"
+        "hand-over"
     );
     let rests = [0, 1, 2, 3, 4, 5, u32::MAX].map(|tries| wished(0, tries).wished.unwrap().rest() / 60_000);
     assert_eq!(
@@ -210,7 +210,7 @@ fn a_handover_that_failed_is_not_tried_again_at_once() {
         ..wished(0, tries)
     };
     let again = super::super::decide(&late, &after(1), BootTime(now));
-    assert_eq!(again.rule, "hand over");
+    assert_eq!(again.rule, "hand-over");
     assert_eq!(again.memo.wished.unwrap().tries, 2);
     assert_eq!(super::super::decide(&late, &after(2), BootTime(now)).rule, "wait");
     cluster(&mut late).primary = Some("orders-2".to_owned());

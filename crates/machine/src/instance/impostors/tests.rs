@@ -86,7 +86,7 @@ fn an_impostor_is_ended_at_once_and_again_if_it_is_there_again() {
         third()
     );
     assert_eq!(first.because, words);
-    let again = |observed: &Observed| decide(observed, &first.memo, BootTime(1_300)).rule == "end impostors";
+    let again = |observed: &Observed| decide(observed, &first.memo, BootTime(1_300)).rule == "end-impostors";
     assert!(!again(&observed), "that look was before it was ended");
     observed.postgres.answer.as_mut().unwrap().asked = BootTime(1_200);
     assert!(again(&observed));
@@ -101,7 +101,7 @@ fn a_standby_ends_impostors_too() {
     observed.postgres.take_senders(&senders, None, BootTime(1_000));
     assert_eq!(
         decide(&observed, &Memo::default(), BootTime(1_100)).rule,
-        "end impostors"
+        "end-impostors"
     );
     assert_eq!(observed.postgres.doubt, None, "nobody waits for it");
 }

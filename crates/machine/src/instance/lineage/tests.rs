@@ -76,8 +76,8 @@ fn a_killed_standby_follows_only_if_all_its_wal_is_before_the_fork() {
 fn a_running_standby_follows_once_it_knows_where_its_wal_ends() {
     assert_eq!(led(&unled(0x100, true)), Some(holder()));
     assert_eq!(led(&unled(0x100, false)), None, "it may have more than it has read");
-    assert_eq!(decided(&unled(0x101, true)).rule, "stop diverged");
-    assert_eq!(decided(&unled(0x101, false)).rule, "stop diverged");
+    assert_eq!(decided(&unled(0x101, true)).rule, "stop-diverged");
+    assert_eq!(decided(&unled(0x101, false)).rule, "stop-diverged");
     assert_eq!(decided(&forked(standby())).action, Action::Wait, "it follows already");
 }
 
@@ -92,7 +92,7 @@ fn an_end_is_final_only_where_nobody_is_followed_any_more() {
         });
         let decision = decided(&former);
         let promise = Action::Promise { epoch: Epoch(1) };
-        assert_eq!((decision.rule, decision.action), ("leave former primary", promise));
+        assert_eq!((decision.rule, decision.action), ("leave-former-primary", promise));
         former.tasks.promise.running = Some(Work::Promise);
         assert_eq!(decided(&former).action, Action::Wait, "it is under way");
         former.tasks.promise = Task {
@@ -113,7 +113,7 @@ fn an_end_is_final_only_where_nobody_is_followed_any_more() {
         former.tasks.promise.ended = BootTime(900);
         assert_eq!(
             decided(&former).rule,
-            "leave former primary",
+            "leave-former-primary",
             "a WAL receiver may be left"
         );
     }

@@ -152,14 +152,14 @@ fn a_member_that_is_silent_or_forgotten_is_not_admitted_again() {
         "its slot would be lost again"
     );
     let after = decided(&settled(), 11_000);
-    assert_eq!(after.rule, "drop slots");
+    assert_eq!(after.rule, "drop-slots");
     assert_ne!(decided(&after.memo, 11_000).rule, "admit");
 }
 
 #[test]
 fn a_slot_that_could_not_be_dropped_is_tried_again() {
     let mut observed = primary();
-    assert_ne!(decide(&observed, &settled(), BootTime(1_200)).rule, "drop slots");
+    assert_ne!(decide(&observed, &settled(), BootTime(1_200)).rule, "drop-slots");
     observed.tasks.admit = Task {
         failures: 2,
         ended: BootTime(1_000),
@@ -169,7 +169,7 @@ fn a_slot_that_could_not_be_dropped_is_tried_again() {
     let early = decide(&observed, &settled(), BootTime(1_399));
     assert_eq!((early.action, early.wake), (Action::Wait, Some(BootTime(1_400))));
     let due = decide(&observed, &settled(), BootTime(1_400));
-    assert_eq!(due.rule, "drop slots");
+    assert_eq!(due.rule, "drop-slots");
 }
 
 #[test]
@@ -197,7 +197,7 @@ fn who_follows_another_keeps_no_slots() {
         let mut observed = observed.clone();
         spoil(&mut observed);
         observed.postgres.slots.extend([third()]);
-        assert_ne!(decided(&observed, 1_200).rule, "drop slots", "{index}");
+        assert_ne!(decided(&observed, 1_200).rule, "drop-slots", "{index}");
     }
     let mut used = observed;
     used.tasks.admit = Task {
@@ -252,7 +252,7 @@ fn a_standby_that_was_elected_is_promoted_to_the_reserved_timeline_once() {
     observed.tasks.lease.running = None;
     let spent = observed.clone();
     let context = Context::new(&observed, BootTime(1_200));
-    let decision = super::reserve_again(&context, &mut Draft::default()).expect("another number");
+    let decision = super::reserve_again(&context, &mut Draft::new(&Memo::default())).expect("another number");
     let Action::WriteLease { content, purpose, .. } = decision.action else {
         panic!("a Lease is written")
     };
@@ -278,7 +278,7 @@ fn a_standby_that_was_elected_is_promoted_to_the_reserved_timeline_once() {
     );
     observed.tasks.lease.running = None;
     let context = Context::new(&observed, BootTime(1_200));
-    assert!(super::reserve_again(&context, &mut Draft::default()).is_none());
+    assert!(super::reserve_again(&context, &mut Draft::new(&Memo::default())).is_none());
     let busy: [fn(&mut Observed); 2] = [
         |o| o.tasks.lease.running = Some(Work::WriteLease),
         |o| o.tasks.start.running = Some(Work::StartStandby),
@@ -288,7 +288,7 @@ fn a_standby_that_was_elected_is_promoted_to_the_reserved_timeline_once() {
         busy(&mut observed);
         let context = Context::new(&observed, BootTime(1_200));
         assert!(
-            super::reserve_again(&context, &mut Draft::default()).is_none(),
+            super::reserve_again(&context, &mut Draft::new(&Memo::default())).is_none(),
             "{index}"
         );
     }
@@ -306,13 +306,13 @@ fn a_standby_that_was_elected_is_promoted_to_the_reserved_timeline_once() {
 fn a_standbys_data_is_never_started_for_writing() {
     let mut observed = elected();
     observed.postgres = stopped();
-    assert_eq!(decided(&observed, 1_200).rule, "start to promote");
+    assert_eq!(decided(&observed, 1_200).rule, "start-to-promote");
     data(&mut observed).primary = true;
     assert_eq!(
         decided(&observed, 1_200).rule,
-        "start to promote",
+        "start-to-promote",
         "another timeline is reserved"
     );
     data(&mut observed).timeline = Timeline(2);
-    assert_eq!(decided(&observed, 1_200).rule, "start primary");
+    assert_eq!(decided(&observed, 1_200).rule, "start-primary");
 }

@@ -171,7 +171,7 @@ fn a_short_recovery_is_made_in_place_and_a_long_one_left_to_another_member() {
     assert!(matches!(short.action, Action::StartPrimary { .. }), "{short:?}");
     assert!(short.because.contains("recovery replays 95 MiB"), "{}", short.because);
     let long = decided(&crashed(3 * GB), &settled(), 5_020);
-    assert_eq!((long.rule, long.memo.gives_way), ("give way", Some(Epoch(1))));
+    assert_eq!((long.rule, long.memo.gives_way), ("give-way", Some(Epoch(1))));
     assert!(long.because.contains("2861 MiB"), "{}", long.because);
     let Action::WriteLease { content, purpose, .. } = long.action else {
         panic!("nothing lives: it is released at once")
@@ -201,11 +201,11 @@ fn a_recovery_under_way_is_left_when_members_are_heard_again() {
     observed.postgres.process = Process::Running { mode: Mode::Primary };
     observed.peers = peers;
     let heard = decided(&observed, &begun.memo, 5_900);
-    assert_eq!((heard.rule, heard.action), ("give way", Action::Stop(Stop::Immediate)));
+    assert_eq!((heard.rule, heard.action), ("give-way", Action::Stop(Stop::Immediate)));
     // The same with most of it done.
     observed.lease.confirmed.as_mut().unwrap().sent = BootTime(8_000);
     data(&mut observed).written = Lsn(8 * GB / 10);
-    assert_ne!(decided(&observed, &begun.memo, 8_100).rule, "give way");
+    assert_ne!(decided(&observed, &begun.memo, 8_100).rule, "give-way");
 }
 
 /// The volume is not read while PostgreSQL runs: what it says of a recovery is over when the server has left recovery.
@@ -213,14 +213,14 @@ fn a_recovery_under_way_is_left_when_members_are_heard_again() {
 fn a_server_that_has_recovered_is_not_left_for_what_it_had_to_replay() {
     let mut observed = crashed(3 * GB);
     observed.postgres.process = Process::Running { mode: Mode::Primary };
-    assert_eq!(decided(&observed, &settled(), 5_900).rule, "give way");
+    assert_eq!(decided(&observed, &settled(), 5_900).rule, "give-way");
     observed.postgres.in_doubt = Some(Lsn(3 * GB));
     // It does not answer for a moment, or since it is shutting down.
     let silent = decided(&observed, &settled(), 5_900);
-    assert_eq!((silent.rule == "give way", silent.memo.gives_way), (false, None));
+    assert_eq!((silent.rule == "give-way", silent.memo.gives_way), (false, None));
     observed.terminating = true;
     let ends = renewing(&observed, &settled(), 5_900);
-    assert_eq!((ends.rule, ends.action), ("shut down", Action::Stop(Stop::Fast)));
+    assert_eq!((ends.rule, ends.action), ("shut-down", Action::Stop(Stop::Fast)));
 }
 
 #[test]
@@ -294,5 +294,5 @@ fn the_lease_does_not_go_to_and_fro() {
     assert!(matches!(decision.action, Action::StartPrimary { .. }), "{decision:?}");
     assert!(decision.because.contains("gave way before"), "{}", decision.because);
     memo.gave_way = None;
-    assert_eq!(decided(&again, &memo, 9_600).rule, "give way");
+    assert_eq!(decided(&again, &memo, 9_600).rule, "give-way");
 }

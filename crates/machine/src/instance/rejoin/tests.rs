@@ -50,7 +50,7 @@ fn a_member_whose_wal_the_primary_has_removed_is_copied_anew_after_some_time() {
     let decision = decide(&missing(own + 1, late - 50), &begun.memo, BootTime(late));
     assert_eq!(
         (decision.rule, &decision.action),
-        ("stop diverged", &Action::Stop(Stop::Fast))
+        ("stop-diverged", &Action::Stop(Stop::Fast))
     );
 }
 
@@ -180,7 +180,7 @@ fn a_member_that_never_becomes_consistent_is_copied_anew_too() {
     let decision = decided(&inconsistent(0x80, Some(0x90), late));
     assert_eq!(
         (decision.rule, &decision.action),
-        ("stop diverged", &Action::Stop(Stop::Fast))
+        ("stop-diverged", &Action::Stop(Stop::Fast))
     );
     let has = decided(&inconsistent(0x90, Some(0x90), late));
     assert_eq!(has.memo.misses_wal, None, "its next record is there");
@@ -223,14 +223,14 @@ fn what_a_member_that_answers_nobody_misses_is_not_forgotten_because_it_is_seen_
             record(&mut observed).holder.as_mut().unwrap().timeline = None;
         }
         let decision = decide(&observed, &memo, BootTime(now));
-        assert_ne!(decision.rule, "stop diverged", "{now}");
+        assert_ne!(decision.rule, "stop-diverged", "{now}");
         memo = decision.memo;
         assert_eq!(memo.misses_wal.unwrap().since, BootTime(2_100), "at {now}");
     }
     let late = BootTime(2_100 + MISSES);
     assert_eq!(
         decide(&inconsistent(0x80, Some(0x90), late.0), &memo, late).rule,
-        "stop diverged"
+        "stop-diverged"
     );
     let has = decide(&inconsistent(0x90, Some(0x90), late.0), &memo, late);
     assert_eq!(has.memo.misses_wal, None);
@@ -290,7 +290,7 @@ fn its_data_goes_only_if_the_primary_says_so_again() {
     assert_eq!(rule(&gone, now), "rewind", "it waits for the answer");
     assert_eq!(
         rule(&gone, stopped_at + FRESH),
-        "start standby",
+        "start-standby",
         "nobody answers: it may be needed"
     );
     let mut fenced = at_rest(u64::MAX, now - 10);
@@ -314,7 +314,7 @@ fn another_primary_may_have_the_wal_that_one_had_not() {
     record(&mut later).epoch = Epoch(2);
     later.reply = None;
     let decision = decide(&later, &memo, BootTime(60_000));
-    assert_eq!((decision.memo.misses_wal, decision.rule), (None, "start standby"));
+    assert_eq!((decision.memo.misses_wal, decision.rule), (None, "start-standby"));
 }
 
 /// A stopped member whose data ends at `end` on timeline 1; the primary is on timeline 2, which began at 0x100.
@@ -330,7 +330,7 @@ fn decided(observed: &Observed) -> Decision {
 
 #[test]
 fn data_within_the_primarys_history_follows_and_other_data_is_rewound() {
-    assert_eq!(decided(&behind(0x100, true)).rule, "start standby");
+    assert_eq!(decided(&behind(0x100, true)).rule, "start-standby");
     assert_eq!(decided(&behind(0x101, true)).rule, "rewind");
     assert_eq!(decided(&behind(0x101, false)).rule, "rewind");
     let mut crashed = behind(0x80, true);
@@ -340,7 +340,7 @@ fn data_within_the_primarys_history_follows_and_other_data_is_rewound() {
     record(&mut unknown).holder.as_mut().unwrap().timeline = None;
     assert_ne!(
         decided(&unknown).rule,
-        "start standby",
+        "start-standby",
         "a primary's data waits to know"
     );
     let mut half_promoted = behind(0x80, false);
@@ -457,7 +457,7 @@ fn astray() -> Observed {
 
 #[test]
 fn a_running_standby_that_went_another_way_is_stopped() {
-    assert_eq!(decided(&astray()).rule, "stop diverged");
+    assert_eq!(decided(&astray()).rule, "stop-diverged");
 }
 
 #[test]
@@ -498,7 +498,7 @@ fn data_from_before_all_that_the_lease_remembers_is_copied_anew() {
         decided(&observed)
     };
     let of = |first: u32, primary: bool| behind(first, 0x80, primary);
-    assert_eq!(of(1, true).rule, "start standby");
+    assert_eq!(of(1, true).rule, "start-standby");
     let beyond = behind(1, (1 << 24) + 1, true).action;
     assert!(
         matches!(beyond, Action::Rewind { .. }),

@@ -43,7 +43,7 @@ fn lost(mut observed: Observed) -> Observed {
 fn restored(observed: &Observed, memo: &Memo) -> Option<LeaseContent> {
     let decision = decide(observed, memo, BootTime(LOST + 100));
     match decision.action {
-        Action::WriteLease { content, .. } if decision.rule == "restore lease" => Some(*content),
+        Action::WriteLease { content, .. } if decision.rule == "restore-lease" => Some(*content),
         _ => None,
     }
 }

@@ -294,7 +294,7 @@ fn a_planned_stop_has_its_time_though_others_could_take_over() {
     let decision = decide(&at(late), &memo, BootTime(late));
     assert_eq!(
         (decision.rule, decision.action),
-        ("give way", Action::Stop(Stop::Immediate))
+        ("give-way", Action::Stop(Stop::Immediate))
     );
 }
 
@@ -340,7 +340,7 @@ fn after_a_long_stop_there_is_time_to_hand_the_lease_back() {
 fn standbys_stop_after_the_primary_and_stay() {
     let mut observed = standby();
     cluster(&mut observed).stop = true;
-    assert_ne!(decided(&observed, 1_200).rule, "shut down");
+    assert_ne!(decided(&observed, 1_200).rule, "shut-down");
     record(&mut observed).holder = None;
     assert_eq!(decided(&observed, 1_200).action, Action::Stop(Stop::Fast));
     observed.postgres = stopped();

@@ -30,7 +30,7 @@ fn course(until: u64, mut observe: impl FnMut(u64) -> Observed) -> (Vec<(u64, Op
         let decision = decide(&observed, &memo, BootTime(now));
         down = false;
         let harder = matches!(decision.action, Action::Stop(Stop::Immediate | Stop::Kill));
-        if decision.rule == "follow again" && !harder {
+        if decision.rule == "follow-again" && !harder {
             down = matches!(decision.action, Action::Stop(_));
             did.push((now, decision.action.work()));
         }
@@ -129,7 +129,7 @@ fn a_stop_that_takes_too_long_is_made_harder() {
     let others = decide(&stalls(90_000), &others, BootTime(90_000));
     assert_eq!(others.action, Action::Wait, "who asked for that stop makes it harder");
     let stop = decide(&stalls(90_000), &memo, BootTime(90_000));
-    assert_eq!((stop.rule, stop.action), ("follow again", Action::Stop(Stop::Fast)));
+    assert_eq!((stop.rule, stop.action), ("follow-again", Action::Stop(Stop::Fast)));
     let early = decide(&stalls(100_000), &stop.memo, BootTime(100_000));
     assert_eq!(early.action, Action::Wait);
     let late = decide(&stalls(110_000), &stop.memo, BootTime(110_000));

@@ -57,7 +57,7 @@ fn data_of_this_cluster_follows_the_holder() {
     };
     assert_eq!(decided(&observed).action, expected);
     record(&mut observed).holder.as_mut().unwrap().timeline = Some(Timeline(0));
-    assert_ne!(decided(&observed).rule, "start standby", "it went another way");
+    assert_ne!(decided(&observed).rule, "start-standby", "it went another way");
 }
 
 #[test]
@@ -66,7 +66,7 @@ fn data_whose_rewind_was_broken_off_is_not_started() {
     observed.postgres = stopped();
     observed.reply = None;
     observed.tasks.report.running = Some(Work::Report);
-    assert_eq!(decided(&observed).rule, "start standby");
+    assert_eq!(decided(&observed).rule, "start-standby");
     volume(&mut observed).rewinding = true;
     assert_eq!(decided(&observed).action, Action::Wait);
 }
@@ -92,7 +92,7 @@ fn who_has_released_the_lease_waits_for_the_others_and_does_not_start() {
     observed.lease.holder_since = BootTime(1_000);
     assert_eq!(decided(&observed).action, Action::Wait);
     record(&mut observed).release.as_mut().unwrap().member = third();
-    assert_eq!(decided(&observed).rule, "start standby");
+    assert_eq!(decided(&observed).rule, "start-standby");
 }
 
 /// A former primary under `ANY 1`, up to 0x180 of timeline 1. The holder is on timeline 2, which began at 0x100; it was heard last at 1 s.
@@ -173,7 +173,7 @@ fn where_commits_wait_for_nobody_a_former_primary_replaces_the_holder_only_on_th
     let memo = suspects();
     assert_eq!(decide(&observed, &memo, late).action, Action::Wait);
     cluster(&mut observed).accepted_loss = Some(Epoch(1));
-    assert_eq!(decide(&observed, &memo, late).rule, "start standby");
+    assert_eq!(decide(&observed, &memo, late).rule, "start-standby");
 }
 
 #[test]
@@ -182,7 +182,7 @@ fn a_standby_whose_new_timeline_was_torn_off_is_started_again_to_be_counted() {
     observed.postgres.answer.as_mut().unwrap().begins = Some(Lsn(u64::MAX));
     observed.tasks.ask.running = Some(Work::Ask);
     let rule = |observed: &Observed| decide(observed, &suspects(), BootTime(SILENT)).rule;
-    assert_eq!(rule(&observed), "stop torn");
+    assert_eq!(rule(&observed), "stop-torn");
     let spoil: [fn(&mut Observed); 6] = [
         |o| o.contact.heard = Some(BootTime(SILENT)),
         |o| {
@@ -197,7 +197,7 @@ fn a_standby_whose_new_timeline_was_torn_off_is_started_again_to_be_counted() {
     for (index, spoil) in spoil.iter().enumerate() {
         let mut observed = observed.clone();
         spoil(&mut observed);
-        assert_ne!(rule(&observed), "stop torn", "{index}");
+        assert_ne!(rule(&observed), "stop-torn", "{index}");
     }
 }
 
@@ -264,7 +264,7 @@ fn a_standby_that_is_not_consistent_is_started_again_to_follow_another_primary()
     let early = decide(&observed, &Memo::default(), BootTime(at.0 - 1));
     assert_eq!((early.action, early.wake), (Action::Wait, Some(at)));
     let stop = decide(&observed, &Memo::default(), at);
-    assert_eq!((stop.rule, stop.action), ("stop stranded", Action::Stop(Stop::Fast)));
+    assert_eq!((stop.rule, stop.action), ("stop-stranded", Action::Stop(Stop::Fast)));
     let waits = decide(&observed, &stop.memo, at.plus(100));
     assert_eq!(waits.action, Action::Wait);
     let hangs = decide(&observed, &stop.memo, at.plus(20_000));
@@ -287,12 +287,12 @@ fn a_standby_that_is_not_consistent_is_started_again_to_follow_another_primary()
         ..upstream.clone()
     };
     observed.postgres.configured.as_mut().unwrap().upstream = Some(of_before);
-    assert_ne!(decide(&observed, &Memo::default(), at).rule, "stop stranded");
+    assert_ne!(decide(&observed, &Memo::default(), at).rule, "stop-stranded");
     observed.promised(Promise {
         epoch: Epoch(2),
         promoting: None,
     });
-    assert_eq!(decide(&observed, &Memo::default(), at).rule, "stop stranded");
+    assert_eq!(decide(&observed, &Memo::default(), at).rule, "stop-stranded");
     // Now it follows that one, and is left alone however long it takes.
     observed.postgres.configured.as_mut().unwrap().upstream = Some(upstream);
     assert_eq!(
@@ -302,7 +302,7 @@ fn a_standby_that_is_not_consistent_is_started_again_to_follow_another_primary()
     observed.postgres.configured.as_mut().unwrap().upstream = None;
     assert_eq!(
         decide(&observed, &Memo::default(), at).rule,
-        "stop stranded",
+        "stop-stranded",
         "it follows nobody"
     );
 }

@@ -79,7 +79,7 @@ fn wal_that_ends_before_its_timeline_begins_is_no_position() {
         });
         answer.begins = begins.map(Lsn);
         let promised = answer_of(&observed).position.is_some();
-        (decided(&observed, SILENT).rule == "win election", promised)
+        (decided(&observed, SILENT).rule == "win-election", promised)
     };
     assert_eq!(decided(0x200, Some(0x200)), (true, true));
     assert_eq!(

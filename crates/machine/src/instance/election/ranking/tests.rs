@@ -12,7 +12,7 @@ fn a_lease_that_was_made_again_goes_to_who_has_most_of_all() {
     for (rule, asks_third) in [(third, true), (alone, false), (none, false)] {
         let mut observed = made_again(asking(2));
         record(&mut observed).rule = rule.clone();
-        let elected = |observed: &Observed| decided(observed, SILENT).rule == "win election";
+        let elected = |observed: &Observed| decided(observed, SILENT).rule == "win-election";
         if asks_third {
             third_answers(&mut observed, 2, Some(0x80));
         }
@@ -52,7 +52,7 @@ fn who_has_more_and_is_gone_is_not_waited_for_if_enough_others_have_promised() {
     }
     let rule = |observed: &Observed, now: u64| decided(observed, now).rule;
     let (gone, at) = (answer_of_third(2, Some(0x180)), SILENT + 60_000);
-    assert_eq!(rule(&observed, at), "win election", "three of four have promised");
+    assert_eq!(rule(&observed, at), "win-election", "three of four have promised");
     observed.promises.insert(
         "orders-2".to_owned(),
         Promised {
@@ -62,7 +62,7 @@ fn who_has_more_and_is_gone_is_not_waited_for_if_enough_others_have_promised() {
     );
     assert_eq!(rule(&observed, at + GONE - 1), "wait", "it has more");
     assert_eq!(decided(&observed, at).wake, Some(BootTime(at + GONE)));
-    assert_eq!(rule(&observed, at + GONE), "win election");
+    assert_eq!(rule(&observed, at + GONE), "win-election");
     observed.promises.remove("orders-4");
     let waits = decided(&observed, at + GONE);
     assert_eq!(waits.rule, "wait", "the promise of the one that is gone is needed");
@@ -98,7 +98,7 @@ fn who_has_more_and_does_not_take_the_lease_is_waited_for_only_where_it_is_neede
     let early = at(&observed, LATE - 1);
     assert_eq!(early.rule, "wait", "it may take the lease itself");
     assert!(early.wake.is_some_and(|wake| wake <= BootTime(LATE)));
-    assert_eq!(at(&observed, LATE).rule, "win election", "four of five are enough");
+    assert_eq!(at(&observed, LATE).rule, "win-election", "four of five are enough");
     let mut needed = observed.clone();
     needed.promises.remove("orders-4");
     let waits = at(&needed, LATE);
@@ -123,7 +123,7 @@ fn a_former_primary_goes_by_its_own_history() {
         }],
     );
     own_position(&mut observed).timeline = Timeline(3);
-    assert_eq!(decided(&observed, SILENT).rule, "win election");
+    assert_eq!(decided(&observed, SILENT).rule, "win-election");
 }
 
 #[test]
@@ -147,8 +147,8 @@ fn positions_rank_by_the_timeline_first_and_only_by_one_that_is_reserved() {
         observed.promises.insert("orders-2".to_owned(), promised);
         decided(&observed, SILENT).rule
     };
-    assert_eq!(decided(1, 1, 2), "win election");
-    assert_eq!(decided(2, 1, 2), "win election");
-    assert_ne!(decided(1, 2, 2), "win election", "it has WAL of a later primary");
-    assert_ne!(decided(2, 1, 1), "win election", "nobody was to write that timeline");
+    assert_eq!(decided(1, 1, 2), "win-election");
+    assert_eq!(decided(2, 1, 2), "win-election");
+    assert_ne!(decided(1, 2, 2), "win-election", "it has WAL of a later primary");
+    assert_ne!(decided(2, 1, 1), "win-election", "nobody was to write that timeline");
 }

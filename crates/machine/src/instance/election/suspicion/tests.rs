@@ -82,7 +82,7 @@ fn a_member_that_stood_still_hears_the_news_before_it_suspects() {
         let mut observed = asking(2);
         third_answers(&mut observed, 2, Some(0x80));
         observed.went_on = went_on.map(BootTime);
-        decided(&observed, now).rule == "win election"
+        decided(&observed, now).rule == "win-election"
     };
     assert!(suspects(None, SILENT));
     assert!(!suspects(Some(SILENT), SILENT) && !suspects(Some(SILENT), SILENT + NEWS - 1));

@@ -77,13 +77,13 @@ fn an_election_is_won_with_enough_promises_by_who_has_most() {
 /// When this member, which could be elected at [`SILENT`], takes the lease after that, in milliseconds, and why.
 fn takes_after(observed: &Observed) -> (u64, String) {
     let first = decided(observed, SILENT);
-    if first.rule == "win election" {
+    if first.rule == "win-election" {
         return (0, first.because.into_owned());
     }
     let at = first.wake.expect("it is decided again");
     assert_eq!(decide(observed, &first.memo, BootTime(at.0 - 1)).rule, "wait");
     let then = decide(observed, &first.memo, at);
-    assert_eq!(then.rule, "win election");
+    assert_eq!(then.rule, "win-election");
     (at.since(BootTime(SILENT)), then.because.into_owned())
 }
 
@@ -120,30 +120,30 @@ fn who_stands_alone_waits_for_nobody() {
     let own = volume(&mut alone).member.clone().unwrap().id;
     record(&mut alone).rule = SyncRule::any(1, [own]);
     let since = SILENT + ALONE;
-    assert_eq!(decided(&alone, since).rule, "win election", "no other is asked");
+    assert_eq!(decided(&alone, since).rule, "win-election", "no other is asked");
     let mut silent = alone.clone();
     record(&mut silent).rule = SyncRule::any(2, record(&mut alone).rule.names.iter().cloned().chain([third()]));
     assert_eq!(
         decided(&silent, since).rule,
-        "win election",
+        "win-election",
         "the preferred one does not answer"
     );
     silent.promises.insert("orders-0".to_owned(), answer_of_third(2, None));
     assert_eq!(
         decided(&silent, since).rule,
-        "win election",
+        "win-election",
         "it does not say what it has"
     );
     silent
         .promises
         .insert("orders-0".to_owned(), answer_of_third(1, Some(0x100)));
-    assert_eq!(decided(&silent, since).rule, "win election", "it has not promised");
+    assert_eq!(decided(&silent, since).rule, "win-election", "it has not promised");
     let mut named = vacant(Some(0x100), Some("orders-2"));
     "orders-2".clone_into(&mut named.own.pod);
     named
         .promises
         .insert("orders-0".to_owned(), answer_of_third(2, Some(0x100)));
-    assert_eq!(decided(&named, SILENT).rule, "win election", "it was handed over to");
+    assert_eq!(decided(&named, SILENT).rule, "win-election", "it was handed over to");
 }
 
 #[test]
@@ -165,7 +165,7 @@ fn a_promise_of_another_epoch_elects_nobody() {
 fn a_lease_behind_the_status_elects_nobody() {
     let mut observed = asking(2);
     third_answers(&mut observed, 2, Some(0x80));
-    assert_eq!(decided(&observed, SILENT).rule, "win election");
+    assert_eq!(decided(&observed, SILENT).rule, "win-election");
     cluster(&mut observed).epoch = Some(Epoch(2));
     assert_eq!(decided(&observed, SILENT).action, Action::Wait);
 }
@@ -182,9 +182,9 @@ fn without_a_rule_the_clock_decides_and_the_best_of_those_that_answer() {
     let rule = |observed: &Observed, now: u64| decide(observed, &memo, BootTime(now)).rule;
     assert_eq!(decided(&observed, expiry - 1).action, Action::Wait);
     assert_eq!(rule(&observed, expiry), "wait", "the others may still answer");
-    assert_eq!(rule(&observed, expiry + MUSTER), "win election");
+    assert_eq!(rule(&observed, expiry + MUSTER), "win-election");
     third_answers(&mut observed, 2, Some(0x80));
-    assert_eq!(rule(&observed, expiry), "win election", "all have answered");
+    assert_eq!(rule(&observed, expiry), "win-election", "all have answered");
     third_answers(&mut observed, 2, Some(0x180));
     assert_eq!(rule(&observed, expiry + MUSTER), "wait", "another has more");
 }
@@ -228,7 +228,7 @@ fn much_is_lost_only_if_the_user_accepts_it() {
         };
         assert_eq!(
             decide(&far, &memo, BootTime(1_000 + RETURN)).rule,
-            "win election",
+            "win-election",
             "{release}"
         );
     }
