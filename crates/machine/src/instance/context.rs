@@ -196,7 +196,28 @@ impl<'a> Context<'a> {
     pub fn starting(&self) -> Option<Mode> {
         match self.tasks().start.running? {
             Work::StartPrimary | Work::Promote => Some(Mode::Primary),
-            _ => Some(Mode::Standby),
+            Work::StartStandby
+            | Work::CreateMember
+            | Work::StoreCertificate
+            | Work::DiscardStaging
+            | Work::Initdb
+            | Work::Clone
+            | Work::Configure
+            | Work::WriteLease
+            | Work::ReadLease
+            | Work::Route
+            | Work::Admit
+            | Work::DropSlots
+            | Work::Report
+            | Work::Promise
+            | Work::Ask
+            | Work::Failsafe
+            | Work::SetSync
+            | Work::Open
+            | Work::Checkpoint
+            | Work::Rewind
+            | Work::SetAside
+            | Work::DiscardKept => Some(Mode::Standby),
         }
     }
     /// Some process of PostgreSQL lives, or may be about to.

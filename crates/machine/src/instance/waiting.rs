@@ -35,7 +35,26 @@ fn in_flight(context: &Context) -> Option<Cow<'static, str>> {
         Work::Clone => "the primary is being copied".into(),
         Work::StartPrimary => "PostgreSQL is being started for writing".into(),
         Work::StartStandby => "PostgreSQL is being started as standby".into(),
-        _ => "the volume is being prepared".into(),
+        Work::CreateMember
+        | Work::StoreCertificate
+        | Work::DiscardStaging
+        | Work::Configure
+        | Work::WriteLease
+        | Work::ReadLease
+        | Work::Route
+        | Work::Admit
+        | Work::DropSlots
+        | Work::Report
+        | Work::Promise
+        | Work::Ask
+        | Work::Failsafe
+        | Work::SetSync
+        | Work::Open
+        | Work::Checkpoint
+        | Work::Rewind
+        | Work::SetAside
+        | Work::DiscardKept
+        | Work::Promote => "the volume is being prepared".into(),
     })
 }
 
