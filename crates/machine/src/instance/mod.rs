@@ -29,6 +29,7 @@ mod loss;
 mod lost;
 mod members;
 mod observed;
+pub mod observer;
 mod primary;
 mod recovery;
 mod rejoin;
