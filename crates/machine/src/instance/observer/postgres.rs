@@ -32,7 +32,6 @@ impl Observer {
         }
         let words = match answer {
             Ok(status) => {
-                self.silent = 0;
                 self.take_answer(*status, asked);
                 let postgres = &self.observed.postgres;
                 let configured = postgres.configured.as_ref();
@@ -60,6 +59,7 @@ impl Observer {
     pub(super) fn take_answer(&mut self, status: Status, asked: BootTime) {
         let answer = self.answer(&status, asked);
         self.heard = answer.heard;
+        self.silent = 0;
         let postgres = &mut self.observed.postgres;
         let writes = postgres.writes(answer);
         postgres.streamed |= answer.streaming;

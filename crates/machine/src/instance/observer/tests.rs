@@ -461,6 +461,28 @@ fn a_slow_answer_is_none_only_after_three_in_a_row() {
 }
 
 #[test]
+fn silence_is_counted_anew_after_an_answer_to_a_task() {
+    let mut observer = observer();
+    start(&mut observer, SERVER, Mode::Standby, 10);
+    for asked in [20, 30, 40] {
+        answers(&mut observer, asked, Err(NoAnswer::Silent));
+    }
+    let set = Effect::Configured {
+        configured: configured("good", None),
+        following: Following::default(),
+        status: Box::new(status(true)),
+        asked: BootTime(50),
+        promise: None,
+    };
+    done(&mut observer, Work::Configure, Ok(set), 60);
+    assert!(is_answering(&observer));
+    for asked in [70, 80, 90] {
+        answers(&mut observer, asked, Err(NoAnswer::Silent));
+    }
+    assert!(!is_answering(&observer), "it was silent three times again");
+}
+
+#[test]
 fn a_server_that_takes_no_sessions_does_not_answer_at_once() {
     let mut observer = observer();
     start(&mut observer, SERVER, Mode::Standby, 10);
