@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
+use machine::instance::observer::{Event as Seen, ServerId};
 use machine::instance::{Mode, Stop};
 use machine::protocol::MemberId;
 use machine::quorum::SyncRule;
@@ -334,7 +335,8 @@ impl World {
         let wrote = server.canary.take_if(|(end, _)| *end <= upto).map(|(_, begun)| begun);
         let id = server.id;
         if let Some(begun) = wrote {
-            self.tell(0, node, News::Wrote { server: id, begun });
+            let server = ServerId(id);
+            self.tell(0, node, News::Seen(Seen::Wrote { server, begun }));
         }
         if more {
             self.flush(node);
