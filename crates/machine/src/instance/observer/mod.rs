@@ -85,6 +85,22 @@ impl Observer {
         }
     }
 
+    /// All of this is known.
+    #[cfg(test)]
+    pub(super) fn knowing(observed: Observed, cluster_uid: &str) -> Self {
+        let newest_lease = observed.lease.record.is().map(|record| LeaseVersion {
+            uid: record.uid.clone(),
+            version: record.version.clone(),
+            owner: Some(cluster_uid.to_owned()),
+        });
+        let nothing = Self::new(observed.own.clone(), cluster_uid.to_owned());
+        Self {
+            newest_lease,
+            observed,
+            ..nothing
+        }
+    }
+
     /// What is known, for the machine.
     pub fn observed(&self) -> &Observed {
         &self.observed
