@@ -11,6 +11,7 @@ mod election;
 mod every;
 mod heard;
 mod lease;
+mod observer;
 mod page;
 mod quorum;
 #[cfg(test)]
@@ -177,6 +178,7 @@ fn all() -> impl Iterator<Item = &'static Mutant> {
     [
         lease::MUTANTS,
         heard::MUTANTS,
+        observer::MUTANTS,
         election::MUTANTS,
         quorum::MUTANTS,
         volume::MUTANTS,
