@@ -2,7 +2,7 @@
 
 use std::rc::Rc;
 
-use machine::instance::observer::{Event as Seen, NoAnswer};
+use machine::instance::observer::{Event as Seen, NoAnswer, ServerId};
 use machine::instance::{Action, decide, fence};
 use machine::timing::BootTime;
 
@@ -237,8 +237,9 @@ impl World {
         };
         let run = agent.run;
         if frozen {
+            agent.question = Some((asked, generation));
             self.tell(QUESTION, node, News::Slow { server, asked });
-            return self.after(QUESTION + polling.pause, Event::Poll { node, run, generation });
+            return self.server_after(0, node, Inner::Asked { asked });
         }
         let greeted = agent.observed().postgres.greeted;
         if greeted.is_none_or(|greeted| asked.since(greeted) >= GREETING) {
@@ -247,5 +248,22 @@ impl World {
         let answer = status.ok_or(NoAnswer::Unable);
         self.tell(2, node, News::Seen(Seen::Status { server, asked, answer }));
         self.after(polling.pause, Event::Poll { node, run, generation });
+    }
+
+    /// A PostgreSQL that stood still goes on, and answers a question if that is still waited for.
+    pub fn answer_question(&mut self, node: usize, asked: BootTime) {
+        let answer = self.status(node).map(Box::new).ok_or(NoAnswer::Unable);
+        if let Some(server) = self.question_ends(node, asked) {
+            self.tell(2, node, News::Seen(Seen::Status { server, asked, answer }));
+        }
+    }
+
+    /// The question of that time is over, and the next one follows. `None`: nobody waits for it.
+    pub fn question_ends(&mut self, node: usize, asked: BootTime) -> Option<ServerId> {
+        let agent = self.nodes[node].agent.as_mut()?;
+        let (_, generation) = agent.question.take_if(|(waits, _)| *waits == asked)?;
+        let (run, polling) = (agent.run, agent.polled?);
+        self.after(polling.pause, Event::Poll { node, run, generation });
+        polling.server
     }
 }

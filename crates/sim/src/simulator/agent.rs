@@ -32,6 +32,8 @@ pub struct Agent {
     pub wake: u64,
     pub poll: u64,
     pub polled: Option<Polling>,
+    /// A question to a PostgreSQL that stands still: when it was asked, and by which poll.
+    pub question: Option<(BootTime, u64)>,
     /// When it decided last.
     pub decided: Option<BootTime>,
     pub said: String,
@@ -62,6 +64,7 @@ impl Agent {
             wake: 0,
             poll: 0,
             polled: None,
+            question: None,
             decided: None,
             said: String::new(),
         }

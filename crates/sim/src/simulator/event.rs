@@ -113,6 +113,8 @@ pub enum Inner {
     Reload { stream: u64 },
     /// Whether commits wait at all is as the setting says.
     Waits,
+    /// A question that was asked while it stood still.
+    Asked { asked: BootTime },
     /// A small write.
     Canary { node_run: u32 },
     /// A checkpoint.

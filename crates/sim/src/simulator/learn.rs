@@ -1,6 +1,6 @@
 //! How what an agent hears comes to its observer.
 
-use machine::instance::observer::{Event, NoAnswer, SeenLease, ServerId};
+use machine::instance::observer::{Event, NoAnswer, SeenLease};
 use machine::instance::{LeaseVersion, Reading};
 use machine::protocol::{LeaseRecord, Volume};
 use machine::timing::BootTime;
@@ -16,10 +16,13 @@ impl World {
     pub fn learn(&mut self, node: usize, news: News) {
         let now = self.boot_time(node);
         let full = self.nodes[node].disk.full > 0;
-        let news = match news {
-            News::Slow { server, asked } => News::Seen(self.slow_answer(node, server, asked)),
-            news => news,
-        };
+        if let News::Slow { server, asked } = news {
+            if self.question_ends(node, asked).is_none() {
+                return;
+            }
+            let answer = Err(NoAnswer::Silent);
+            return self.learn(node, News::Seen(Event::Status { server, asked, answer }));
+        }
         let Some(agent) = self.nodes[node].agent.as_mut() else {
             return;
         };
@@ -57,15 +60,6 @@ impl World {
             News::Room => agent.take(Event::Full(full.then_some(Volume::Wal).into_iter().collect()), now),
             News::Slow { .. } => {}
         }
-    }
-
-    /// What became of a question to a PostgreSQL that stood still: it has answered if it goes on by now.
-    fn slow_answer(&self, node: usize, server: ServerId, asked: BootTime) -> Event {
-        let answer = match self.nodes[node].postgres_frozen > 0 {
-            true => Err(NoAnswer::Silent),
-            false => self.status(node).map(Box::new).ok_or(NoAnswer::Unable),
-        };
-        Event::Status { server, asked, answer }
     }
 }
 

@@ -247,6 +247,7 @@ impl World {
                 }
             }
             Inner::Waits => self.setting_noticed(node),
+            Inner::Asked { asked } => self.answer_question(node, asked),
             Inner::Canary { node_run } => self.canary(node, node_run),
             Inner::Checkpoint => self.checkpoint(node),
             Inner::Stopping => self.stopping(node),
