@@ -20,8 +20,8 @@ use api::ClusteredDatabase;
 use api::names::TERMINATION_BOOTSTRAP;
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::discovery::v1::EndpointSlice;
-use machine::instance::{Action, Decision, Mode, Observed, Process, Reading, decide, fence, heard, report};
-use machine::protocol::{FailsafeReply, PromiseReply};
+use machine::instance::observer::Event as Seen;
+use machine::instance::{Action, Decision, Observed, Reading, decide, fence, report};
 use machine::timing::BootTime;
 use tokio::runtime::Handle;
 use tokio::sync::{mpsc, watch};
@@ -32,7 +32,7 @@ use crate::deadman::{DeadMan, boot_time};
 use crate::execute::Executor;
 use crate::http::{Health, Metrics};
 use crate::kubernetes::{Clients, read_route};
-use crate::observe::{Done, Poll, Scan, Secret, World};
+use crate::observe::{Done, Poll, Scan, Secret, World, id};
 use crate::peer::{Request, Signed};
 use crate::postgres::{Server, SqlError, Status, Tools};
 use crate::process::Exit;
@@ -56,42 +56,18 @@ pub enum Event {
     Done(Done),
     /// A peer asks.
     Peer(Request),
-    /// A member has answered to a request for a promise.
-    Promise {
-        /// Its pod.
-        pod: String,
-        /// Its answer.
-        reply: Signed<PromiseReply>,
-    },
-    /// A member has promised not to take the lease.
-    Failsafe {
-        /// Its pod.
-        pod: String,
-        /// Its answer.
-        reply: Signed<FailsafeReply>,
-        /// When the request was about to be sent.
-        sent: BootTime,
-    },
+    /// Something that brings the agent no handle.
+    Seen(Seen),
     /// PostgreSQL has answered, or not.
     Status(u32, BootTime, Result<Box<Status>, SqlError>),
-    /// A write of the canary that was begun at that time was flushed.
-    Wrote(u32, BootTime),
-    /// A session that was begun at that time was taken.
-    Greeted(u32, BootTime),
     /// What the control file demands of a standby; `None` if it could not be read.
     Enforced(Option<EnforcedSettings>),
-    /// What was set aside and kept.
-    Kept(BTreeSet<String>),
-    /// The volumes that have no room.
-    Full(BTreeSet<machine::protocol::Volume>),
     /// A Secret's files have changed.
     Secret(Secret),
     /// The application's role has the password of the Secret; `true` if it was changed.
     Password(Result<bool, String>),
     /// Something has changed that shows by looking.
     Look,
-    /// The container is asked to end.
-    Terminate,
 }
 
 /// Why the volume was not read.
@@ -110,8 +86,6 @@ impl From<String> for Unread {
 
 /// The longest sleep: the runtime's timers stand still while the machine sleeps, the deadlines do not.
 const LONGEST_SLEEP: Duration = Duration::from_millis(500);
-/// A loop that comes back only after this was not let run: the machine stood still, in milliseconds.
-const STOOD_STILL: u64 = 1_500;
 /// More actions than this without a pause are a defect: it is logged, and other events get their turn.
 const MOST_ACTIONS: usize = 32;
 /// Distance between tries to find PostgreSQL's programs or to read the volume or the control file, in milliseconds.
@@ -172,9 +146,8 @@ impl Agent {
         let mut before = boot_time();
         loop {
             let now = boot_time();
-            if now.since(before) > STOOD_STILL {
+            if self.world.observer.goes_on(before, now) {
                 tracing::warn!("this agent stood still for {} ms", now.since(before));
-                self.world.observed.went_on = Some(now);
             }
             let (ends, wake) = self.act()?;
             if ends {
@@ -213,10 +186,12 @@ impl Agent {
                 wake: at,
                 dead_man,
                 memo,
-            } = decide(&self.world.observed, &self.world.memo, now);
+            } = decide(self.world.observed(), &self.world.memo, now);
             self.world.memo = memo;
             self.arm(dead_man)?;
-            self.executor.deadline.set(fence::held_until(&self.world.observed, now));
+            self.executor
+                .deadline
+                .set(fence::held_until(self.world.observed(), now));
             measure::count(&self.metrics, rule, &action);
             wake = at;
             // Logged after the deed, which does not wait for it.
@@ -256,14 +231,14 @@ impl Agent {
 
     /// What is known by looking, not by events.
     fn look(&mut self) {
-        self.world.look_for_strays(&self.pgdata);
         let now = boot_time();
+        self.world.look_for_strays(&self.pgdata, now);
         let due = self.look_at.is_none_or(|at| now >= at);
-        let wanted = self.look_again || self.world.observed.volume.is().is_none();
+        let wanted = self.look_again || self.world.observed().volume.is().is_none();
         // While everything is being killed, no tool can be started; a task reads the volume itself.
-        let possible = self.world.observed.postgres.strays == 0
+        let possible = self.world.observed().postgres.strays == 0
             && !self.executor.killing.load(Ordering::SeqCst)
-            && self.world.observed.tasks.volume.running.is_none();
+            && self.world.observed().tasks.volume.running.is_none();
         if due && wanted && possible {
             self.read_volume();
         }
@@ -272,7 +247,7 @@ impl Agent {
 
     /// As long as a standby's limits stand higher than the settings say, it is looked whether they still have to.
     fn read_enforced(&mut self, now: BootTime) {
-        let configured = self.world.observed.postgres.configured.as_ref();
+        let configured = self.world.observed().postgres.configured.as_ref();
         let raised = configured.is_some_and(|configured| configured.raised.is_some());
         let (Some(tools), true) = (&self.world.tools, raised && self.world.server.is_some()) else {
             return;
@@ -324,7 +299,7 @@ impl Agent {
         let now = boot_time();
         match event {
             Event::Cluster(cluster) => {
-                self.world.cluster(*cluster);
+                self.world.cluster(*cluster, now);
                 self.look_at = self.look_at.filter(|_| self.world.tools.is_some());
             }
             Event::Lease(lease) => self.world.lease_read(lease, now),
@@ -333,11 +308,12 @@ impl Agent {
             // With the spec unknown, it is none: the holder then writes it once more.
             Event::Route(slice) => {
                 let route = |slice| read_route(slice, self.world.port()?);
-                self.world.observed.route = slice.is().and_then(route);
+                let route = slice.is().and_then(route);
+                self.world.observe(Seen::Route(route), now);
             }
             Event::Tools(tools) => match tools {
                 Ok(tools) => {
-                    self.world.observed.postgres.version = Some(tools.version().to_owned());
+                    self.world.observe(Seen::Version(tools.version().to_owned()), now);
                     self.world.tools = Some(tools);
                 }
                 Err(error) => tracing::error!("find PostgreSQL's programs: {error}"),
@@ -349,36 +325,28 @@ impl Agent {
                 self.no_room = if no_room { self.no_room.saturating_add(1) } else { 0 };
                 let pause = look_again(self.no_room);
                 self.look_at = scan.is_err().then(|| now.plus(pause));
-                // A task has read it since.
-                if self.world.observed.tasks.volume.running.is_none() {
-                    let words = |unread: Unread| format!("{} (again in {} s)", unread.why, pause / 1_000);
-                    self.world.scanned(scan.map(|scan| *scan).map_err(words));
-                }
+                let words = |unread: Unread| format!("{} (again in {} s)", unread.why, pause / 1_000);
+                self.world.scanned(scan.map(|scan| *scan).map_err(words), now);
             }
             Event::Exited(exit) => self.exited(&exit, now),
             Event::Done(done) => self.world.done(done, now),
             Event::Peer(request) => self.answer(request, now),
             Event::Status(pid, asked, status) => {
-                if self.world.answered(pid, asked, status) {
+                if self.world.answered(pid, asked, status, now) {
                     self.executor.record_good_settings(&mut self.world);
                 }
             }
-            Event::Promise { pod, reply } => self.world.promise_answered(pod, reply, now),
-            Event::Failsafe { pod, reply, sent } => self.world.failsafe_answered(pod, reply, sent),
-            Event::Wrote(pid, begun) => self.world.wrote(pid, begun),
-            Event::Greeted(pid, begun) => self.world.greeted(pid, begun),
+            Event::Seen(event) => self.world.observe(event, now),
             Event::Enforced(enforced) => {
                 self.enforced_at = Some(now.plus(LOOK_AGAIN));
-                let postgres = &mut self.world.observed.postgres;
-                postgres.enforced = enforced.unwrap_or(postgres.enforced);
+                if let Some(enforced) = enforced {
+                    self.world.observe(Seen::Enforced(enforced), now);
+                }
             }
-            Event::Kept(kept) => self.world.observed.kept = kept,
-            Event::Full(full) => self.world.observed.full = full,
             Event::Secret(Secret::Certificate) => self.executor.reload_certificate(&self.world),
             Event::Secret(Secret::Password) => self.password.changed(),
             Event::Password(done) => self.password.done(done, now),
             Event::Look => {}
-            Event::Terminate => self.world.observed.terminating = true,
         }
     }
 
@@ -386,7 +354,7 @@ impl Agent {
         if exit.name != Server::NAME {
             return;
         }
-        self.world.server_exited(exit.pid, now);
+        self.world.observe(Seen::Exited(id(exit.pid)), now);
         // The control file tells how it ended, and where its WAL ends.
         self.look_again = true;
     }
@@ -395,7 +363,7 @@ impl Agent {
         let world = &mut self.world;
         match request {
             Request::Report { request, key, reply } => {
-                let answer = heard::report(&mut world.observed, &world.memo, now, *request, key.as_deref());
+                let answer = world.observer.report(&world.memo, *request, key.as_deref(), now);
                 let _ = reply.send(answer.inspect_err(|reason| world.refusals.tell("report", reason, now)));
             }
             Request::Promise { request, key, reply } => {
@@ -403,12 +371,12 @@ impl Agent {
                 self.asked.take(world, signed, reply, now);
             }
             Request::Failsafe { request, key, reply } => {
-                let answer = heard::holder(&mut world.observed, now, &request, key.as_deref());
+                let answer = world.observer.holder(&request, key.as_deref(), now);
                 let refused = |reason: &String| world.refusals.tell("request to leave the lease", reason, now);
                 let _ = reply.send(answer.inspect_err(refused));
             }
             Request::Status { reply } => {
-                let _ = reply.send(report::status(&world.observed, &world.memo, now));
+                let _ = reply.send(report::status(world.observed(), &world.memo, now));
             }
         }
     }
@@ -420,16 +388,17 @@ impl Agent {
             self.executor.set_password(&self.world);
         }
         self.health.set_started();
-        self.health.set_ready(report::readiness(&self.world.observed, now));
+        self.health.set_ready(report::readiness(self.world.observed(), now));
         measure::measure(&self.metrics, &self.world, now);
-        set_if_changed(&self.known_members, known_members(&self.world.observed));
+        set_if_changed(&self.known_members, known_members(self.world.observed()));
+        let polling = self.world.observer.polling(now);
         let wanted = Poll {
-            server: self.world.server.as_ref().map(|running| running.server.pid()),
+            server: self.world.server.as_ref().map(|server| server.pid()),
             port: self.world.spec.as_ref().map_or(0, |spec| spec.postgres.port),
             major: self.world.major(),
-            pause: Duration::from_millis(self.world.observed.asks_again_after(now)),
-            writes: writes(&self.world),
-            void_before: self.world.configured_at,
+            pause: Duration::from_millis(polling.pause),
+            writes: polling.writes,
+            void_before: polling.void_before,
         };
         set_if_changed(&self.poll, wanted);
     }
@@ -454,13 +423,6 @@ fn known_members(observed: &Observed) -> BTreeSet<IpAddr> {
         .chain(holder.map(|holder| &holder.address))
         .filter_map(|address| address.parse().ok())
         .collect()
-}
-
-/// PostgreSQL accepts writes.
-fn writes(world: &World) -> bool {
-    let postgres = &world.observed.postgres;
-    let primary = postgres.process == Process::Running { mode: Mode::Primary };
-    primary && postgres.answer.is_some_and(|answer| !answer.in_recovery)
 }
 
 /// Leaves word for the operator in the container's termination message.

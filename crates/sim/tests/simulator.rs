@@ -52,6 +52,14 @@ fn what_fails_is_shrunk_to_fewer_faults_that_still_fail() {
     assert!(run(broken(seed).without(&left_out), false).wrong.is_some());
 }
 
+/// A primary's PostgreSQL stands still for 1.1 s while somebody replicates under a member's name. When it goes on it answers
+/// what it was asked meanwhile, so its agent sees the impostor in time.
+#[test]
+fn a_postgres_that_goes_on_answers_what_it_was_asked_meanwhile() {
+    let outcome = run(Plan::of(9_100_486).without(&[0, 2].into()), false);
+    assert_eq!(outcome.wrong, None);
+}
+
 #[test]
 fn a_primary_that_is_killed_is_replaced_each_time() {
     let begun = computed();

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use api::names::PEER_PORT;
 use futures::future::join_all;
-use machine::instance::{Mode, Work};
+use machine::instance::{Mode, Work, observer};
 use machine::protocol::{Epoch, FailsafeRequest, MemberId, PromiseRequest, Timeline};
 use machine::quorum::SyncRule;
 use machine::timing::BootTime;
@@ -18,7 +18,7 @@ use super::server::Written;
 use super::{Executor, SMALL, blocking, telling_promise};
 use crate::deadman::boot_time;
 use crate::observe::{Effect, Failure, World};
-use crate::peer::{PeerError, UNKNOWN};
+use crate::peer::{PeerError, Signed, UNKNOWN};
 use crate::postgres::{promise, promote};
 use crate::run::Event;
 use crate::volume::Volume;
@@ -31,12 +31,10 @@ const PROMOTE: Duration = Duration::from_secs(60);
 
 impl Executor {
     pub(super) fn promise(&self, world: &World, epoch: Epoch) {
-        let (volume, server) = (
-            self.volume.clone(),
-            world.server.as_ref().map(|running| Arc::clone(&running.server)),
-        );
+        let (volume, server) = (self.volume.clone(), world.server.clone());
         self.spawn(Work::Promise, None, async move {
-            let work = async { Ok(Effect::Promised(promise(&volume, server.as_deref(), epoch).await?)) };
+            let work =
+                async { Ok(observer::Effect::Promised(promise(&volume, server.as_deref(), epoch).await?).into()) };
             within(SMALL, &volume, work).await
         });
     }
@@ -48,7 +46,8 @@ impl Executor {
                 let (client, events, request) = (client.clone(), events.clone(), request.clone());
                 async move {
                     let reply = client.promise(&pod, address, &request).await?;
-                    let _ = events.send(Event::Promise { pod, reply });
+                    let Signed { message: reply, key } = reply;
+                    let _ = events.send(Event::Seen(observer::Event::Promise { pod, reply, key }));
                     Ok(())
                 }
             };
@@ -65,7 +64,9 @@ impl Executor {
                 async move {
                     let sent = boot_time();
                     let reply = client.failsafe(&pod, address, &request).await?;
-                    let _ = events.send(Event::Failsafe { pod, reply, sent });
+                    let Signed { message: reply, key } = reply;
+                    let answered = observer::Event::Failsafe { pod, reply, key, sent };
+                    let _ = events.send(Event::Seen(answered));
                     Ok(())
                 }
             };
@@ -75,7 +76,7 @@ impl Executor {
 
     pub(super) fn promote(
         &self,
-        world: &mut World,
+        world: &World,
         until: BootTime,
         timeline: Timeline,
         rule: SyncRule,
@@ -84,11 +85,9 @@ impl Executor {
         let Some(wanted) = self.wanted_as_configured(world, Work::Promote) else {
             return;
         };
-        let Some(server) = world.server.as_ref().map(|running| Arc::clone(&running.server)) else {
+        let Some(server) = world.server.clone() else {
             return self.fail(Work::Promote, "PostgreSQL does not run");
         };
-        // The slots of others go.
-        world.observed.admitted.retain(|member| members.contains(member));
         let allowed = self.allowed_to_write(until);
         let (written, sql, own) = (
             Arc::clone(&self.written),
@@ -179,7 +178,7 @@ where
     });
     let ended = join_all(calls).await;
     if ended.iter().any(Result::is_ok) {
-        return Ok(Effect::Asked);
+        return Ok(observer::Effect::Asked.into());
     }
     let words: Vec<_> = ended.into_iter().filter_map(Result::err).collect();
     Err(Failure::said(format!("nobody answers: {}", words.join("; "))))

@@ -5,12 +5,13 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
 use api::names::PEER_PORT;
+use machine::instance::observer::{self, Contacted, Effect};
 use machine::instance::{Reply, Work, heard};
 use machine::protocol::{MemberId, ReportRequest};
 
 use super::{Executor, SMALL};
 use crate::deadman::boot_time;
-use crate::observe::{Contacted, Effect, Failure, News, World};
+use crate::observe::{Failure, News, World};
 use crate::peer::PeerError;
 use crate::postgres::Sql;
 
@@ -21,13 +22,11 @@ impl Executor {
             let mut sql = sql.lock().await;
             let sql = sql.get_or_insert(own);
             let standby = sql.ensure_member(&member).await?;
-            Ok(Effect::Admitted(standby.member))
+            Ok(Effect::Admitted(standby.member).into())
         });
     }
 
-    pub(super) fn drop_slots(&self, world: &mut World, keep: BTreeSet<MemberId>) {
-        // Even if not all can be dropped: a member that comes back must be admitted anew.
-        world.observed.admitted.retain(|member| keep.contains(member));
+    pub(super) fn drop_slots(&self, world: &World, keep: BTreeSet<MemberId>) {
         let (sql, own) = (Arc::clone(&self.sql), self.own_connection(world));
         self.spawn(Work::DropSlots, Some(SMALL), async move {
             let mut sql = sql.lock().await;
@@ -36,7 +35,7 @@ impl Executor {
             if !dropped.is_empty() {
                 tracing::info!(members = ?dropped, "dropped replication slots");
             }
-            Ok(Effect::Kept(keep))
+            Ok(Effect::Kept(keep).into())
         });
     }
 
@@ -45,22 +44,22 @@ impl Executor {
             return self.fail(Work::Report, &format!("{address:?} is no address"));
         };
         let holder = world
-            .observed
+            .observed()
             .lease
             .record
             .is()
             .and_then(|record| record.holder.as_ref());
         let run = holder.map(|holder| holder.incarnation.run.clone());
-        let holders_key = heard::holders_key(&world.observed, boot_time());
+        let holders_key = heard::holders_key(world.observed(), boot_time());
         let peers = self.peers.clone();
         self.spawn(Work::Report, Some(SMALL), async move {
             let sent = boot_time();
             let called = peers.report(SocketAddr::new(address, PEER_PORT), &request).await;
             let failed = |contacted, failure| Failure {
-                news: Some(News::Contact {
+                news: Some(News::Seen(observer::News::Contact {
                     contacted,
                     run: run.clone(),
-                }),
+                })),
                 ..failure
             };
             let reply = called.map_err(|error| failed(contacted(&error), Failure::from(error)))?;
@@ -82,7 +81,8 @@ impl Executor {
             Ok(Effect::Reported {
                 reply: Box::new(reply),
                 run,
-            })
+            }
+            .into())
         });
     }
 

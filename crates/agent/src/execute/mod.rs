@@ -75,8 +75,8 @@ pub struct Executor {
 
 /// See [`crate::postgres::Server::end_senders_if`].
 fn end_senders(world: &World, ends: impl Fn(i32, &str) -> bool) {
-    if let Some(running) = &world.server
-        && let Err(error) = running.server.end_senders_if(ends)
+    if let Some(server) = &world.server
+        && let Err(error) = server.end_senders_if(ends)
     {
         tracing::error!("end WAL senders: {error}");
     }
@@ -85,9 +85,8 @@ fn end_senders(world: &World, ends: impl Fn(i32, &str) -> bool) {
 impl Executor {
     /// Carries out `action`. Returns at once.
     pub fn execute(&self, world: &mut World, action: Action) {
-        if let Some(work) = action.work() {
-            world.begun(work);
-        }
+        let waits = world.observed().postgres.sync.waits();
+        world.observer.begins(&action);
         match action {
             Action::Wait | Action::Exit | Action::GiveUp { .. } => {}
             Action::Stop(stop) => self.stop(world, stop),
@@ -118,10 +117,7 @@ impl Executor {
                 content,
                 purpose,
                 timing,
-            } => {
-                world.lease_write_begins(&content, purpose);
-                self.write_lease(world, *content, purpose, timing);
-            }
+            } => self.write_lease(world, *content, purpose, timing),
             Action::ReadLease => self.read_lease(),
             Action::StartPrimary {
                 until,
@@ -149,7 +145,7 @@ impl Executor {
                 rule,
                 members,
             } => self.promote(world, until, timeline, rule, members),
-            Action::SetSync { rule } => self.set_sync(world, rule),
+            Action::SetSync { rule } => self.set_sync(world, rule, waits),
             Action::Open => self.open(world),
             Action::Checkpoint => self.checkpoint(world),
             Action::Rewind { upstream, member, keep } => self.rewind(world, upstream, member, keep),
@@ -159,18 +155,15 @@ impl Executor {
         }
     }
 
-    fn stop(&self, world: &mut World, stop: Stop) {
+    fn stop(&self, world: &World, stop: Stop) {
         self.undo_start.store(true, Ordering::SeqCst);
-        if let Some(running) = &mut world.server {
-            running.asked = true;
-        }
         let mode = match stop {
             Stop::Fast => StopMode::Fast,
             Stop::Immediate => StopMode::Immediate,
             Stop::Kill => return self.kill_everything(),
         };
-        if let Some(running) = &world.server
-            && let Err(error) = running.server.stop(mode)
+        if let Some(server) = &world.server
+            && let Err(error) = server.stop(mode)
         {
             tracing::error!("stop PostgreSQL: {error}");
         }
@@ -238,7 +231,7 @@ impl Executor {
 async fn telling_promise(volume: &Volume, failure: Failure) -> Failure {
     let volume = volume.clone();
     Failure {
-        news: blocking(move || volume.promise()).await.ok().map(News::Promise),
+        news: blocking(move || volume.promise()).await.ok().map(News::from),
         ..failure
     }
 }

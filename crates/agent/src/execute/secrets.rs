@@ -9,7 +9,7 @@ use crate::run::Event;
 impl Executor {
     /// Has PostgreSQL read the cluster's certificate again, if it runs.
     pub fn reload_certificate(&self, world: &World) {
-        let Some(server) = world.server.as_ref().map(|running| Arc::clone(&running.server)) else {
+        let Some(server) = world.server.clone() else {
             return;
         };
         let written = Arc::clone(&self.written);

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use machine::instance::observer::Event;
 use machine::instance::{Configured, Mode, Process, Promise, Refused, Upstream, Work};
 use machine::protocol::MemberId;
 use machine::quorum::SyncRule;
@@ -160,7 +161,7 @@ impl Executor {
             }
             let promise = wanted.follow().await?;
             let learned = |failure: Failure| Failure {
-                news: failure.news.or(promise.map(News::Promise)),
+                news: failure.news.or(promise.map(News::from)),
                 ..failure
             };
             let config = wanted.config(mode, &written).await.map_err(learned)?;
@@ -188,10 +189,10 @@ impl Executor {
         let Some(wanted) = self.wanted(world, Work::Configure, settings, upstream) else {
             return;
         };
-        let Some(server) = world.server.as_ref().map(|running| Arc::clone(&running.server)) else {
+        let Some(server) = world.server.clone() else {
             return self.fail(Work::Configure, "PostgreSQL does not run");
         };
-        let mode = match world.observed.postgres.process {
+        let mode = match world.observed().postgres.process {
             Process::Running { mode } => mode,
             Process::Stopped { .. } => return self.fail(Work::Configure, "PostgreSQL does not run"),
         };
@@ -204,7 +205,7 @@ impl Executor {
             let written = written.lock().await;
             let promise = wanted.follow().await?;
             let learned = |failure: Failure| Failure {
-                news: failure.news.or(promise.map(News::Promise)),
+                news: failure.news.or(promise.map(News::from)),
                 ..failure
             };
             let config = wanted.config(mode, &written).await.map_err(learned)?;
@@ -231,13 +232,14 @@ impl Executor {
 
     /// Records the settings that PostgreSQL has just proved to run with.
     pub fn record_good_settings(&self, world: &mut World) {
-        let Some(configured) = &world.observed.postgres.configured else {
+        let Some(configured) = &world.observed().postgres.configured else {
             return;
         };
         let Some(settings) = world.settings(&configured.settings) else {
             return;
         };
-        world.observed.postgres.good_settings = configured.settings.clone();
+        let hash = configured.settings.clone();
+        world.observe(Event::GoodSettings(hash), boot_time());
         world.good_settings = settings.clone();
         let volume = self.volume.clone();
         self.workers.spawn(async move {
@@ -249,10 +251,10 @@ impl Executor {
 
     /// With the settings that PostgreSQL runs with, or else those that it last ran well with.
     pub(super) fn wanted_as_configured(&self, world: &World, work: Work) -> Option<Wanted> {
-        let configured = world.observed.postgres.configured.as_ref();
+        let configured = world.observed().postgres.configured.as_ref();
         let known = configured.map(|configured| &configured.settings);
         let hash = known.filter(|hash| world.settings(hash).is_some());
-        let hash = hash.unwrap_or(&world.observed.postgres.good_settings).clone();
+        let hash = hash.unwrap_or(&world.observed().postgres.good_settings).clone();
         self.wanted(world, work, hash, None)
     }
 
@@ -262,9 +264,9 @@ impl Executor {
             self.fail(work, "these settings are not wanted any more");
             return None;
         };
-        let member = world.observed.volume.is().and_then(|volume| volume.member.as_ref());
+        let member = world.observed().volume.is().and_then(|volume| volume.member.as_ref());
         let timing = world
-            .observed
+            .observed()
             .cluster
             .is()
             .map_or(Timing::DEFAULT, |cluster| cluster.timing);

@@ -3,11 +3,12 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use machine::instance::observer::Effect;
 use machine::instance::{Mode, Work};
 use machine::quorum::SyncRule;
 
 use super::{CONFIGURE, Executor};
-use crate::observe::{Effect, World};
+use crate::observe::World;
 use crate::postgres::{open, set_sync};
 
 /// The longest that a change of the synchronous rule may take: a checkpoint may be part of it.
@@ -17,16 +18,13 @@ const SET_SYNC: Duration = Duration::from_secs(150);
 const CHECKPOINT: Duration = Duration::from_secs(20);
 
 impl Executor {
-    pub(super) fn set_sync(&self, world: &mut World, rule: SyncRule) {
+    pub(super) fn set_sync(&self, world: &World, rule: SyncRule, waits: bool) {
         let Some(wanted) = self.wanted_as_configured(world, Work::SetSync) else {
             return;
         };
-        let Some(server) = world.server.as_ref().map(|running| Arc::clone(&running.server)) else {
+        let Some(server) = world.server.clone() else {
             return self.fail(Work::SetSync, "PostgreSQL does not run");
         };
-        let sync = &mut world.observed.postgres.sync;
-        let waits = sync.waits();
-        sync.begins(rule.clone());
         let (written, sql) = (Arc::clone(&self.written), self.own_connection(world));
         self.spawn(Work::SetSync, Some(SET_SYNC), async move {
             let mut sql = sql;
@@ -35,7 +33,7 @@ impl Executor {
             written.rule = rule.clone();
             let config = wanted.config(Mode::Primary, &written).await?;
             let at = set_sync(wanted.volume(), &server, &mut sql, &config, &rule, waits).await?;
-            Ok(Effect::Synced { rule, at })
+            Ok(Effect::Synced { rule, at }.into())
         });
     }
 
@@ -43,7 +41,7 @@ impl Executor {
         let Some(wanted) = self.wanted_as_configured(world, Work::Open) else {
             return;
         };
-        let Some(server) = world.server.as_ref().map(|running| Arc::clone(&running.server)) else {
+        let Some(server) = world.server.clone() else {
             return self.fail(Work::Open, "PostgreSQL does not run");
         };
         let (written, sql) = (Arc::clone(&self.written), self.own_connection(world));
@@ -53,7 +51,7 @@ impl Executor {
             written.open = true;
             let config = wanted.config(Mode::Primary, &written).await?;
             open(wanted.volume(), &server, &mut sql, &config).await?;
-            Ok(Effect::Opened)
+            Ok(Effect::Opened.into())
         });
     }
 
@@ -61,7 +59,7 @@ impl Executor {
         let sql = self.own_connection(world);
         self.spawn(Work::Checkpoint, None, async move {
             sql.checkpoint(CHECKPOINT).await?;
-            Ok(Effect::Checkpointed)
+            Ok(Effect::Checkpointed.into())
         });
     }
 }

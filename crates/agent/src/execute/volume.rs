@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use machine::instance::{Upstream, Work};
+use machine::instance::{Upstream, Work, observer};
 use machine::protocol::{Fork, MemberId};
 use ring::rand::{SecureRandom, SystemRandom};
 use tokio::sync::Notify;
@@ -17,7 +17,7 @@ impl Executor {
         let Some(tools) = self.tools(world, Work::CreateMember) else {
             return;
         };
-        let (volume, ordinal) = (self.volume.clone(), world.observed.own.ordinal);
+        let (volume, ordinal) = (self.volume.clone(), world.observed().own.ordinal);
         self.spawn(Work::CreateMember, Some(SMALL), async move {
             let making = volume.clone();
             let made = blocking(move || {
@@ -147,7 +147,7 @@ impl Executor {
         self.spawn(Work::DiscardKept, None, async move {
             blocking(move || volume.discard_kept(&name))
                 .await
-                .map(Effect::Discarded)
+                .map(|left| observer::Effect::Discarded(left).into())
         });
     }
 

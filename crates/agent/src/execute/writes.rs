@@ -1,6 +1,6 @@
 //! Writes to Kubernetes, and the one reading that waits for no watch.
 
-use machine::instance::{Purpose, Work};
+use machine::instance::{Purpose, Work, observer};
 use machine::lease_object::LeaseContent;
 use machine::protocol::Epoch;
 use machine::timing::Timing;
@@ -42,7 +42,7 @@ impl Executor {
     }
 
     pub(super) fn route(&self, world: &World, address: String, epoch: Epoch) {
-        let record = world.observed.lease.record.is();
+        let record = world.observed().lease.record.is();
         let holder = record.and_then(|record| Some(record.holder.as_ref()?.incarnation.clone()));
         let (Some(holder), Some(port)) = (holder, world.port()) else {
             return self.fail(Work::Route, "the Lease or the ClusteredDatabase is not known");
@@ -50,7 +50,7 @@ impl Executor {
         let clients = self.clients.clone();
         self.spawn_vital(Work::Route, async move {
             let slice = clients.write_route(&holder, &address, port, epoch).await?;
-            Ok(Effect::Routed(read_route(&slice, port)))
+            Ok(observer::Effect::Routed(read_route(&slice, port)).into())
         });
     }
 }

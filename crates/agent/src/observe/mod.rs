@@ -1,4 +1,4 @@
-//! What the agent has seen, gathered from events into the machine's [`Observed`].
+//! What the agent sees, told to the machine's [`Observer`]; and the handles that actions need.
 
 mod canary;
 mod cluster;
@@ -14,50 +14,39 @@ use std::sync::Arc;
 
 use api::{ClusteredDatabase, ClusteredDatabaseSpec};
 use k8s_openapi::api::coordination::v1::Lease;
-use machine::instance::{Memo, Observed, Own, Promise, Reading};
+use machine::instance::observer::{Event, Note, Observer, ServerId};
+use machine::instance::{Memo, Observed, Own, Reading};
 use machine::protocol::settings_hash;
 use machine::timing::{BootTime, Timing};
 
 pub use canary::{canary, greet};
-pub use done::{Contacted, Done, Effect, Failure, News};
+pub use done::{Done, Effect, Failure, News};
 pub use postgres::{Poll, poll};
 pub use refusals::Refusals;
 pub use secrets::{Secret, watch_secrets};
 pub use volume::{Scan, scan, watch_kept, watch_room};
 
 use crate::peer::Signer;
-use crate::postgres::{Following, Server, Status, Tools};
+use crate::postgres::{Server, Status, Tools};
 
-/// All that the agent knows: the machine's view, and what the executor needs to carry out an action that names it.
+/// What the agent knows, and the handles with which the executor carries out an action.
 pub struct World {
-    /// For the machine.
-    pub observed: Observed,
+    /// What is known, for the machine.
+    pub observer: Observer,
     /// The machine's own memory.
     pub memo: Memo,
-    /// UID of the ClusteredDatabase that this pod belongs to.
-    pub cluster_uid: String,
-    /// Its spec as last read.
+    /// The spec of the ClusteredDatabase as last read.
     pub spec: Option<ClusteredDatabaseSpec>,
-    /// The Lease that [`Observed::lease`] describes.
+    /// The Lease that [`Observer::newest_lease`] names: writes replace it.
     pub lease: Option<Lease>,
     /// PostgreSQL's programs, once found.
     pub tools: Option<Arc<Tools>>,
     /// The running server.
-    pub server: Option<Running>,
-    /// When PostgreSQL was asked how it is, right after its settings had changed last.
-    pub configured_at: BootTime,
-    /// How a standby finds whom it follows, by what was written for it last.
-    following: Following,
+    pub server: Option<Arc<Server>>,
     /// The user's settings that PostgreSQL last ran well with.
     pub good_settings: BTreeMap<String, String>,
     /// PostgreSQL's last answer, whole.
     pub status: Option<Box<Status>>,
-    /// Answers of PostgreSQL that did not come, in a row.
-    silent: u32,
-    /// When the WAL receiver heard the primary last, also if there is none any more.
-    heard: Option<BootTime>,
-    /// When the promise was known that [`Observed::volume`] tells.
-    promised_at: BootTime,
     /// WAL senders that are no member's, or are one's twice.
     strange: Vec<String>,
     /// With it this agent signs what it says to others.
@@ -66,57 +55,70 @@ pub struct World {
     pub refusals: Refusals,
 }
 
-/// The server that this agent has started.
-pub struct Running {
-    /// To stop and reload it.
-    pub server: Arc<Server>,
-    /// When it was started.
-    pub since: BootTime,
-    /// The agent has asked it to stop.
-    pub asked: bool,
-}
-
 impl World {
     /// Nothing is known yet.
     pub fn new(own: Own, cluster_uid: String) -> Self {
         Self {
-            observed: Observed::nothing(own),
+            observer: Observer::new(own, cluster_uid),
             memo: Memo::default(),
-            cluster_uid,
             spec: None,
             lease: None,
             tools: None,
             server: None,
-            configured_at: BootTime(0),
-            following: Following::default(),
             good_settings: BTreeMap::new(),
             status: None,
-            silent: 0,
-            heard: None,
-            promised_at: BootTime(0),
             strange: Vec::new(),
             signer: Signer::default(),
             refusals: Refusals::default(),
         }
     }
 
+    /// What is known, for the machine.
+    pub fn observed(&self) -> &Observed {
+        self.observer.observed()
+    }
+
+    /// Takes an event that brings no handle. Handles of what is gone are dropped.
+    pub fn observe(&mut self, event: Event, now: BootTime) {
+        let note = self.observer.observe(event, now);
+        self.take_note(note, now);
+    }
+
+    fn take_note(&mut self, note: Option<Note>, now: BootTime) {
+        if self.observer.server().is_none() {
+            (self.server, self.status) = (None, None);
+        }
+        if self.observer.newest_lease().is_none() {
+            self.lease = None;
+        }
+        match note {
+            Some(Note::Failed { work, message }) => tracing::warn!(?work, "{message}"),
+            Some(Note::Ended { server, exit }) => tracing::info!(
+                pid = server.0,
+                ran_milliseconds = exit.ran,
+                asked = exit.asked,
+                "PostgreSQL has ended"
+            ),
+            Some(Note::Refused { what, reason }) => self.refusals.tell(what, &reason, now),
+            // Whoever told the event knows more.
+            Some(Note::AnotherCluster | Note::Silent | Note::Unanswered | Note::SettingsProved) | None => {}
+        }
+    }
+
     /// Takes a version of the ClusteredDatabase. One that is gone, or another of the same name, changes nothing: the
     /// database goes on with what was wanted last.
-    pub fn cluster(&mut self, reading: Reading<ClusteredDatabase>) {
+    pub fn cluster(&mut self, reading: Reading<ClusteredDatabase>, now: BootTime) {
         let Reading::Is(cluster) = reading else { return };
-        if cluster.metadata.uid.as_ref() != Some(&self.cluster_uid) {
+        let known = self.observed().cluster.is();
+        let before = known.map_or(Timing::DEFAULT, |cluster| cluster.timing);
+        let view = cluster::view(&cluster, &self.observed().own.pod, before);
+        if self.observer.observe(Event::Cluster(Box::new(view)), now) == Some(Note::AnotherCluster) {
             tracing::warn!(
                 uid = cluster.metadata.uid,
                 "the ClusteredDatabase of this name is another one"
             );
             return;
         }
-        let before = self
-            .observed
-            .cluster
-            .is()
-            .map_or(Timing::DEFAULT, |cluster| cluster.timing);
-        self.observed.cluster = Reading::Is(cluster::view(&cluster, &self.observed.own.pod, before));
         self.spec = Some(cluster.spec);
     }
 
@@ -142,73 +144,38 @@ impl World {
             .cloned()
     }
 
-    /// Takes what was read from the volume. If it cannot be read again, what was read before still is what was there then.
-    pub fn scanned(&mut self, scan: Result<Scan, String>) {
+    /// Takes what was read from the volume outside a task. If it cannot be read again, what was read before is still what
+    /// was there then.
+    pub fn scanned(&mut self, scan: Result<Scan, String>, now: BootTime) {
         match scan {
-            // It began before the one that is known.
-            Ok(scan)
-                if self
-                    .observed
-                    .volume
-                    .is()
-                    .is_some_and(|known| known.read > scan.view.read) => {}
-            Ok(mut scan) => {
-                // A promise that was made while the volume was read.
-                if let Some(known) = self.observed.volume.is()
-                    && self.promised_at > scan.view.read
-                {
-                    scan.view.promise = known.promise;
-                }
-                self.signer.set(scan.key);
-                self.observed.volume = Reading::Is(scan.view);
-                self.observed.forget_overtaken_upstream();
-                if let Some(limits) = scan.limits {
-                    self.observed.postgres.enforced = limits;
-                }
-                if let Some(settings) = scan.good_settings {
-                    self.observed.postgres.good_settings = settings_hash(&settings);
-                    self.good_settings = settings;
-                }
+            Ok(scan) => {
+                self.observe(Event::Scanned(Box::new(scan.seen())), now);
+                self.keep_scan(scan);
             }
-            Err(error) => {
-                tracing::error!("read the volume: {error}");
-            }
+            Err(error) => tracing::error!("read the volume: {error}"),
         }
     }
 
-    /// Takes what has just been promised durably.
-    pub fn promised(&mut self, promise: Promise, now: BootTime) {
-        let Some(new) = self.observed.promised(promise) else {
-            return;
-        };
-        self.promised_at = now;
-        if new {
-            self.configured_at = now;
+    /// Keeps the handles of a reading of the volume that was taken.
+    fn keep_scan(&mut self, scan: Scan) {
+        let taken = self.observed().volume.is().map(|view| view.read);
+        if taken == Some(scan.view.read) {
+            self.signer.set(scan.key);
+            if let Some(settings) = scan.good_settings {
+                self.good_settings = settings;
+            }
         }
     }
 }
 
+/// How the observer tells servers apart.
+pub fn id(pid: u32) -> ServerId {
+    ServerId(u64::from(pid))
+}
+
 #[cfg(test)]
-pub(crate) mod tests {
-    use machine::instance::Peer;
-    use machine::protocol::Epoch;
-
+mod tests {
     use super::*;
-
-    /// The member in pod `orders-2`, which has reported this key.
-    pub(crate) fn peer(key: &str) -> Peer {
-        let report = serde_json::json!({
-            "podUid": "u", "member": "cdb_2_aaaa_00000001", "address": "10.0.0.3", "state": "Waiting", "settings": "s",
-            "agentVersion": "0", "publicKey": key,
-        });
-        Peer {
-            report: serde_json::from_value(report).expect("a report"),
-            position: None,
-            replayed: None,
-            promised: Epoch(0),
-            heard: BootTime(0),
-        }
-    }
 
     pub(super) fn world() -> World {
         let own = Own {
@@ -235,18 +202,18 @@ pub(crate) mod tests {
     #[test]
     fn another_resource_of_the_same_name_changes_nothing() {
         let mut world = world();
-        world.cluster(Reading::Is(cluster("another")));
-        assert_eq!(world.observed.cluster, Reading::Unknown);
-        world.cluster(Reading::Is(cluster("c0ffee")));
-        assert!(world.observed.cluster.is().is_some());
-        world.cluster(Reading::Missing);
-        assert!(world.observed.cluster.is().is_some(), "the database goes on");
+        world.cluster(Reading::Is(cluster("another")), BootTime(0));
+        assert_eq!(world.observed().cluster, Reading::Unknown);
+        world.cluster(Reading::Is(cluster("c0ffee")), BootTime(0));
+        assert!(world.observed().cluster.is().is_some());
+        world.cluster(Reading::Missing, BootTime(0));
+        assert!(world.observed().cluster.is().is_some(), "the database goes on");
     }
 
     #[test]
     fn settings_are_found_by_their_hash() {
         let mut world = world();
-        world.cluster(Reading::Is(cluster("c0ffee")));
+        world.cluster(Reading::Is(cluster("c0ffee")), BootTime(0));
         let wanted = BTreeMap::from([("work_mem".to_owned(), "8MB".to_owned())]);
         assert_eq!(world.settings(&settings_hash(&wanted)), Some(wanted));
         assert_eq!(world.settings(&settings_hash(&BTreeMap::new())), Some(BTreeMap::new()));

@@ -4,17 +4,14 @@ use std::collections::BTreeSet;
 use std::path::Path;
 use std::time::Duration;
 
-use machine::instance::{Answer, Exit, Mode, Process, SyncSetting};
+use machine::instance::observer::{Event, NoAnswer, Note};
 use machine::timing::BootTime;
 use tokio::sync::watch;
 
-use super::World;
+use super::{World, id};
 use crate::deadman::boot_time;
 use crate::postgres::{Sender, Sql, SqlError, Status};
 use crate::process::postgres_processes;
-
-/// So many questions in a row must go unanswered before PostgreSQL counts as not answering: a slow one is not a dead one.
-const SILENT: u32 = 3;
 
 /// Whether, and how often, PostgreSQL is to be asked.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -69,48 +66,41 @@ pub async fn poll(
 
 impl World {
     /// Takes an answer of the server with process id `pid`; `true` if the settings that it runs with have just proved good.
-    /// One that was asked for before the settings changed says nothing about them, and is dropped.
-    pub fn answered(&mut self, pid: u32, asked: BootTime, answer: Result<Box<Status>, SqlError>) -> bool {
-        if self.server.as_ref().is_none_or(|running| running.server.pid() != pid) || asked < self.configured_at {
-            return false;
+    pub fn answered(
+        &mut self,
+        pid: u32,
+        asked: BootTime,
+        answer: Result<Box<Status>, SqlError>,
+        now: BootTime,
+    ) -> bool {
+        let seen = match &answer {
+            Ok(status) => Ok(Box::new(status.seen())),
+            Err(SqlError::Silent(_)) => Err(NoAnswer::Silent),
+            Err(SqlError::Refused(words)) => Err(NoAnswer::Refused(words.clone())),
+            Err(SqlError::NotListening | SqlError::NotNow(_) | SqlError::Broken(_)) => Err(NoAnswer::Unable),
+        };
+        let event = Event::Status {
+            server: id(pid),
+            asked,
+            answer: seen,
+        };
+        let note = self.observer.observe(event, now);
+        let proved = note == Some(Note::SettingsProved);
+        match (&note, answer) {
+            (_, Ok(status)) => self.keep_status(status, asked),
+            (Some(Note::Unanswered | Note::Silent), Err(error)) => tracing::warn!("{error}"),
+            (_, Err(_)) => {}
         }
-        match answer {
-            Ok(status) => {
-                self.silent = 0;
-                self.take_answer(status, asked);
-                let postgres = &self.observed.postgres;
-                postgres
-                    .configured
-                    .as_ref()
-                    .is_some_and(|configured| configured.settings != postgres.good_settings)
-            }
-            Err(SqlError::Silent(milliseconds)) => {
-                self.silent += 1;
-                if self.silent == SILENT {
-                    tracing::warn!(milliseconds, "PostgreSQL does not answer");
-                    let postgres = &mut self.observed.postgres;
-                    (postgres.answer, postgres.refusal) = (None, None);
-                }
-                false
-            }
-            Err(error) => {
-                let postgres = &mut self.observed.postgres;
-                if postgres.answer.take().is_some() {
-                    tracing::warn!("{error}");
-                }
-                postgres.refusal = match error {
-                    SqlError::Refused(words) => Some(words),
-                    SqlError::NotListening | SqlError::NotNow(_) | SqlError::Silent(_) | SqlError::Broken(_) => None,
-                };
-                false
-            }
-        }
+        self.take_note(note, now);
+        proved
     }
 
-    /// Takes what PostgreSQL said of itself when it was asked at `asked`.
-    pub(super) fn take_answer(&mut self, status: Box<Status>, asked: BootTime) {
-        let answer = self.answer(&status, asked);
-        self.heard = answer.heard;
+    /// Keeps an answer that the observer has taken.
+    pub(super) fn keep_status(&mut self, status: Box<Status>, asked: BootTime) {
+        let postgres = &self.observed().postgres;
+        if self.observer.server().is_none() || postgres.answer.is_none_or(|answer| answer.asked != asked) {
+            return;
+        }
         let strange = strange_senders(&status.senders);
         if strange != self.strange {
             if !strange.is_empty() {
@@ -118,126 +108,18 @@ impl World {
             }
             self.strange = strange;
         }
-        let writes = self.observed.postgres.process == Process::Running { mode: Mode::Primary } && !answer.in_recovery;
-        let postgres = &mut self.observed.postgres;
-        postgres.streamed |= answer.streaming;
-        (postgres.answer, postgres.refusal) = (Some(answer), None);
-        postgres.receiver = status.receiver.as_ref().map(|receiver| receiver.status.clone());
-        postgres.slots = status.members_with_slots();
-        let end = writes.then(|| status.inserted.unwrap_or(status.position.lsn));
-        postgres.take_senders(&status.wal_senders(), end, asked);
-        if writes {
-            postgres.history.clone_from(&status.history);
-            postgres.oldest = status.oldest;
-            // Whose slot has lost its WAL is admitted anew, with a new one.
-            for slot in &status.slots {
-                if let Some(member) = slot.lost_by() {
-                    self.observed.admitted.remove(&member);
-                }
-            }
-            if postgres.in_doubt.is_none() {
-                // It has just left recovery: what came before is flushed.
-                let end = end.unwrap_or_default();
-                postgres.in_doubt = Some(end);
-                postgres.sync.proven_at = postgres.sync.proven_at.min(end);
-                postgres.wrote = postgres.wrote.max(Some(asked));
-            }
-        } else {
-            postgres.oldest = None;
-        }
         self.status = Some(status);
     }
 
-    /// A write of the canary, begun at `begun`, was flushed.
-    pub fn wrote(&mut self, pid: u32, begun: BootTime) {
-        if self.server.as_ref().is_some_and(|running| running.server.pid() == pid) {
-            let postgres = &mut self.observed.postgres;
-            postgres.wrote = postgres.wrote.max(Some(begun));
-        }
-    }
-
-    /// A session, begun at `begun`, was taken, or refused with words.
-    pub fn greeted(&mut self, pid: u32, begun: BootTime) {
-        if self.server.as_ref().is_some_and(|running| running.server.pid() == pid) {
-            let postgres = &mut self.observed.postgres;
-            postgres.greeted = postgres.greeted.max(Some(begun));
-        }
-    }
-
-    fn answer(&self, status: &Status, asked: BootTime) -> Answer {
-        let age = status
-            .heard_age()
-            .map(|age| u64::try_from(age.as_millis()).unwrap_or(u64::MAX));
-        let heard = age.map(|age| BootTime(asked.0.saturating_sub(age)));
-        Answer {
-            asked,
-            in_recovery: status.in_recovery,
-            position: Some(status.position),
-            begins: status.begins,
-            replayed: status.replayed,
-            streaming: status
-                .receiver
-                .as_ref()
-                .is_some_and(|receiver| receiver.status == "streaming"),
-            waits_for_wal: status.waits_for_wal,
-            other_upstream: status.in_recovery && status.following != self.following,
-            heard: heard.max(self.heard),
-            received_all: status.received_all,
-            knows_end: status.knows_end,
-            pending_restart: !status.pending_restart.is_empty(),
-            lowers_limits: status.lowers_limits,
-        }
-    }
-
-    /// Takes the end of a child called [`crate::postgres::Server::NAME`].
-    pub fn server_exited(&mut self, pid: u32, now: BootTime) {
-        let Some(running) = self.server.take_if(|running| running.server.pid() == pid) else {
-            return;
-        };
-        let exit = Exit {
-            at: now,
-            ran: now.since(running.since),
-            asked: running.asked,
-        };
-        tracing::info!(
-            pid,
-            ran_milliseconds = exit.ran,
-            asked = exit.asked,
-            "PostgreSQL has ended"
-        );
-        self.stopped(Some(exit));
-    }
-
-    pub(super) fn stopped(&mut self, exit: Option<Exit>) {
-        let postgres = &mut self.observed.postgres;
-        postgres.process = Process::Stopped { exit };
-        (postgres.answer, postgres.refusal) = (None, None);
-        postgres.streamed = false;
-        postgres.open = false;
-        postgres.in_doubt = None;
-        postgres.sync = SyncSetting::default();
-        postgres.standbys.clear();
-        postgres.receiving.clear();
-        (postgres.impostors, postgres.doubt) = (BTreeSet::new(), None);
-        postgres.slots.clear();
-        (postgres.wrote, postgres.greeted) = (None, None);
-        postgres.history.clear();
-        self.heard = None;
-        self.status = None;
-        self.silent = 0;
-    }
-
-    /// Counts PostgreSQL processes that have outlived their postmaster. A server that runs or is being started has
-    /// processes of its own; those of an initdb or a clone work in the staging directory, not in `pgdata`. Looks at `/proc`
-    /// only: the volume may hang.
-    pub fn look_for_strays(&mut self, pgdata: &Path) {
-        let explained = self.observed.tasks.start.running.is_some() || self.server.is_some();
-        let count = if explained {
-            0
-        } else {
+    /// Counts PostgreSQL processes that have outlived their postmaster. Those of an initdb or a clone work in the staging
+    /// directory, not in `pgdata`. Looks at `/proc` only: the volume may hang.
+    pub fn look_for_strays(&mut self, pgdata: &Path, now: BootTime) {
+        let count = if self.observer.may_have_strays() {
             working_in(pgdata).map_or(1, |processes| processes.len())
+        } else {
+            0
         };
-        self.observed.postgres.strays = u32::try_from(count).unwrap_or(u32::MAX);
+        self.observe(Event::Strays(u32::try_from(count).unwrap_or(u32::MAX)), now);
     }
 }
 

@@ -3,7 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use machine::instance::{Data, Database, Member, Promise, VolumeView};
+use machine::instance::{Data, Database, Member, Promise, VolumeView, observer};
+use machine::protocol::settings_hash;
 
 use crate::deadman::boot_time;
 use crate::peer::MemberKey;
@@ -21,6 +22,17 @@ pub struct Scan {
     pub good_settings: Option<BTreeMap<String, String>>,
     /// The member's key.
     pub key: Option<MemberKey>,
+}
+
+impl Scan {
+    /// What the observer takes of it.
+    pub(super) fn seen(&self) -> observer::Scan {
+        observer::Scan {
+            view: self.view.clone(),
+            enforced: self.limits,
+            good_settings: self.good_settings.as_ref().map(settings_hash),
+        }
+    }
 }
 
 /// Reads identity and data.

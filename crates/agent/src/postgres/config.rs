@@ -5,9 +5,9 @@ use std::net::IpAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
+pub use machine::instance::observer::Following;
 use machine::protocol::MemberId;
 use machine::quorum::SyncRule;
-use serde::Deserialize;
 
 use super::{hba, quote, values};
 use crate::volume::{EnforcedSettings, WalRoom};
@@ -77,15 +77,6 @@ pub struct Primary {
     pub port: u16,
     /// The standby's own identity: role, slot and `application_name`.
     pub member: MemberId,
-}
-
-/// How a standby finds whom it follows; both empty: it follows nobody.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
-pub struct Following {
-    /// `primary_conninfo`.
-    pub conninfo: String,
-    /// `primary_slot_name`.
-    pub slot: String,
 }
 
 /// The configuration files' content.

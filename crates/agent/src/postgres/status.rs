@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use machine::instance::WalSender;
+use machine::instance::{WalSender, observer};
 use machine::protocol::{Fork, Lsn, MemberId, Position, Timeline};
 use serde::Deserialize;
 
@@ -108,6 +108,32 @@ impl Status {
             flushed: sender.flushed,
         });
         senders.collect()
+    }
+
+    /// What counts for decisions.
+    pub fn seen(&self) -> observer::Status {
+        observer::Status {
+            in_recovery: self.in_recovery,
+            position: self.position,
+            begins: self.begins,
+            inserted: self.inserted,
+            replayed: self.replayed,
+            received_all: self.received_all,
+            knows_end: self.knows_end,
+            waits_for_wal: self.waits_for_wal,
+            following: self.following.clone(),
+            history: self.history.clone(),
+            oldest: self.oldest,
+            receiver: self.receiver.as_ref().map(|receiver| observer::Receiver {
+                status: receiver.status.clone(),
+                heard_age: receiver.heard_age,
+            }),
+            senders: self.wal_senders(),
+            slots: self.members_with_slots(),
+            lost_slots: self.slots.iter().filter_map(Slot::lost_by).collect(),
+            pending_restart: !self.pending_restart.is_empty(),
+            lowers_limits: self.lowers_limits,
+        }
     }
 
     /// How far the members that stream from here have flushed.

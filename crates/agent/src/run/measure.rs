@@ -17,7 +17,7 @@ pub(super) fn count(metrics: &Metrics, rule: &str, action: &Action) {
 
 /// Sets the gauges.
 pub(super) fn measure(metrics: &Metrics, world: &World, now: BootTime) {
-    let observed = &world.observed;
+    let observed = world.observed();
     let answer = observed.postgres.answer;
     let writes = matches!(observed.postgres.process, Process::Running { mode: Mode::Primary });
     let is_primary = writes && answer.is_some_and(|answer| !answer.in_recovery);

@@ -32,14 +32,9 @@ impl Password {
 
     /// It is to be given now; to be called when it then is.
     pub(super) fn is_due(&mut self, world: &World, now: BootTime) -> bool {
-        let postgres = &world.observed.postgres;
+        let postgres = &world.observed().postgres;
         let serving = postgres.open && postgres.process == Process::Running { mode: Mode::Primary };
-        let Some(pid) = world
-            .server
-            .as_ref()
-            .map(|running| running.server.pid())
-            .filter(|_| serving)
-        else {
+        let Some(pid) = world.server.as_ref().map(|server| server.pid()).filter(|_| serving) else {
             return false;
         };
         self.begins(pid, now)

@@ -8,6 +8,7 @@ use anyhow::Context;
 use api::names::{PEER_PORT, PROBE_PORT};
 use listen::Port;
 use machine::instance::Own;
+use machine::instance::observer::Event as Seen;
 use ring::rand::{SecureRandom, SystemRandom};
 use tokio::net::TcpListener;
 use tokio::runtime::Handle;
@@ -20,7 +21,7 @@ use crate::deadman::{DeadMan, boot_time};
 use crate::execute::Executor;
 use crate::http::{self, Health, Metrics};
 use crate::kubernetes::{Clients, watch as watch_object};
-use crate::observe::{Poll, Scan, World, canary, greet, poll, scan, watch_kept, watch_room, watch_secrets};
+use crate::observe::{Poll, Scan, World, canary, greet, id, poll, scan, watch_kept, watch_room, watch_secrets};
 use crate::peer;
 use crate::postgres::{Files, Tools};
 use crate::process::{Exit, Supervisor};
@@ -69,11 +70,11 @@ pub(super) async fn start(
     let pgdata = mount.context("find the data volume")?.join("pgdata");
     let tell = events.clone();
     workers.spawn(watch_kept(volume.clone(), move |kept| {
-        let _ = tell.send(Event::Kept(kept));
+        let _ = tell.send(Event::Seen(Seen::Kept(kept)));
     }));
     let tell = events.clone();
     workers.spawn(watch_room(volume.clone(), move |full| {
-        let _ = tell.send(Event::Full(full));
+        let _ = tell.send(Event::Seen(Seen::Full(full)));
     }));
     let agent = Agent {
         world,
@@ -148,7 +149,7 @@ fn forward_signals(events: &UnboundedSender<Event>) -> anyhow::Result<()> {
         let events = events.clone();
         tokio::spawn(async move {
             while signals.recv().await.is_some() {
-                let _ = events.send(Event::Terminate);
+                let _ = events.send(Event::Seen(Seen::Terminate));
             }
         });
     }
@@ -222,11 +223,13 @@ fn start_poll(config: &Config, events: &UnboundedSender<Event>, workers: &Handle
     let (wanted, receiver) = watch::channel(Poll::default());
     let tell = events.clone();
     workers.spawn(canary(config.socket.clone(), receiver.clone(), move |pid, begun| {
-        let _ = tell.send(Event::Wrote(pid, begun));
+        let server = id(pid);
+        let _ = tell.send(Event::Seen(Seen::Wrote { server, begun }));
     }));
     let tell = events.clone();
     workers.spawn(greet(config.socket.clone(), receiver.clone(), move |pid, begun| {
-        let _ = tell.send(Event::Greeted(pid, begun));
+        let server = id(pid);
+        let _ = tell.send(Event::Seen(Seen::Greeted { server, begun }));
     }));
     let tell = events.clone();
     workers.spawn(poll(config.socket.clone(), receiver, move |pid, asked, answer| {

@@ -4,8 +4,9 @@
 use std::collections::{BTreeSet, VecDeque};
 
 use super::fixtures::*;
+use super::observer::{Done, Effect, Event, Observer, SeenLease};
 use super::*;
-use crate::protocol::{Epoch, HolderRecord};
+use crate::protocol::{Epoch, HolderRecord, Incarnation, LeaseRecord};
 use crate::timing::Timing;
 
 /// One step of time, in milliseconds.
@@ -134,12 +135,7 @@ fn observed(agent: &Agent, rules: Rules, now: BootTime) -> Observed {
         };
     }
     observed.lease.changed = BootTime(agent.changed * TICK);
-    let confirmed = |(epoch, sent)| Confirmed {
-        epoch: Epoch(epoch),
-        sent: BootTime(sent * TICK),
-        timing: TIMING,
-    };
-    observed.lease.confirmed = agent.confirmed.map(confirmed);
+    observed.lease.confirmed = confirmed(agent);
     observed.tasks.lease.running = agent.request.map(|_| Work::WriteLease);
     // Slots do not matter here.
     observed.tasks.admit.running = Some(Work::DropSlots);
@@ -147,8 +143,11 @@ fn observed(agent: &Agent, rules: Rules, now: BootTime) -> Observed {
     record.version = agent.seen.version.to_string();
     record.epoch = Epoch(agent.seen.epoch);
     record.duration = rules.lease;
+    let (pod, run) = agent.seen.holder;
     let holder = record.holder.as_mut().expect("a holder");
-    describe(holder, agent);
+    holder.incarnation.pod_uid = format!("pod-{pod}");
+    holder.incarnation.run = format!("run-{run}");
+    holder.serving = agent.writes;
     let reported = report::status(&observed, &Memo::default(), now)
         .expect("a member")
         .report;
@@ -156,11 +155,91 @@ fn observed(agent: &Agent, rules: Rules, now: BootTime) -> Observed {
     observed
 }
 
-fn describe(holder: &mut HolderRecord, agent: &Agent) {
-    let (pod, run) = agent.seen.holder;
-    holder.incarnation.pod_uid = format!("pod-{pod}");
-    holder.incarnation.run = format!("run-{run}");
-    holder.serving = agent.writes;
+/// The Lease that says this.
+fn record_of(lease: Lease, rules: Rules) -> LeaseRecord {
+    let (pod, run) = lease.holder;
+    let version = lease.version.to_string();
+    LeaseRecord {
+        renewal: Some(version.clone()),
+        epoch: Epoch(lease.epoch),
+        duration: rules.lease,
+        holder: Some(HolderRecord {
+            incarnation: Incarnation {
+                pod: "orders-0".to_owned(),
+                pod_uid: format!("pod-{pod}"),
+                run: format!("run-{run}"),
+                member: MemberId::new(0, CLAIM, 0),
+            },
+            address: "10.0.0.1".to_owned(),
+            timeline: None,
+            serving: true,
+        }),
+        ..LeaseRecord::empty("lease", &version)
+    }
+}
+
+fn confirmed(agent: &Agent) -> Option<Confirmed> {
+    let (epoch, sent) = agent.confirmed?;
+    Some(Confirmed {
+        epoch: Epoch(epoch),
+        sent: BootTime(sent * TICK),
+        timing: TIMING,
+    })
+}
+
+/// What `record` says.
+fn read(record: &LeaseRecord) -> Lease {
+    let number = |text: &str| text.rsplit('-').next().and_then(|number| number.parse().ok());
+    let holder = &record.holder.as_ref().expect("a holder").incarnation;
+    Lease {
+        version: record.version.parse().expect("a number"),
+        holder: (
+            number(&holder.pod_uid).expect("a number"),
+            number(&holder.run).expect("a number"),
+        ),
+        epoch: record.epoch.0,
+    }
+}
+
+/// `lease`, as an agent reads it.
+fn seen(lease: Lease, rules: Rules) -> Box<SeenLease> {
+    let record = record_of(lease, rules);
+    let place = LeaseVersion {
+        uid: record.uid.clone(),
+        version: record.version.clone(),
+        owner: Some(CLUSTER_UID.to_owned()),
+    };
+    let record = Some(record);
+    Box::new(SeenLease { place, record })
+}
+
+/// What the agent knows of the Lease, and nothing else.
+fn known(agent: &Agent, rules: Rules) -> Observed {
+    let own = Own {
+        pod: "orders-0".to_owned(),
+        ordinal: 0,
+        pod_uid: format!("pod-{}", agent.pod),
+        run: format!("run-{}", agent.run),
+        address: "10.0.0.1".to_owned(),
+        agent_version: String::new(),
+    };
+    let mut observed = Observed::nothing(own);
+    observed.lease.record = Reading::Is(record_of(agent.seen, rules));
+    observed.lease.changed = BootTime(agent.changed * TICK);
+    observed.lease.confirmed = confirmed(agent);
+    observed
+}
+
+/// The agent takes an event about the Lease, as the shipped observer does.
+fn observe(agent: &mut Agent, rules: Rules, now: u64, event: Event) {
+    let now = BootTime(now * TICK);
+    let mut observer = Observer::knowing(known(agent, rules), CLUSTER_UID);
+    observer.observe(event, now);
+    let lease = &observer.observed().lease;
+    agent.seen = read(lease.record.is().expect("a Lease"));
+    agent.changed = lease.changed.0 / TICK;
+    let confirmed = lease.confirmed.as_ref();
+    agent.confirmed = confirmed.map(|confirmed| (confirmed.epoch.0, confirmed.sent.0 / TICK));
 }
 
 /// Lets an agent decide and act until it waits.
@@ -180,7 +259,8 @@ fn act(state: &mut State, index: usize, rules: Rules) {
         let decision = decide(&observed(agent, rules, now_is), &memo, now_is);
         agent.dead_man = decision.dead_man.map(|at| at.0);
         match decision.action {
-            Action::WriteLease { content, .. } => {
+            Action::WriteLease { content, purpose, .. } => {
+                assert_ne!(purpose, Purpose::Release, "nobody is asked to end");
                 let content = Lease {
                     version: 0,
                     holder: (agent.pod, agent.run),
@@ -256,15 +336,15 @@ fn successors(state: &State, rules: Rules) -> Vec<State> {
         }
         if agent.seen != state.lease && !agent.cut {
             let mut told = *state;
-            told.agents[index].seen = state.lease;
-            told.agents[index].changed = state.now;
+            let version = Event::Lease(Reading::Is(seen(state.lease, rules)));
+            observe(&mut told.agents[index], rules, state.now, version);
             push(told, Some(index));
         }
         if agent.stopping.is_some() {
             push(change(stopped), Some(index));
         }
         if !agent.cut {
-            answers(state, index)
+            answers(state, index, rules)
                 .into_iter()
                 .for_each(|answered| push(answered, Some(index)));
         }
@@ -315,7 +395,7 @@ fn crash(state: &State, index: usize) -> State {
 }
 
 /// A request reaches the API server, which takes or refuses it; or its answer reaches the agent.
-fn answers(state: &State, index: usize) -> Option<State> {
+fn answers(state: &State, index: usize, rules: Rules) -> Option<State> {
     let request = state.agents[index].request?;
     let mut after = *state;
     match request.answer {
@@ -336,15 +416,21 @@ fn answers(state: &State, index: usize) -> Option<State> {
             let agent = &mut after.agents[index];
             agent.request = None;
             if fits {
-                agent.confirmed = Some((request.content.epoch, request.sent));
                 let written = Lease {
                     version: request.base + 1,
                     ..request.content
                 };
-                if agent.seen.version < written.version {
-                    agent.seen = written;
-                    agent.changed = state.now;
-                }
+                let effect = Effect::Lease {
+                    written: seen(written, rules),
+                    sent: BootTime(request.sent * TICK),
+                    purpose: Purpose::Renew,
+                    timing: TIMING,
+                };
+                let done = Done {
+                    work: Work::WriteLease,
+                    result: Ok(effect),
+                };
+                observe(agent, rules, state.now, Event::Done(Box::new(done)));
             }
         }
     }

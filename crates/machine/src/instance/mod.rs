@@ -33,6 +33,7 @@ mod lost;
 mod members;
 mod memo;
 mod observed;
+pub mod observer;
 mod primary;
 mod recovery;
 mod rejoin;

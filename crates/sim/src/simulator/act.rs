@@ -2,18 +2,19 @@
 
 use std::rc::Rc;
 
-use machine::instance::{Action, Mode, Process, decide, election, fence};
+use machine::instance::observer::{Event as Seen, NoAnswer, ServerId};
+use machine::instance::{Action, decide, fence};
 use machine::timing::BootTime;
 
-use super::agent::{Agent, action_name, is_final};
+use super::agent::{Agent, action_name};
 use super::distort;
 use super::event::{Answered, Event, Inner, News};
 use super::world::World;
 
 /// The longest sleep, in milliseconds, as in the agent.
 const LONGEST_SLEEP: u64 = 500;
-/// A loop that comes back only after this was not let run: the machine stood still, in milliseconds, as in the agent.
-const STOOD_STILL: u64 = 1_500;
+/// The longest that an answer to a question to PostgreSQL is waited for, in milliseconds, as in the agent.
+const QUESTION: u64 = 2_000;
 /// Distance between new sessions that show that PostgreSQL takes any, in milliseconds.
 const GREETING: u64 = 5_000;
 /// More actions than this without a pause are a defect.
@@ -86,11 +87,11 @@ impl World {
             let Some(agent) = self.nodes[node].agent.as_mut() else {
                 return;
             };
-            let shown = distort::shown(self.plan.bug, &agent.observed, now);
+            let shown = distort::shown(self.plan.bug, agent.observed(), now);
             let decision = decide(&shown, &agent.memo, now);
             let decision = distort::decided(self.plan.bug, decision);
             agent.deadline = fence::held_until(&shown, now);
-            let granted = fence::held_until(&agent.observed, now);
+            let granted = fence::held_until(agent.observed(), now);
             self.trace.mark_text(decision.rule);
             self.coverage.decision(decision.rule, &decision.action, fault);
             let agent = self.nodes[node].agent.as_mut();
@@ -142,8 +143,7 @@ impl World {
             return;
         };
         let before = agent.decided.replace(now);
-        if before.is_some_and(|before| now.since(before) > STOOD_STILL) {
-            agent.observed.went_on = Some(now);
+        if before.is_some_and(|before| agent.observer.goes_on(before, now)) {
             self.coverage.reach("stood still");
         }
     }
@@ -177,8 +177,8 @@ impl World {
         let Some(agent) = self.nodes[node].agent.as_mut() else {
             return;
         };
-        let busy = agent.observed.tasks.volume.running.is_some() || agent.killing;
-        let wanted = agent.look_again || agent.observed.volume.is().is_none();
+        let busy = agent.observed().tasks.volume.running.is_some() || agent.killing;
+        let wanted = agent.look_again || agent.observed().volume.is().is_none();
         if wanted && !busy && !agent.looking {
             (agent.looking, agent.look_again) = (true, false);
             let run = agent.run;
@@ -195,17 +195,9 @@ impl World {
         let now = self.boot_time(node);
         let agent = self.nodes[node].agent.as_mut()?;
         let mut answers = Vec::new();
-        let observed = &agent.observed;
-        agent.held.retain(|held| {
-            let answer = election::answer(observed, now, &held.request);
-            let ends = is_final(&answer, &held.request) || now >= held.until;
-            if ends {
-                answers.push((held.from, held.from_run, held.call, answer));
-            }
-            !ends
-        });
-        let until = agent.held.iter().map(|held| held.until).min();
-        for (from, run, call, answer) in answers {
+        let send = |to, answer| answers.push((to, answer));
+        let until = agent.held.answer(agent.observer.observed(), now, |_| true, send);
+        for ((from, run, call), answer) in answers {
             self.answer_peer(node, from, run, call, Answered::Promise(answer));
         }
         until
@@ -217,25 +209,17 @@ impl World {
         let Some(agent) = self.nodes[node].agent.as_mut() else {
             return;
         };
-        let postgres = &agent.observed.postgres;
-        let writes = postgres.process == (Process::Running { mode: Mode::Primary })
-            && postgres.answer.is_some_and(|answer| !answer.in_recovery);
-        let wanted = (
-            agent.server.map(|server| server.0),
-            agent.observed.asks_again_after(now),
-            writes,
-            agent.configured_at,
-        );
-        let before = std::mem::replace(&mut agent.polled, wanted);
-        if before == wanted {
+        let wanted = agent.observer.polling(now);
+        let before = agent.polled.replace(wanted);
+        if before == Some(wanted) {
             return;
         }
         agent.poll += 1;
         let (run, generation) = (agent.run, agent.poll);
-        if wanted.0.is_some() {
+        if wanted.server.is_some() {
             self.after(1, Event::Poll { node, run, generation });
         }
-        if writes && !before.2 {
+        if wanted.writes && !before.is_some_and(|before| before.writes) {
             self.server_after(1, node, Inner::Canary { node_run: run });
         }
     }
@@ -248,31 +232,38 @@ impl World {
         let Some(agent) = self.nodes[node].agent.as_mut().filter(|agent| agent.poll == generation) else {
             return;
         };
-        let Some((server, ..)) = agent.server else { return };
+        let (Some(server), Some(polling)) = (agent.observer.server(), agent.polled) else {
+            return;
+        };
         let run = agent.run;
         if frozen {
-            // No answer within two seconds: three in a row are silence.
-            agent.silent += 1;
-            if agent.silent == 3 {
-                self.tell(
-                    0,
-                    node,
-                    News::Status {
-                        server,
-                        asked,
-                        status: None,
-                    },
-                );
-            }
-            return self.after(2_000, Event::Poll { node, run, generation });
+            agent.question = Some((asked, generation));
+            self.tell(QUESTION, node, News::Slow { server, asked });
+            return self.server_after(0, node, Inner::Asked { asked });
         }
-        agent.silent = 0;
-        let greeted = &mut agent.observed.postgres.greeted;
+        let greeted = agent.observed().postgres.greeted;
         if greeted.is_none_or(|greeted| asked.since(greeted) >= GREETING) {
-            *greeted = Some(asked);
+            self.tell(2, node, News::Seen(Seen::Greeted { server, begun: asked }));
         }
-        let pause = agent.polled.1;
-        self.tell(2, node, News::Status { server, asked, status });
-        self.after(pause, Event::Poll { node, run, generation });
+        let answer = status.ok_or(NoAnswer::Unable);
+        self.tell(2, node, News::Seen(Seen::Status { server, asked, answer }));
+        self.after(polling.pause, Event::Poll { node, run, generation });
+    }
+
+    /// A PostgreSQL that stood still goes on, and answers a question if that is still waited for.
+    pub fn answer_question(&mut self, node: usize, asked: BootTime) {
+        let answer = self.status(node).map(Box::new).ok_or(NoAnswer::Unable);
+        if let Some(server) = self.question_ends(node, asked) {
+            self.tell(2, node, News::Seen(Seen::Status { server, asked, answer }));
+        }
+    }
+
+    /// The question of that time is over, and the next one follows. `None`: nobody waits for it.
+    pub fn question_ends(&mut self, node: usize, asked: BootTime) -> Option<ServerId> {
+        let agent = self.nodes[node].agent.as_mut()?;
+        let (_, generation) = agent.question.take_if(|(waits, _)| *waits == asked)?;
+        let (run, polling) = (agent.run, agent.polled?);
+        self.after(polling.pause, Event::Poll { node, run, generation });
+        polling.server
     }
 }

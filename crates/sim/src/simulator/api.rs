@@ -5,7 +5,8 @@ use std::rc::Rc;
 
 use api::WantedDurability;
 use api::status::{DurabilityMode, RestartPermit};
-use machine::instance::{CertifiedKey, ClusterView, SignedCertificate};
+use machine::instance::observer::{Effect, Failure};
+use machine::instance::{CertifiedKey, ClusterView, Route, SignedCertificate, Work};
 use machine::lease_object::LeaseContent;
 use machine::protocol::{Epoch, HolderRecord, Incarnation, LeaseRecord, MemberId, Release, Timeline};
 use machine::quorum::SyncRule;
@@ -436,7 +437,12 @@ impl World {
 
     /// The route is written: proxies of the nodes hear of it, each in its time. One of an older epoch changes nothing.
     pub fn route_arrives(&mut self, node: usize, run: u32, epoch: u64) {
-        if self.api.route.is_none_or(|(_, before)| before <= epoch) {
+        let newer = self
+            .api
+            .route
+            .map(|(_, before)| before)
+            .filter(|before| *before > epoch);
+        if newer.is_none() {
             self.api.route = Some((node, epoch));
             for proxy in 0..self.plan.members {
                 let lag = 20 + self.random.api.below(800);
@@ -448,11 +454,15 @@ impl World {
         }
         let there = self.nodes[node].agent.as_ref().is_some_and(|agent| agent.run == run);
         if there && self.net.hears_api(node) {
-            let done = News::Done {
-                work: machine::instance::Work::Route,
-                result: Ok(()),
+            let route = Route {
+                address: address(node),
+                epoch: Epoch(epoch),
             };
-            self.tell(4, node, done);
+            let result = match newer {
+                None => Ok(Effect::Routed(Some(route))),
+                Some(newer) => Err(Failure::said(format!("-rw was pointed elsewhere in epoch {newer}"))),
+            };
+            self.finish_after(4, node, Work::Route, result);
         }
     }
 }

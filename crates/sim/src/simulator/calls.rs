@@ -2,12 +2,14 @@
 
 use std::rc::Rc;
 
-use machine::instance::{Confirmed, Contact, Proven, Purpose, Reply, Work, heard};
+use machine::instance::observer::{Contacted, Effect, Event, Failure, News};
+use machine::instance::{Reply, Work, heard};
 use machine::protocol::LeaseRecord;
 use machine::timing::BootTime;
 
 use super::agent::Agent;
 use super::event::{Answered, Call};
+use super::learn::seen;
 use super::names::pod;
 
 impl Agent {
@@ -21,26 +23,25 @@ impl Agent {
         let Some(Call::Lease { sent, purpose, timing }) = self.calls.remove(&call) else {
             return;
         };
-        match outcome {
-            Ok(record) => {
-                self.ended(Work::WriteLease, Ok(()), now);
-                let epoch = record.epoch;
-                self.observed.lease.confirmed = match purpose {
-                    Purpose::Take | Purpose::Renew => Some(Confirmed { epoch, sent, timing }),
-                    Purpose::Release => None,
-                };
-                self.observed.failsafe.clear();
-                self.observed.lease.unsettled = None;
-                if !self.observed.lease.recall(&record) {
-                    self.lease_version(&record, now);
-                }
-            }
-            Err(news) => {
-                self.ended(Work::WriteLease, Err("the write has failed".to_owned()), now);
-                if let Some(record) = news {
-                    self.lease_version(&record, now);
-                }
-            }
+        let result = match outcome {
+            Ok(record) => Ok(Effect::Lease {
+                written: seen(&record),
+                sent,
+                purpose,
+                timing,
+            }),
+            Err(news) => Err(Failure {
+                message: "the write has failed".to_owned(),
+                news: news.map(|record| News::Lease(seen(&record))),
+            }),
+        };
+        self.ended(Work::WriteLease, result, now);
+    }
+
+    /// The Lease was read.
+    pub fn lease_was_read(&mut self, call: u64, record: &LeaseRecord, now: BootTime) {
+        if self.calls.remove(&call).is_some() {
+            self.ended(Work::ReadLease, Ok(Effect::LeaseRead(seen(record))), now);
         }
     }
 
@@ -58,17 +59,17 @@ impl Agent {
         }
         match self.calls.remove(&call) {
             None | Some(Call::Round { .. }) => {}
-            Some(Call::Lease { .. }) => self.ended(Work::WriteLease, Err("no answer".to_owned()), now),
-            Some(Call::Read) => self.ended(Work::ReadLease, Err("no answer".to_owned()), now),
+            Some(Call::Lease { .. }) => self.ended(Work::WriteLease, Err(Failure::said("no answer")), now),
+            Some(Call::Read) => self.ended(Work::ReadLease, Err(Failure::said("no answer")), now),
             Some(Call::Report { holder_run, .. }) => {
-                self.contacted(None, holder_run, now);
-                self.ended(Work::Report, Err("no answer".to_owned()), now);
+                let result = Err(unheard("no answer", Contacted::Silent, holder_run));
+                self.ended(Work::Report, result, now);
             }
         }
     }
 
     /// Another member has answered.
-    pub fn peer_answered(&mut self, call: u64, from: usize, body: Answered, proven: Proven, now: BootTime) {
+    pub fn peer_answered(&mut self, call: u64, from: usize, body: Answered, key: Option<String>, now: BootTime) {
         let refused = matches!(body, Answered::Refused);
         match (self.calls.get_mut(&call), body) {
             (Some(Call::Report { .. }), body) => {
@@ -82,9 +83,10 @@ impl Agent {
                     return;
                 };
                 match body {
-                    Answered::Report(Ok(reply)) if heard::check_answer(holders_key.as_deref(), proven).is_ok() => {
-                        self.contacted(Some(true), holder_run, now);
-                        self.observed.reply = Some(Reply {
+                    Answered::Report(Ok(reply))
+                        if heard::check_answer(holders_key.as_deref(), key.as_deref()).is_ok() =>
+                    {
+                        let reply = Box::new(Reply {
                             epoch: reply.epoch,
                             admitted: reply.admitted,
                             gives_way: reply.gives_way,
@@ -93,11 +95,12 @@ impl Agent {
                             report: request.report,
                             sent,
                         });
-                        self.ended(Work::Report, Ok(()), now);
+                        let run = holder_run;
+                        self.ended(Work::Report, Ok(Effect::Reported { reply, run }), now);
                     }
                     _ => {
-                        self.contacted(refused.then_some(false), holder_run, now);
-                        self.ended(Work::Report, Err("refused".to_owned()), now);
+                        let contacted = if refused { Contacted::Refused } else { Contacted::Silent };
+                        self.ended(Work::Report, Err(unheard("refused", contacted, holder_run)), now);
                     }
                 }
             }
@@ -117,10 +120,12 @@ impl Agent {
                 let ends = all && !*over;
                 match body {
                     Answered::Promise(Ok(reply)) => {
-                        let _ = heard::answer(&mut self.observed, pod(from), reply, proven, now);
+                        let pod = pod(from);
+                        self.take(Event::Promise { pod, reply, key }, now);
                     }
                     Answered::Failsafe(Ok(reply)) => {
-                        let _ = heard::leaves_lease(&mut self.observed, pod(from), reply, proven, sent);
+                        let pod = pod(from);
+                        self.take(Event::Failsafe { pod, reply, key, sent }, now);
                     }
                     _ => {}
                 }
@@ -134,32 +139,21 @@ impl Agent {
             (Some(Call::Lease { .. } | Call::Read) | None, _) => {}
         }
     }
-
-    /// How a call to the holder's agent ended: it answered (`true`), refused the connection (`false`), or was silent.
-    fn contacted(&mut self, how: Option<bool>, run: Option<String>, now: BootTime) {
-        let holder = self.record().and_then(|record| record.holder.as_ref());
-        if holder.map(|holder| &holder.incarnation.run) != run.as_ref() {
-            return;
-        }
-        let contact = &mut self.observed.contact;
-        match how {
-            Some(true) => {
-                *contact = Contact {
-                    heard: Some(now),
-                    refused: None,
-                }
-            }
-            Some(false) => contact.refused = contact.refused.or(Some(now)),
-            None => contact.refused = None,
-        }
-    }
 }
 
 /// How a round has ended in which somebody answered, or nobody.
-fn result(answered: bool) -> Result<(), String> {
+fn result(answered: bool) -> Result<Effect, Failure> {
     if answered {
-        Ok(())
+        Ok(Effect::Asked)
     } else {
-        Err("nobody answers".to_owned())
+        Err(Failure::said("nobody answers"))
+    }
+}
+
+/// A report that the holder has not answered as the holder.
+fn unheard(message: &str, contacted: Contacted, run: Option<String>) -> Failure {
+    Failure {
+        message: message.to_owned(),
+        news: Some(News::Contact { contacted, run }),
     }
 }

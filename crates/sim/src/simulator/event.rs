@@ -3,7 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 
-use machine::instance::{Purpose, Upstream, VolumeView, Work};
+use machine::instance::observer::{self, ServerId};
+use machine::instance::{Purpose, Upstream, Work};
 use machine::lease_object::LeaseContent;
 use machine::protocol::{
     FailsafeReply, FailsafeRequest, LeaseRecord, MemberId, PromiseReply, PromiseRequest, ReportReply, ReportRequest,
@@ -13,7 +14,6 @@ use machine::timing::{BootTime, Timing};
 
 use super::api::{LostLease, Spec};
 use super::operator::{Kind, Operating, Request};
-use super::status::Status;
 use super::wal::End;
 
 /// Something that happens.
@@ -113,6 +113,8 @@ pub enum Inner {
     Reload { stream: u64 },
     /// Whether commits wait at all is as the setting says.
     Waits,
+    /// A question that was asked while it stood still.
+    Asked { asked: BootTime },
     /// A small write.
     Canary { node_run: u32 },
     /// A checkpoint.
@@ -141,19 +143,12 @@ pub enum News {
     Late {
         call: u64,
     },
-    Scanned(Box<VolumeView>),
-    Exited {
-        server: u64,
-    },
-    /// `None`: it does not answer.
-    Status {
-        server: u64,
+    /// What the observer takes as it is.
+    Seen(observer::Event),
+    /// A question to a PostgreSQL that stood still has waited as long as it may.
+    Slow {
+        server: ServerId,
         asked: BootTime,
-        status: Option<Box<Status>>,
-    },
-    Wrote {
-        server: u64,
-        begun: BootTime,
     },
     Request {
         from: usize,
@@ -170,21 +165,9 @@ pub enum News {
         /// With which it is signed.
         key: Option<String>,
     },
-    Done {
-        work: Work,
-        result: Result<(), String>,
-    },
-    /// Work on the volume has ended, and the volume was read again.
-    VolumeDone {
-        work: Work,
-        view: Box<VolumeView>,
-        result: Result<(), String>,
-    },
     Look,
     /// The agent measures what room its volumes have.
     Room,
-    /// The container is asked to end.
-    Terminate,
 }
 
 /// A call to another member's agent.

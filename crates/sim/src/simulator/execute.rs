@@ -1,5 +1,6 @@
 //! Carrying out one action of an agent: on the spot, or as work that takes its time. No choice is made here.
 
+use machine::instance::observer::{self, Done, Effect, Failure};
 use machine::instance::{Action, Purpose, Stop, Work, heard};
 use machine::lease_object::LeaseContent;
 use machine::timing::Timing;
@@ -22,9 +23,11 @@ impl World {
     /// Carries out `action` of a member's agent.
     pub fn execute(&mut self, node: usize, action: Action) {
         let begun = self.now;
-        if let (Some(work), Some(agent)) = (action.work(), self.nodes[node].agent.as_mut()) {
-            agent.observed.tasks.of_mut(work).running = Some(work);
-        }
+        let Some(agent) = self.nodes[node].agent.as_mut() else {
+            return;
+        };
+        let waits = agent.observed().postgres.sync.waits();
+        agent.observer.begins(&action);
         let task = match action {
             // A copy of who stands still ends at once here.
             Action::Wait | Action::CancelCopy | Action::Exit | Action::GiveUp { .. } => return,
@@ -79,9 +82,6 @@ impl World {
                 ..
             } => {
                 self.allow_writing(node, Some(until));
-                if let Some(agent) = self.nodes[node].agent.as_mut() {
-                    agent.observed.admitted.retain(|member| members.contains(member));
-                }
                 let timeline = reserved(self.plan.bug, timeline.0, self.own_timeline(node));
                 Task::Promote {
                     timeline,
@@ -91,24 +91,13 @@ impl World {
                     begun,
                 }
             }
-            Action::SetSync { rule } => {
-                let sync = self.nodes[node]
-                    .agent
-                    .as_mut()
-                    .map(|agent| &mut agent.observed.postgres.sync);
-                let waits = sync.is_some_and(|sync| {
-                    let waits = sync.waits();
-                    sync.begins(rule.clone());
-                    waits
-                });
-                Task::SetSync(Change {
-                    checkpoint: rule.is_synchronous() && !waits,
-                    rule,
-                    stage: 0,
-                    begun,
-                    streams: BTreeMap::new(),
-                })
-            }
+            Action::SetSync { rule } => Task::SetSync(Change {
+                checkpoint: rule.is_synchronous() && !waits,
+                rule,
+                stage: 0,
+                begun,
+                streams: BTreeMap::new(),
+            }),
             Action::Open => Task::Open,
             Action::Checkpoint => Task::Checkpoint,
             Action::Rewind { upstream, keep, .. } => {
@@ -121,19 +110,14 @@ impl World {
             Action::Configure { upstream, settings } => Task::Configure { upstream, settings },
             Action::Route { epoch, .. } => Task::Route { epoch: epoch.0 },
             Action::Admit { member } => Task::Admit { member },
-            Action::DropSlots { keep } => {
-                if let Some(agent) = self.nodes[node].agent.as_mut() {
-                    agent.observed.admitted.retain(|member| keep.contains(member));
-                }
-                Task::DropSlots { keep }
-            }
+            Action::DropSlots { keep } => Task::DropSlots { keep },
             // No volume here is without data and without a database that it could copy.
-            Action::Initdb { .. } => return self.finish(node, Work::Initdb, Err("there is a database".to_owned())),
+            Action::Initdb { .. } => return self.finish(node, Work::Initdb, Err(Failure::said("there is a database"))),
             Action::DiscardKept { .. } => {
-                return self.finish(node, Work::DiscardKept, Err("nothing is kept".to_owned()));
+                return self.finish(node, Work::DiscardKept, Err(Failure::said("nothing is kept")));
             }
             Action::DiscardStaging => {
-                return self.finish(node, Work::DiscardStaging, Err("nothing is there".to_owned()));
+                return self.finish(node, Work::DiscardStaging, Err(Failure::said("nothing is there")));
             }
         };
         let delay = self.random.work.between(2, 30);
@@ -163,9 +147,6 @@ impl World {
             return;
         };
         agent.undo_start = true;
-        if let Some((_, _, asked)) = &mut agent.server {
-            *asked = true;
-        }
         if stop == Stop::Kill {
             if !std::mem::replace(&mut agent.killing, true) {
                 let delay = self.random.work.between(2, 20);
@@ -181,18 +162,6 @@ impl World {
         let Some(agent) = self.nodes[node].agent.as_mut() else {
             return;
         };
-        let lease = &mut agent.observed.lease;
-        let known = lease
-            .unsettled
-            .take()
-            .filter(|before| before.version == content.version);
-        let mut writes = known.unwrap_or_else(|| machine::instance::Unsettled {
-            version: content.version.clone(),
-            ..Default::default()
-        });
-        writes.rules.insert(content.rule.clone());
-        writes.releases |= purpose == Purpose::Release;
-        lease.unsettled = Some(writes);
         agent.calls.insert(call, Call::Lease { sent, purpose, timing });
         let run = agent.run;
         self.tell(REQUEST.min(timing.renew), node, News::Late { call });
@@ -259,7 +228,7 @@ impl World {
         };
         let holder = agent.record().and_then(|record| record.holder.as_ref());
         let holder_run = holder.map(|holder| holder.incarnation.run.clone());
-        let holders_key = heard::holders_key(&agent.observed, sent);
+        let holders_key = heard::holders_key(agent.observed(), sent);
         let body = Body::Report(request.clone());
         agent.calls.insert(
             call,
@@ -300,8 +269,22 @@ impl World {
     }
 
     /// Work has ended: the agent notes it, and decides.
-    pub fn finish(&mut self, node: usize, work: Work, result: Result<(), String>) {
-        self.tell(0, node, News::Done { work, result });
+    pub fn finish(&mut self, node: usize, work: Work, result: Result<Effect, Failure>) {
+        self.finish_after(0, node, work, result);
+    }
+
+    /// The same, some time later.
+    pub fn finish_after(&mut self, delay: u64, node: usize, work: Work, result: Result<Effect, Failure>) {
+        let done = Box::new(Done { work, result });
+        self.tell(delay, node, News::Seen(observer::Event::Done(done)));
+    }
+
+    /// Work that may have written down a promise has failed: what stands on the volume now is told with it.
+    pub fn telling_promise(&self, node: usize, message: impl Into<String>) -> Failure {
+        Failure {
+            message: message.into(),
+            news: Some(observer::News::Promise(self.promise_on(node))),
+        }
     }
 
     /// The mutant that does not compare the Lease's versions.

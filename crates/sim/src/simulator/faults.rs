@@ -1,5 +1,7 @@
 //! Faults, and their end.
 
+use machine::instance::observer::Event as Seen;
+
 use super::api::Loss;
 use super::event::{Event, Inner, News};
 use super::names::claim;
@@ -109,7 +111,7 @@ impl World {
             }
             Fault::LoseVolume if begins => self.lose_volume(node),
             Fault::Terminate if begins => {
-                self.tell(0, node, News::Terminate);
+                self.tell(0, node, News::Seen(Seen::Terminate));
             }
             _ => {}
         }

@@ -56,7 +56,7 @@ impl World {
             ));
         }
         let agent = self.nodes[node].agent.as_ref();
-        let confirmed = agent.and_then(|agent| agent.observed.lease.confirmed);
+        let confirmed = agent.and_then(|agent| agent.observed().lease.confirmed);
         if confirmed.is_some_and(|confirmed| now > confirmed.sent.plus(self.plan.timing.fence)) && now < bound {
             self.coverage.reach("failsafe served");
         }

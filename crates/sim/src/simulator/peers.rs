@@ -36,7 +36,7 @@ impl World {
 
     /// The key with which the agent signs what it says.
     fn key(&self, node: usize) -> Option<String> {
-        let volume = self.nodes[node].agent.as_ref()?.observed.volume.is()?;
+        let volume = self.nodes[node].agent.as_ref()?.observed().volume.is()?;
         Some(volume.member.as_ref()?.public_key.clone())
     }
 

@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
+use machine::instance::observer::{Event as Seen, ServerId};
 use machine::instance::{Mode, Stop};
 use machine::protocol::MemberId;
 use machine::quorum::SyncRule;
@@ -246,6 +247,7 @@ impl World {
                 }
             }
             Inner::Waits => self.setting_noticed(node),
+            Inner::Asked { asked } => self.answer_question(node, asked),
             Inner::Canary { node_run } => self.canary(node, node_run),
             Inner::Checkpoint => self.checkpoint(node),
             Inner::Stopping => self.stopping(node),
@@ -334,7 +336,8 @@ impl World {
         let wrote = server.canary.take_if(|(end, _)| *end <= upto).map(|(_, begun)| begun);
         let id = server.id;
         if let Some(begun) = wrote {
-            self.tell(0, node, News::Wrote { server: id, begun });
+            let server = ServerId(id);
+            self.tell(0, node, News::Seen(Seen::Wrote { server, begun }));
         }
         if more {
             self.flush(node);

@@ -2,7 +2,8 @@
 
 use std::collections::BTreeSet;
 
-use machine::instance::{Configured, Mode, Process, Work};
+use machine::instance::observer::Effect;
+use machine::instance::{Configured, Mode, Work};
 use machine::protocol::{Lsn, MemberId};
 use machine::quorum::SyncRule;
 
@@ -27,7 +28,6 @@ impl World {
     ) {
         let place = &self.nodes[node];
         let stalls = place.disk.hung > 0 || place.postgres_frozen > 0;
-        let failed = |why: &str| Err(why.to_owned());
         let standby = place
             .postgres
             .as_ref()
@@ -37,11 +37,8 @@ impl World {
             if stage >= 2 {
                 self.stop_server(node, machine::instance::Stop::Immediate);
             }
-            return self.finish(
-                node,
-                Work::Promote,
-                failed("PostgreSQL does not run, or it took too long"),
-            );
+            let failure = self.telling_promise(node, "PostgreSQL does not run, or it took too long");
+            return self.finish(node, Work::Promote, Err(failure));
         }
         let next = |stage| Task::Promote {
             timeline,
@@ -60,7 +57,10 @@ impl World {
                 let delay = self.random.work.between(10, 80);
                 self.step_after(delay, node, next(1));
             }
-            1 if !self.may_start(node, true) => self.finish(node, Work::Promote, failed("it was called off")),
+            1 if !self.may_start(node, true) => {
+                let failure = self.telling_promise(node, "it was called off");
+                self.finish(node, Work::Promote, Err(failure));
+            }
             1 => {
                 let delay = self.random.work.between(20, 150);
                 self.step_after(delay, node, next(2));
@@ -136,29 +136,22 @@ impl World {
     fn promoted(&mut self, node: usize, rule: SyncRule) {
         let (promise, asked, status) = (self.promise_on(node), self.boot_time(node), self.status(node));
         let server = self.nodes[node].postgres.as_ref();
-        let (settings, in_doubt) = server
-            .map(|server| (server.configured.clone(), Lsn(server.in_doubt)))
-            .unwrap_or_default();
-        let Some(agent) = self.nodes[node].agent.as_mut() else {
-            return;
+        let (Some(status), Some(server)) = (status, server) else {
+            let failure = self.telling_promise(node, "PostgreSQL does not answer");
+            return self.finish(node, Work::Promote, Err(failure));
         };
-        let (Some(status), Some(_)) = (status, agent.server) else {
-            return self.finish(node, Work::Promote, Err("PostgreSQL does not answer".to_owned()));
+        let promoted = Effect::Promoted {
+            rule,
+            configured: Configured {
+                settings: server.configured.clone(),
+                upstream: None,
+                raised: None,
+            },
+            in_doubt: Lsn(server.in_doubt),
+            promise,
+            status: Box::new(status),
+            asked,
         };
-        agent.promised(promise, asked);
-        let postgres = &mut agent.observed.postgres;
-        postgres.process = Process::Running { mode: Mode::Primary };
-        agent.closed_with(rule);
-        let postgres = &mut agent.observed.postgres;
-        (postgres.in_doubt, postgres.wrote) = (Some(in_doubt), Some(asked));
-        postgres.sync.proven_at = in_doubt;
-        agent.configured(Configured {
-            settings,
-            upstream: None,
-            raised: None,
-        });
-        agent.take_answer(status, asked);
-        agent.configured_at = asked;
-        self.finish(node, Work::Promote, Ok(()));
+        self.finish(node, Work::Promote, Ok(promoted));
     }
 }

@@ -2,7 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use machine::instance::{SyncSetting, Work};
+use machine::instance::Work;
+use machine::instance::observer::{Effect, Failure};
 use machine::protocol::Lsn;
 use machine::quorum::SyncRule;
 
@@ -40,7 +41,7 @@ impl World {
             .as_mut()
             .filter(|server| server.up && !server.in_recovery)
         else {
-            return self.finish(node, Work::SetSync, Err("PostgreSQL does not answer".to_owned()));
+            return self.finish(node, Work::SetSync, Err(Failure::said("PostgreSQL does not answer")));
         };
         let limit = match stage {
             0 => SESSION,
@@ -48,7 +49,7 @@ impl World {
             _ => PROOF,
         };
         if now - begun > limit {
-            return self.finish(node, Work::SetSync, Err("no proof".to_owned()));
+            return self.finish(node, Work::SetSync, Err(Failure::said("no proof")));
         }
         if stage == 0 {
             server.files.0.clone_from(&rule);
@@ -135,15 +136,7 @@ impl World {
     }
 
     fn proven(&mut self, node: usize, rule: SyncRule) {
-        let at = self.nodes[node].postgres.as_ref().map_or(0, |server| server.end.lsn);
-        let Some(agent) = self.nodes[node].agent.as_mut() else {
-            return;
-        };
-        agent.observed.postgres.sync = SyncSetting {
-            proven: rule,
-            proven_at: Lsn(at),
-            pending: None,
-        };
-        self.finish(node, Work::SetSync, Ok(()));
+        let at = Lsn(self.nodes[node].postgres.as_ref().map_or(0, |server| server.end.lsn));
+        self.finish(node, Work::SetSync, Ok(Effect::Synced { rule, at }));
     }
 }

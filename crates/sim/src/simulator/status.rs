@@ -2,35 +2,14 @@
 
 use std::collections::BTreeSet;
 
+use machine::instance::observer::{Following, Receiver, Scan, Status};
 use machine::instance::{Data, Database, Member, Promise, VolumeView, WalSender};
-use machine::protocol::{Epoch, Fork, Lsn, MemberId, Position, Timeline};
+use machine::protocol::{Epoch, Lsn, Timeline};
 use machine::timing::BootTime;
 
-use super::names::{SYSTEM_ID, key};
+use super::names::{SYSTEM_ID, address, key};
 use super::postgres::{Impostor, Sender};
 use super::world::World;
-
-/// The answer to one question.
-#[derive(Clone, Debug)]
-pub struct Status {
-    pub in_recovery: bool,
-    pub position: Position,
-    /// Where the timeline of that begins.
-    pub begins: Lsn,
-    /// A primary: end of its WAL, flushed or not.
-    pub inserted: Lsn,
-    pub streaming: bool,
-    /// Whom its `primary_conninfo` names.
-    pub upstream: Option<usize>,
-    pub receiver: bool,
-    pub heard: Option<BootTime>,
-    pub senders: Vec<WalSender>,
-    pub slots: BTreeSet<MemberId>,
-    pub history: Vec<Fork>,
-    /// Settings wait for a restart, and one of them lowers a limit.
-    pub pending_restart: bool,
-    pub lowers_limits: bool,
-}
 
 impl World {
     /// How the PostgreSQL of a member is; `None` while it accepts no connections.
@@ -58,30 +37,36 @@ impl World {
         };
         let senders = server.senders.iter().map(sender);
         let limit = |settings: &String| self.api.objects.limits.get(settings);
+        let receiver = server.receiver.as_ref().filter(|receiver| receiver.connected);
+        let (recovers, position) = (server.in_recovery, self.wal.position(end));
+        let begins = Lsn(self.wal.0[end.branch].base.map_or(0, |base| base.lsn));
         Some(Status {
-            in_recovery: server.in_recovery,
-            position: self.wal.position(end),
-            begins: Lsn(self.wal.0[end.branch].base.map_or(0, |base| base.lsn)),
-            inserted: Lsn(server.end.lsn),
-            upstream: server.upstream,
-            streaming: server.receiver.as_ref().is_some_and(|receiver| receiver.connected),
+            in_recovery: recovers,
+            position,
+            begins: receiver.is_none().then_some(begins),
+            inserted: (!recovers).then_some(Lsn(server.end.lsn)),
+            replayed: recovers.then_some(position.lsn),
+            received_all: recovers && receiver.is_none(),
+            knows_end: recovers,
+            waits_for_wal: recovers && receiver.is_none(),
+            following: following(server.upstream),
+            history: self.wal.history(server.end.branch),
+            oldest: None,
             // One that is not connected yet is not told of.
-            receiver: server.receiver.as_ref().is_some_and(|receiver| receiver.connected),
-            heard: server
-                .receiver
-                .as_ref()
-                .filter(|receiver| receiver.connected)
-                .map(|receiver| receiver.heard),
+            receiver: receiver.map(|receiver| Receiver {
+                status: "streaming".to_owned(),
+                heard_age: Some(self.boot_time(node).since(receiver.heard)),
+            }),
             senders: senders.chain(server.impostors.iter().map(impostor)).collect(),
             slots: data.slots.clone(),
-            history: self.wal.history(server.end.branch),
+            lost_slots: BTreeSet::new(),
             pending_restart: server.configured != server.started_with,
             lowers_limits: limit(&server.configured) < limit(&server.started_with),
         })
     }
 
     /// What is on a volume, by a reading that began at that time.
-    pub fn scan(&self, node: usize, read: BootTime) -> VolumeView {
+    pub fn scan(&self, node: usize, read: BootTime) -> Box<Scan> {
         let volume = &self.nodes[node].volume;
         let data = volume.data.as_ref().map(|data| {
             let redo = Lsn(data.redo.min(data.end.lsn));
@@ -106,7 +91,7 @@ impl World {
                 primary: data.primary,
             })
         });
-        VolumeView {
+        let view = VolumeView {
             member: volume.member.clone().map(|id| Member {
                 public_key: key(&id),
                 id,
@@ -119,7 +104,12 @@ impl World {
             rewinding: volume.rewinding,
             was_primary: volume.was_primary,
             read,
-        }
+        };
+        Box::new(Scan {
+            view,
+            enforced: None,
+            good_settings: None,
+        })
     }
 
     /// What stands in a member's promise store.
@@ -129,5 +119,13 @@ impl World {
             epoch: Epoch(volume.promise),
             promoting: volume.promoting.map(Timeline),
         }
+    }
+}
+
+/// How a standby's settings name the member that it follows.
+pub fn following(upstream: Option<usize>) -> Following {
+    Following {
+        conninfo: upstream.map(address).unwrap_or_default(),
+        slot: String::new(),
     }
 }

@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 
 use machine::instance::Stop;
+use machine::instance::observer::{Event as Seen, ServerId};
 use machine::protocol::MemberId;
 
 use super::event::{Inner, News};
@@ -98,7 +99,7 @@ impl World {
         }
         let id = server.id;
         self.note(Some(node), || format!("PostgreSQL has ended: {how:?}"));
-        self.tell(1, node, News::Exited { server: id });
+        self.tell(1, node, News::Seen(Seen::Exited(ServerId(id))));
     }
 
     /// The other end of a stream hears that it was closed, if it can be reached.

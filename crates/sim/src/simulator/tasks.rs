@@ -2,7 +2,8 @@
 
 use std::collections::BTreeSet;
 
-use machine::instance::{Configured, Mode, Process, Upstream, Work};
+use machine::instance::observer::{self, Effect, Event as Seen, Failure, ServerId};
+use machine::instance::{Configured, Mode, Promise, Upstream, Work};
 use machine::protocol::MemberId;
 use machine::quorum::SyncRule;
 
@@ -10,6 +11,7 @@ use super::distort::Bug;
 use super::event::{Event, News, Task};
 use super::names::number;
 use super::postgres::Deaf;
+use super::status::following;
 use super::world::World;
 
 /// The longest that a promise may take, and in it the end of a WAL receiver, in milliseconds, as in the agent.
@@ -24,9 +26,9 @@ impl World {
             Task::Scan { read } if hung => self.step_after(50, node, Task::Scan { read }),
             Task::Scan { read } => {
                 // What is read first may be old when all is read.
-                let view = Box::new(self.scan(node, read));
+                let scan = self.scan(node, read);
                 let delay = self.random.work.between(0, 20);
-                self.tell(delay, node, News::Scanned(view));
+                self.tell(delay, node, News::Seen(Seen::Scanned(scan)));
             }
             Task::Kill => {
                 self.end_server(node, super::postgres::Ends::Killed);
@@ -54,21 +56,15 @@ impl World {
             Task::Open => self.open(node),
             Task::Checkpoint if !hung => {
                 self.checkpoint_now(node);
-                self.finish(node, Work::Checkpoint, Ok(()));
+                self.finish(node, Work::Checkpoint, Ok(Effect::Checkpointed));
             }
             Task::Admit { member } => {
-                let result = self.admit(node, member.clone());
-                if let (Ok(()), Some(agent)) = (&result, self.nodes[node].agent.as_mut()) {
-                    agent.observed.admitted.insert(member);
-                }
-                self.finish(node, Work::Admit, result);
+                let result = self.admit(node, member.clone()).map(|()| Effect::Admitted(member));
+                self.finish(node, Work::Admit, result.map_err(Failure::said));
             }
             Task::DropSlots { keep } => {
-                let result = self.drop_slots(node, &keep);
-                if let (Ok(()), Some(agent)) = (&result, self.nodes[node].agent.as_mut()) {
-                    agent.observed.postgres.slots.retain(|member| keep.contains(member));
-                }
-                self.finish(node, Work::DropSlots, result);
+                let result = self.drop_slots(node, &keep).map(|()| Effect::Kept(keep));
+                self.finish(node, Work::DropSlots, result.map_err(Failure::said));
             }
             Task::Route { epoch } => self.write_route(node, epoch),
             task if hung => self.step_after(50, node, task),
@@ -78,28 +74,14 @@ impl World {
 
     fn write_route(&mut self, node: usize, epoch: u64) {
         if self.api.down > 0 || !self.net.reaches_api(node) {
-            return self.tell(
-                2_000,
-                node,
-                News::Done {
-                    work: Work::Route,
-                    result: Err("no answer".to_owned()),
-                },
-            );
+            return self.finish_after(2_000, node, Work::Route, Err(Failure::said("no answer")));
         }
         let Some(run) = self.nodes[node].agent.as_ref().map(|agent| agent.run) else {
             return;
         };
         self.after(3, Event::RouteWrite { node, run, epoch });
         if !self.net.hears_api(node) {
-            self.tell(
-                2_000,
-                node,
-                News::Done {
-                    work: Work::Route,
-                    result: Err("no answer".to_owned()),
-                },
-            );
+            self.finish_after(2_000, node, Work::Route, Err(Failure::said("no answer")));
         }
     }
 
@@ -114,7 +96,8 @@ impl World {
             if stage == 0 {
                 self.nodes[node].late_promise = Some(epoch);
             }
-            return self.finish(node, Work::Promise, Err("it did not end in time".to_owned()));
+            let failure = self.telling_promise(node, "it did not end in time");
+            return self.finish(node, Work::Promise, Err(failure));
         }
         if stage == 0 {
             if !hung {
@@ -134,17 +117,13 @@ impl World {
             // It ends when it has flushed what it has.
             return self.step_after(10, node, Task::Promise { epoch, stage, begun });
         }
-        let (promise, now) = (self.promise_on(node), self.boot_time(node));
+        let promise = self.promise_on(node);
         // Another primary may be followed since.
         let away = !self.nodes[node].volume.credential;
         if let Some(server) = self.server(node).filter(|_| away) {
             server.upstream = None;
         }
-        let Some(agent) = self.nodes[node].agent.as_mut() else {
-            return;
-        };
-        agent.promised(promise, now);
-        self.finish(node, Work::Promise, Ok(()));
+        self.finish(node, Work::Promise, Ok(Effect::Promised(promise)));
     }
 
     /// The disk is there again: what hung in it comes about, though nobody waits for it any more, before whatever else is to be written.
@@ -164,18 +143,22 @@ impl World {
     }
 
     /// Promises the epoch of the primary that is to be followed, and puts the credential in place.
-    fn follow(&mut self, node: usize, upstream: Option<&Upstream>) -> Result<(), String> {
-        let Some(upstream) = upstream else { return Ok(()) };
+    fn follow(&mut self, node: usize, upstream: Option<&Upstream>) -> Result<Option<Promise>, String> {
+        let Some(upstream) = upstream else { return Ok(None) };
         let volume = &mut self.nodes[node].volume;
         if upstream.epoch.0 < volume.promise {
             return Err("a higher epoch is promised".to_owned());
         }
         (volume.promise, volume.promoting, volume.credential) = (upstream.epoch.0, None, true);
-        let (promise, now) = (self.promise_on(node), self.boot_time(node));
-        if let Some(agent) = self.nodes[node].agent.as_mut() {
-            agent.promised(promise, now);
+        Ok(Some(self.promise_on(node)))
+    }
+
+    /// Work has failed that follows a primary, if there is one to follow: then it may have promised that one's epoch.
+    fn failed_to_follow(&self, node: usize, upstream: Option<&Upstream>, message: String) -> Failure {
+        match upstream {
+            Some(_) => self.telling_promise(node, message),
+            None => Failure::said(message),
         }
-        Ok(())
     }
 
     fn start(&mut self, node: usize, mode: Mode, upstream: Option<Upstream>, (rule, settings): (SyncRule, String)) {
@@ -183,32 +166,34 @@ impl World {
             Mode::Primary => Work::StartPrimary,
             Mode::Standby => Work::StartStandby,
         };
-        let result = self.follow(node, upstream.as_ref()).and_then(|()| {
+        let follows = upstream.as_ref().map(|upstream| number(&upstream.address));
+        let result = self.follow(node, upstream.as_ref()).and_then(|promise| {
             if !self.may_start(node, mode == Mode::Primary) {
                 return Err("it was called off".to_owned());
             }
-            let follows = upstream.as_ref().map(|upstream| number(&upstream.address));
             self.count_start(node, follows);
-            self.start_server(node, mode, follows, rule.clone())
+            let server = self.start_server(node, mode, follows, rule.clone())?;
+            Ok((server, promise))
         });
         if let (Ok(_), Some(server)) = (&result, self.server(node)) {
             (server.configured, server.started_with) = (settings.clone(), settings.clone());
         }
-        let since = self.boot_time(node);
-        let Some(agent) = self.nodes[node].agent.as_mut() else {
-            return;
+        let result = match result {
+            Ok((server, promise)) => Ok(Effect::Started {
+                server: ServerId(server),
+                ended: false,
+                mode,
+                configured: Configured {
+                    settings,
+                    upstream,
+                    raised: None,
+                },
+                following: following(follows),
+                rule,
+                promise,
+            }),
+            Err(message) => Err(self.failed_to_follow(node, upstream.as_ref(), message)),
         };
-        let result = result.map(|id| {
-            agent.server = Some((id, since, false));
-            agent.stopped(None);
-            agent.observed.postgres.process = Process::Running { mode };
-            agent.configured(Configured {
-                settings,
-                upstream,
-                raised: None,
-            });
-            agent.closed_with(rule);
-        });
         self.finish(node, work, result);
     }
 
@@ -217,7 +202,7 @@ impl World {
         let follows = upstream.as_ref().map(|upstream| number(&upstream.address));
         let asked = self.boot_time(node);
         let running = self.nodes[node].postgres_frozen == 0;
-        let result = result.and_then(|()| {
+        let result = result.and_then(|promise| {
             let server = self.server(node).filter(|server| running && server.up);
             let server = server.ok_or("PostgreSQL does not answer")?;
             server.configured.clone_from(&settings);
@@ -229,21 +214,22 @@ impl World {
             if self.server(node).is_some_and(|server| !server.in_recovery) {
                 self.take_up(node);
             }
-            Ok(())
+            Ok((promise, self.status(node).ok_or("PostgreSQL does not answer")?))
         });
-        let status = self.status(node);
-        let Some(agent) = self.nodes[node].agent.as_mut() else {
-            return;
+        let result = match result {
+            Ok((promise, status)) => Ok(Effect::Configured {
+                configured: Configured {
+                    settings,
+                    upstream,
+                    raised: None,
+                },
+                following: following(follows),
+                status: Box::new(status),
+                asked,
+                promise,
+            }),
+            Err(message) => Err(self.failed_to_follow(node, upstream.as_ref(), message)),
         };
-        if let (Ok(()), Some(status)) = (&result, status) {
-            agent.configured(Configured {
-                settings,
-                upstream,
-                raised: None,
-            });
-            agent.take_answer(status, asked);
-            agent.configured_at = asked;
-        }
         self.finish(node, Work::Configure, result);
     }
 
@@ -288,13 +274,10 @@ impl World {
         // It stays in the files, also if they are not read now.
         let open = server.map(|server| server.files.1 = true).filter(|()| able);
         if open.is_none() {
-            return self.finish(node, Work::Open, Err("PostgreSQL does not answer".to_owned()));
+            return self.finish(node, Work::Open, Err(Failure::said("PostgreSQL does not answer")));
         }
         self.take_up(node);
-        if let Some(agent) = self.nodes[node].agent.as_mut() {
-            agent.observed.postgres.open = agent.server.is_some();
-        }
-        self.finish(node, Work::Open, Ok(()));
+        self.finish(node, Work::Open, Ok(Effect::Opened));
     }
 
     /// Work that changes what is on the volume.
@@ -327,8 +310,15 @@ impl World {
             }
             _ => return,
         };
-        let view = Box::new(self.scan(node, self.boot_time(node)));
+        let scan = self.scan(node, self.boot_time(node));
         let delay = self.random.work.between(0, 20);
-        self.tell(delay, node, News::VolumeDone { work, view, result });
+        let result = match result {
+            Ok(()) => Ok(Effect::Volume(scan)),
+            Err(message) => Err(Failure {
+                message,
+                news: Some(observer::News::Volume(scan)),
+            }),
+        };
+        self.finish_after(delay, node, work, result);
     }
 }

@@ -129,8 +129,10 @@ async fn write(namespace: &Namespace, images: &Images, summary: &mut Vec<String>
     say("writing through the Service demo-rw, with the Secret's uri, from another pod");
     let sql = SqlClient::start(namespace, DATABASE, &images.postgres).await?;
     let table = "CREATE TABLE visits (id serial PRIMARY KEY, at timestamptz DEFAULT now())";
-    sql.sql(&format!("{table}; INSERT INTO visits SELECT FROM generate_series(1, {ROWS})"))
-        .await?;
+    sql.sql(&format!(
+        "{table}; INSERT INTO visits SELECT FROM generate_series(1, {ROWS})"
+    ))
+    .await?;
     let rows = sql.sql("SELECT count(*) FROM visits").await?;
     let (read, time) = until("the rows on a standby", BOUND, || async {
         let read = sql

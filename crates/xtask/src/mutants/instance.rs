@@ -176,7 +176,14 @@ pub const BROKEN: &[(&str, &[&str])] = &[
     ),
     ("open", &["open-before-it-is-replicated", "open-by-an-unknown-rule"]),
     ("route", &["route-before-it-writes", "any-lease-proves-a-route-forged"]),
-    ("admit", &["admitted-without-a-promise"]),
+    (
+        "admit",
+        &[
+            "admitted-without-a-promise",
+            "a-lost-slot-is-as-good-as-any",
+            "slots-outlive-a-copy",
+        ],
+    ),
     (
         "change-rule",
         &[
@@ -231,6 +238,7 @@ pub const BROKEN: &[(&str, &[&str])] = &[
         "configure",
         &[
             "who-refuses-stays-as-it-is",
+            "refused-settings-are-failures",
             "who-is-silent-is-configured",
             "who-refuses-follows-another",
             "a-lost-upstream-stays-lost",
@@ -249,7 +257,7 @@ pub const BROKEN: &[(&str, &[&str])] = &[
     ),
 ];
 
-/// The mutants of what a member answers to others, and to the kubelet. No rule decides that.
+/// The mutants of what a member answers to others and to the kubelet, and of what it takes for observed. No rule decides that.
 pub const ANSWERS: &[&str] = &[
     "an-unsigned-message-counts",
     "any-members-key-counts",
@@ -261,6 +269,10 @@ pub const ANSWERS: &[&str] = &[
     "any-timeline-is-believed",
     "pods-are-never-forgotten",
     "diverged-and-read",
+    "a-slow-postgres-does-not-answer",
+    "an-answer-from-before-a-promise-counts",
+    "an-older-lease-counts",
+    "an-old-reading-forgets-a-promise",
 ];
 
 /// Rules that carry out the protocol and have no mutant yet. None may be added.
@@ -296,7 +308,7 @@ const TESTS: &str = "
 ## Tests
 
 Each row is a mutant of a rule, and the test that fails for it. A mutant without a rule breaks what a
-member answers to others.
+member answers to others, or what it takes for observed.
 
 | rule | mutant | what is broken | found by |
 |---|---|---|---|

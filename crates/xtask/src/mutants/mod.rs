@@ -12,6 +12,7 @@ mod heard;
 #[cfg(test)]
 mod instance;
 mod lease;
+mod observer;
 mod page;
 mod quorum;
 mod reconcile;
@@ -179,6 +180,7 @@ pub fn all() -> impl Iterator<Item = &'static Mutant> {
     [
         lease::MUTANTS,
         heard::MUTANTS,
+        observer::MUTANTS,
         election::MUTANTS,
         quorum::MUTANTS,
         volume::MUTANTS,

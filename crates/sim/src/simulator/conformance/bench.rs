@@ -248,7 +248,8 @@ impl Bench {
             return Seen::default();
         };
         let Some(server) = self.server(node) else {
-            let machine::instance::Data::Present(found) = self.world.scan(node, self.world.boot_time(node)).data else {
+            let machine::instance::Data::Present(found) = self.world.scan(node, self.world.boot_time(node)).view.data
+            else {
                 return Seen::default();
             };
             let (timeline, lsn) = (found.timeline.0, found.written.0);

@@ -3,6 +3,7 @@
 use api::names::ROLE_PRIMARY;
 use machine::cluster::Pod;
 use machine::cluster::budgets::{primary_stays, replicas_stay};
+use machine::instance::observer::Event as Seen;
 use machine::instance::report;
 
 use super::super::event::{Event, News};
@@ -108,7 +109,7 @@ impl World {
                 let place = &mut self.nodes[node];
                 if place.sandbox.ends.is_none() {
                     place.sandbox.ends = Some(ends);
-                    self.tell(0, node, News::Terminate);
+                    self.tell(0, node, News::Seen(Seen::Terminate));
                 } else if place.agent.is_none() && place.postgres.is_none() {
                     place.sandbox.end();
                     if ours {
@@ -162,7 +163,7 @@ impl World {
         let now = self.boot_time(node);
         let place = &self.nodes[node];
         let agent = place.agent.as_ref().filter(|_| place.agent_frozen == 0);
-        let passes = agent.is_some_and(|agent| report::readiness(&agent.observed, now).is_ok());
+        let passes = agent.is_some_and(|agent| report::readiness(agent.observed(), now).is_ok());
         let runs = place.agent.is_some();
         let sandbox = &mut self.nodes[node].sandbox;
         sandbox.failed = if passes { 0 } else { sandbox.failed.saturating_add(1) };
