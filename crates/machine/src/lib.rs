@@ -2,6 +2,9 @@
 //!
 //! [`protocol`] holds what members tell each other and what stands in the Lease.
 
+// A new variant of an enum is to be thought of wherever one decides by it. Tests may look for one variant only.
+#![cfg_attr(not(test), warn(clippy::wildcard_enum_match_arm))]
+
 pub mod backoff;
 pub mod cluster;
 pub mod instance;

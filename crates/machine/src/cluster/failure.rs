@@ -89,36 +89,47 @@ fn lost(facts: &Facts<'_>) -> Option<Failure> {
         return None;
     }
     let name = facts.child_name(kind);
-    let message = match kind {
-        ChildKind::Lease if let Some(what) = drift::understood_by_nobody(facts) => format!(
+    let message = if kind == ChildKind::Lease {
+        lost_lease(facts, &name)?
+    } else if let Some(ChildState::Damaged { what, .. }) = facts.child(kind) {
+        format!(
+            "Secret {name} {what}, and is not given other content: restore it from a copy, or delete it and restore it"
+        )
+    } else {
+        format!(
+            "Secret {name} is lost and is not made again with other content: restore it from a copy, labelled {}={}",
+            api::names::LABEL_CLUSTER,
+            facts.wanted.name
+        )
+    };
+    failed(FailureReason::PartLost, message)
+}
+
+/// What is said of a Lease that is lost; nothing while it is made again.
+fn lost_lease(facts: &Facts<'_>, name: &str) -> Option<String> {
+    let message = if let Some(what) = drift::understood_by_nobody(facts) {
+        format!(
             "Lease {name} {what}, so that nobody may be primary; it is ended by {}",
             drift::PUT_RIGHT
-        ),
-        ChildKind::Lease if facts.wanted.recreate_lease == Some(facts.wanted.uid) => {
-            drift::last_primary(facts).is_none().then(|| {
-                format!("Lease {name} is lost, and who held it last is not on record: it cannot be made again safely")
-            })?
-        }
-        ChildKind::Lease if drift::is_emptied(facts) => format!(
+        )
+    } else if facts.wanted.recreate_lease == Some(facts.wanted.uid) {
+        drift::last_primary(facts).is_none().then(|| {
+            format!("Lease {name} is lost, and who held it last is not on record: it cannot be made again safely")
+        })?
+    } else if drift::is_emptied(facts) {
+        format!(
             "Lease {name} is empty: nobody knows who may be primary. If no other member can have been promoted since, it is ended by {}",
             drift::EMPTIED
-        ),
-        ChildKind::Lease => format!(
+        )
+    } else {
+        format!(
             "Lease {name} is lost: nobody knows who may be primary. If no other member can have been promoted since, \
              annotate this resource with {}={}",
             api::names::ANNOTATION_RECREATE_LEASE,
             facts.wanted.uid
-        ),
-        _ if let Some(ChildState::Damaged { what, .. }) = facts.child(kind) => format!(
-            "Secret {name} {what}, and is not given other content: restore it from a copy, or delete it and restore it"
-        ),
-        _ => format!(
-            "Secret {name} is lost and is not made again with other content: restore it from a copy, labelled {}={}",
-            api::names::LABEL_CLUSTER,
-            facts.wanted.name
-        ),
+        )
     };
-    failed(FailureReason::PartLost, message)
+    Some(message)
 }
 
 fn storage_class(facts: &Facts<'_>) -> Option<Failure> {
@@ -261,14 +272,22 @@ pub(super) fn resting(facts: &Facts<'_>, action: &Action) -> Option<Proposal> {
     let (fault, again) = rest_of(facts, &target)?;
     let doing = match action {
         Action::Apply(apply) if apply.how == ApplyHow::Make => "making",
-        Action::MakeWalClaim { .. } => "making",
+        Action::MakeWalClaim { .. } | Action::RecreateLease { .. } => "making",
         Action::DeleteStatefulSet(_)
         | Action::DeleteRoleBinding(_)
         | Action::DeleteNetworkPolicy(_)
         | Action::DeleteClaim(_)
         | Action::OrphanStatefulSet(_)
         | Action::ReplacePod(_) => "deleting",
-        _ => "changing",
+        Action::Wait(_)
+        | Action::AddFinalizer(_)
+        | Action::RemoveFinalizer(_)
+        | Action::Apply(_)
+        | Action::WriteStatus(_)
+        | Action::LabelPod { .. }
+        | Action::MarkPod { .. }
+        | Action::ResizePod(_)
+        | Action::ResizeClaim { .. } => "changing",
     };
     let what = format!("{doing} {} to succeed: {}", describe(facts, &target), fault.message);
     let who = match fault.kind {
@@ -277,10 +296,8 @@ pub(super) fn resting(facts: &Facts<'_>, action: &Action) -> Option<Proposal> {
         FaultKind::Invalid => "the user, by changing the spec",
         FaultKind::Conflict | FaultKind::Transient => "the API server (it is tried again)",
     };
-    let who = match action {
-        Action::ResizeClaim { .. } => format!("{who}{}", volumes::way_back(facts)),
-        _ => who.to_owned(),
-    };
+    let way_back = matches!(action, Action::ResizeClaim { .. }).then(|| volumes::way_back(facts));
+    let who = format!("{who}{}", way_back.unwrap_or_default());
     // The next try is no deadline: it would be another one after every try.
     Some(Proposal::wait(facts, step_of(facts), what, who)?.looking_again(again))
 }

@@ -57,17 +57,12 @@ pub fn state_machine_page() -> String {
          | step | time for one wait |\n|---|---|\n",
     );
     for step in Step::ALL {
-        let _ = match step {
-            Step::Supervised | Step::Fenced | Step::Paused => {
-                writeln!(page, "| {} | as long as the user likes |", step.as_str())
-            }
-            _ => writeln!(
-                page,
-                "| {} | {} min |",
-                step.as_str(),
-                patience(Some(step)).num_minutes()
-            ),
+        let limit = if matches!(step, Step::Supervised | Step::Fenced | Step::Paused) {
+            "as long as the user likes".to_owned()
+        } else {
+            format!("{} min", patience(Some(step)).num_minutes())
         };
+        let _ = writeln!(page, "| {} | {limit} |", step.as_str());
     }
     page
 }

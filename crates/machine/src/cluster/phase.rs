@@ -53,16 +53,13 @@ pub(super) fn after(facts: &Facts<'_>, found: Option<Failure>, action: &Action) 
 /// A refused object is tried again: whether the refusal still holds is known only afterwards.
 fn tries_again(facts: &Facts<'_>, action: &Action) -> bool {
     use api::status::FailureReason::{InvalidSpec, QuotaExceeded};
+    // A refusal of the object by the API server; a spec that is refused here is found in every observation.
+    let of_object = facts.status.observed_generation == Some(facts.wanted.generation);
     let refused = facts
         .status
         .failure
         .as_ref()
-        .is_some_and(|failure| match failure.reason {
-            QuotaExceeded => true,
-            // A refusal of the object by the API server; a spec that is refused here is found in every observation.
-            InvalidSpec => facts.status.observed_generation == Some(facts.wanted.generation),
-            _ => false,
-        });
+        .is_some_and(|failure| failure.reason == QuotaExceeded || failure.reason == InvalidSpec && of_object);
     refused && matches!(action, Action::Apply(_))
 }
 

@@ -48,15 +48,30 @@ pub fn status(
         // What comes after the write: otherwise the next decision would write again only to say so.
         Action::WriteStatus(_) => {
             let follows = decide(wanted, observed, &next, now);
-            match &follows.action {
-                Action::Wait(waiting) if follows.phase == decision.phase => {
-                    next.step = follows.step.map(|step| step.as_str().to_owned());
-                    waiting_status(waiting)
-                }
-                _ => None,
+            if let Action::Wait(waiting) = &follows.action
+                && follows.phase == decision.phase
+            {
+                next.step = follows.step.map(|step| step.as_str().to_owned());
+                waiting_status(waiting)
+            } else {
+                None
             }
         }
-        _ => None,
+        Action::AddFinalizer(_)
+        | Action::RemoveFinalizer(_)
+        | Action::Apply(_)
+        | Action::RecreateLease { .. }
+        | Action::LabelPod { .. }
+        | Action::MarkPod { .. }
+        | Action::ResizePod(_)
+        | Action::ReplacePod(_)
+        | Action::DeleteRoleBinding(_)
+        | Action::DeleteNetworkPolicy(_)
+        | Action::OrphanStatefulSet(_)
+        | Action::DeleteStatefulSet(_)
+        | Action::MakeWalClaim { .. }
+        | Action::ResizeClaim { .. }
+        | Action::DeleteClaim(_) => None,
     };
     next.conditions = health::conditions(&Facts::new(wanted, observed, &next, now));
     next
@@ -70,7 +85,19 @@ pub fn due(stored: &ClusteredDatabaseStatus, next: &ClusteredDatabaseStatus, dec
         // Nothing relies on it, and more is decided right after it.
         Action::LabelPod { .. } => return Due::Never,
         Action::WriteStatus(_) => return Due::Now,
-        _ => {}
+        Action::Wait(_)
+        | Action::Apply(_)
+        | Action::RecreateLease { .. }
+        | Action::MarkPod { .. }
+        | Action::ResizePod(_)
+        | Action::ReplacePod(_)
+        | Action::DeleteRoleBinding(_)
+        | Action::DeleteNetworkPolicy(_)
+        | Action::OrphanStatefulSet(_)
+        | Action::DeleteStatefulSet(_)
+        | Action::MakeWalClaim { .. }
+        | Action::ResizeClaim { .. }
+        | Action::DeleteClaim(_) => {}
     }
     if stored == next {
         Due::Never

@@ -4,9 +4,6 @@
 //! flight is part of [`Observed`], so that a rule never starts a second task of a class, while the fence and the lease
 //! go on during long ones. Who is primary comes from the Lease alone.
 
-// A new variant of an enum is to be thought of wherever one decides by it. Tests may look for one variant only.
-#![cfg_attr(not(test), warn(clippy::wildcard_enum_match_arm))]
-
 mod action;
 mod asking;
 mod bootstrap;

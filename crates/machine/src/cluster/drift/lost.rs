@@ -37,10 +37,11 @@ pub(in crate::cluster) fn lost(facts: &Facts<'_>, kind: ChildKind) -> bool {
 
 /// By the record, or by what is only ever made after it.
 fn was_made(facts: &Facts<'_>, kind: ChildKind) -> bool {
-    let recorded = match kind {
+    let recorded = if kind == ChildKind::Lease {
         // One that is there was made: it is not given other content either.
-        ChildKind::Lease => facts.status.memo.lease_made || understood_by_nobody(facts).is_some(),
-        _ => facts.recorded_uid(kind).is_some(),
+        facts.status.memo.lease_made || understood_by_nobody(facts).is_some()
+    } else {
+        facts.recorded_uid(kind).is_some()
     };
     recorded || facts.bootstrapped() || exists(facts, ChildKind::StatefulSet) || !facts.pods().is_empty()
 }
@@ -53,12 +54,11 @@ pub(in crate::cluster) fn first_lost(facts: &Facts<'_>) -> Option<ChildKind> {
 }
 
 /// Who can bring a lost object back.
-pub(in crate::cluster) const fn way_back(kind: ChildKind) -> &'static str {
-    match kind {
-        ChildKind::Lease => {
-            "the user, by the annotation clustereddatabase.io/recreate-lease with the UID of this ClusteredDatabase"
-        }
-        _ => "the user, by restoring the Secret from a copy, with the label clustereddatabase.io/cluster",
+pub(in crate::cluster) fn way_back(kind: ChildKind) -> &'static str {
+    if kind == ChildKind::Lease {
+        "the user, by the annotation clustereddatabase.io/recreate-lease with the UID of this ClusteredDatabase"
+    } else {
+        "the user, by restoring the Secret from a copy, with the label clustereddatabase.io/cluster"
     }
 }
 
