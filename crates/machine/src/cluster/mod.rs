@@ -83,7 +83,7 @@ pub use patience::{patience, rests};
 pub use phase::{briefly_away, ready, stored as stored_phase};
 pub use route::{ForeignRoute, foreign_route};
 pub use rule::{Proposal, Rule};
-pub use status::{STATUS_SETTLES, due, status};
+pub use status::{due, status};
 pub use transitions::{TRANSITIONS, may_follow};
 pub use wanted::Wanted;
 

@@ -1,7 +1,6 @@
 //! The status that belongs to a decision.
 
 use std::collections::BTreeMap;
-use std::time::Duration;
 
 use api::names::LABEL_CLUSTER;
 use api::status::{BootstrapGrant, FailureStatus, MemberRole, MemberStatus, Transition, WaitingStatus};
@@ -14,13 +13,10 @@ use super::facts::Facts;
 use super::observed::Observed;
 use super::wanted::Wanted;
 use super::{Due, decide, durability, health, hibernation};
+use crate::reconcile::STATUS_SETTLES;
 
 /// How many changes of phase are kept.
 const HISTORY: usize = 20;
-
-/// What only people look at is written when it has differed for this long: a creation passes through a dozen such
-/// states in a few seconds, and each write is one more for everybody who watches.
-pub const STATUS_SETTLES: Duration = Duration::from_secs(3);
 
 /// The whole status after `decision`: stored as it is, it makes the next decision go on from there. Computed again from
 /// the same input it is equal, so that a database at rest causes no write. `certificates` holds the signed certificates
@@ -43,35 +39,21 @@ pub fn status(
     let before = Facts::new(wanted, observed, stored, now);
     describe_members(&mut next, &before);
     describe_database(&mut next, &before);
-    next.waiting = match &decision.action {
-        Action::Wait(waiting) => waiting_status(waiting),
+    next.waiting = if let Action::Wait(waiting) = &decision.action {
+        waiting_status(waiting)
+    } else if let Action::WriteStatus(_) = &decision.action {
         // What comes after the write: otherwise the next decision would write again only to say so.
-        Action::WriteStatus(_) => {
-            let follows = decide(wanted, observed, &next, now);
-            if let Action::Wait(waiting) = &follows.action
-                && follows.phase == decision.phase
-            {
-                next.step = follows.step.map(|step| step.as_str().to_owned());
-                waiting_status(waiting)
-            } else {
-                None
-            }
+        let follows = decide(wanted, observed, &next, now);
+        if let Action::Wait(waiting) = &follows.action
+            && follows.phase == decision.phase
+        {
+            next.step = follows.step.map(|step| step.as_str().to_owned());
+            waiting_status(waiting)
+        } else {
+            None
         }
-        Action::AddFinalizer(_)
-        | Action::RemoveFinalizer(_)
-        | Action::Apply(_)
-        | Action::RecreateLease { .. }
-        | Action::LabelPod { .. }
-        | Action::MarkPod { .. }
-        | Action::ResizePod(_)
-        | Action::ReplacePod(_)
-        | Action::DeleteRoleBinding(_)
-        | Action::DeleteNetworkPolicy(_)
-        | Action::OrphanStatefulSet(_)
-        | Action::DeleteStatefulSet(_)
-        | Action::MakeWalClaim { .. }
-        | Action::ResizeClaim { .. }
-        | Action::DeleteClaim(_) => None,
+    } else {
+        None
     };
     next.conditions = health::conditions(&Facts::new(wanted, observed, &next, now));
     next

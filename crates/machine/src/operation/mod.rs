@@ -7,7 +7,7 @@ use api::status::{RequestOutcome, SwitchoverRequest};
 use chrono::{DateTime, TimeDelta, Utc};
 
 use crate::cluster::Known;
-use crate::reconcile::{Controller, Decided, Due, Effect, Fault};
+use crate::reconcile::{Controller, Decided, Due, Effect, STATUS_SETTLES};
 
 /// Where and what an operation is.
 #[derive(Clone, Copy, Debug)]
@@ -29,8 +29,6 @@ pub struct Observed {
     pub cluster: Known<Option<Cluster>>,
     /// The name of the operation of the same cluster that comes before this one, if it is not this one's turn.
     pub before: Known<Option<String>>,
-    /// Writes of the status that failed.
-    pub faults: Vec<Fault<Target>>,
 }
 
 /// A ClusteredDatabase, as far as its operations read it.
@@ -314,7 +312,7 @@ impl Controller for Operation {
         match decision.action {
             Action::Enter(..) => Due::Now,
             Action::Wait(_) if stored == next => Due::Never,
-            Action::Wait(_) => Due::Within(crate::cluster::STATUS_SETTLES),
+            Action::Wait(_) => Due::Within(STATUS_SETTLES),
         }
     }
 

@@ -46,7 +46,6 @@ impl Case {
             observed: Observed {
                 cluster: Known::Known(Some(Cluster::default())),
                 before: Known::Known(None),
-                faults: Vec::new(),
             },
             stored: OperationStatus {
                 phase,

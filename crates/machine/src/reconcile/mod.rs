@@ -98,3 +98,7 @@ pub enum Due {
     /// It is as stored, or there is nowhere to write it.
     Never,
 }
+
+/// What only people look at is written when it has differed for this long: a creation passes through a dozen such
+/// states in a few seconds, and each write is one more for everybody who watches.
+pub const STATUS_SETTLES: Duration = Duration::from_secs(3);

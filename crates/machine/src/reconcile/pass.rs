@@ -130,11 +130,16 @@ impl<T: Clone + Ord> Pass<T> {
             // The action may rely on it.
             return self.sleep(again);
         }
-        if writes || refused.is_none() && self.is_due(due, now) {
+        let target = action.target();
+        let again = target.as_ref().and_then(|target| self.tried_again_at(target, now));
+        if writes && again.is_none() || !writes && refused.is_none() && self.is_due(due, now) {
             self.status_writes += 1;
             return Next::WriteStatus;
         }
-        if action.target().is_none() {
+        if let Some(again) = again {
+            return self.sleep(again);
+        }
+        if target.is_none() {
             let recheck = self.status_due_since.map(|_| now + STATUS_RECHECK);
             let wake = recheck.map_or(decision.wake(), |recheck| recheck.min(decision.wake()));
             return self.sleep(wake);
@@ -171,6 +176,11 @@ impl<T: Clone + Ord> Pass<T> {
         let fault = self.faults.get(target);
         let conflict = fault.filter(|fault| fault.kind == FaultKind::Conflict);
         conflict.map(retry_at).filter(|again| *again > now)
+    }
+
+    /// When what was done to `target` and failed is tried again, if not now. Not each machine has rules of its own for that.
+    fn tried_again_at(&self, target: &T, now: DateTime<Utc>) -> Option<DateTime<Utc>> {
+        self.faults.get(target).map(retry_at).filter(|again| *again > now)
     }
 
     /// What was done to `target` has succeeded.

@@ -56,7 +56,7 @@ impl Operations {
         self.caches.operations.get(key, &key.name).flatten()
     }
 
-    fn observe(&self, key: &Key, operation: &ClusteredDatabaseOperation, pass: &Pass<Target>) -> Observed {
+    fn observe(&self, key: &Key, operation: &ClusteredDatabaseOperation) -> Observed {
         let of = database(operation, key);
         let found = self.caches.databases.get(&of, &of.name);
         let cluster = match found {
@@ -75,11 +75,7 @@ impl Operations {
             None => Known::Unknown,
             Some(first) => Known::Known(first.map(|first| first.name).filter(|first| *first != key.name)),
         };
-        Observed {
-            cluster,
-            before,
-            faults: pass.faults().values().cloned().collect(),
-        }
+        Observed { cluster, before }
     }
 }
 
@@ -118,7 +114,7 @@ impl Host for Operations {
         let (uid, generation) = self.spec(key);
         pass.begin(&uid, generation, |target| self.version(key, target));
         Sight::Seen(Box::new(Seen {
-            observed: self.observe(key, &operation, pass),
+            observed: self.observe(key, &operation),
             stored: operation.status.clone().unwrap_or_default(),
             uid,
             operation,

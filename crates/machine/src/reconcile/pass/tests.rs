@@ -1,6 +1,9 @@
+use api::operation::{ClusterReference, ClusteredDatabaseOperationSpec, OperationStatus};
+
 use super::*;
 use crate::cluster::testing::Scene;
-use crate::cluster::{Action, Cluster, Target};
+use crate::cluster::{Action, Cluster, Known, Target};
+use crate::operation::{self, Operation};
 
 fn now() -> DateTime<Utc> {
     "2027-01-01T00:00:00Z".parse().unwrap()
@@ -126,4 +129,48 @@ fn a_status_that_never_comes_to_rest_does_not_hold_up_the_action() {
         pass.status_written(&Target::Status);
     }
     assert_eq!(next(&mut pass, &scene), Next::Confirm);
+}
+
+#[test]
+fn what_failed_is_not_tried_again_before_its_time_also_where_no_rule_says_so() {
+    let (mut pass, stored) = (Pass::default(), OperationStatus::default());
+    let spec = ClusteredDatabaseOperationSpec {
+        cluster_ref: ClusterReference {
+            name: "demo".to_owned(),
+        },
+        switchover: None,
+        cancel: false,
+    };
+    let mut follows = |now: DateTime<Utc>| {
+        let wanted = operation::Wanted {
+            uid: "u",
+            generation: 1,
+            created: now,
+            spec: &spec,
+        };
+        let observed = operation::Observed {
+            cluster: Known::Unknown,
+            before: Known::Unknown,
+        };
+        let decision = Operation::decide(&wanted, &observed, &stored, now);
+        let status = Operation::status(&wanted, &observed, &stored, &decision, &(), now);
+        let next = pass.next::<Operation>(&observed, &stored, &status, &decision, now);
+        if next == Next::WriteStatus {
+            pass.failed(
+                operation::Target::Status,
+                None,
+                FaultKind::Forbidden,
+                "no".to_owned(),
+                now,
+            );
+        }
+        next
+    };
+    let mut at = now();
+    for pause in [1, 2, 4] {
+        assert_eq!(follows(at), Next::WriteStatus);
+        let again = at + TimeDelta::seconds(pause);
+        assert_eq!(follows(at + AFTER_FAILURE), Next::Sleep(again));
+        at = again;
+    }
 }
